@@ -1,0 +1,56 @@
+# Every target does its own set-up: Python 3.11 or newer and make are all that a fresh machine needs.
+# A rule whose line ends in `## text` shows up in `make help`.
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+STAMP := $(VENV)/.installed
+SDK_STAMP := .venvs/sdk/.installed
+TESTED := $(VENV)/.tested
+PORT ?= 8080
+CODE := gateway workers loadtest bench scripts tests
+SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test check ci bench
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
+	@$(RUN) gateway dev --port $(PORT)
+
+demo: $(STAMP) ## Drive a running `make run` with the real MCP client and show which replica served each leg
+	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
+
+test: $(STAMP) ## Run all tests, with real processes, and measure coverage
+	@$(run_tests)
+
+check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
+	@$(RUN) ruff format --check --quiet . || { echo "Not formatted: run $(RUN) ruff format ."; exit 1; }
+	@$(RUN) ruff check --quiet .
+	@$(RUN) mypy
+	@$(VENV)/bin/lint-imports --no-logo
+	@$(RUN) coverage report
+
+ci: ## Do what .ci/run does: test, then check
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory check
+
+bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
+	@$(RUN) bench $(BENCH)
+
+# Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
+define run_tests
+rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= && touch $(TESTED)
+endef
+
+$(TESTED): $(STAMP) $(SOURCES)
+	@$(run_tests)
+
+$(STAMP): pyproject.toml constraints.txt
+	@sh scripts/venv.sh $(VENV) constraints.txt --editable '.[test]'
+	@touch $@
+
+$(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
+	@sh scripts/venv.sh .venvs/sdk bench/peers/sdk/constraints.txt --requirement bench/peers/sdk/requirements.txt
+	@touch $@
