@@ -1,0 +1,99 @@
+"""Pure: what a client declared it can do (`ClientCapabilities`), asked for by path.
+
+A capability is named by its path in the object, e.g. `("elicitation", "form")`. An extension is
+`("extensions", identifier)`: identifiers hold dots and a slash, so no dotted text could name one safely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from gateway.errors import InvalidParams
+
+CapabilityPath: TypeAlias = tuple[str, ...]
+
+ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
+ELICITATION_URL: Final[CapabilityPath] = ("elicitation", "url")
+SAMPLING: Final[CapabilityPath] = ("sampling",)
+SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
+ROOTS: Final[CapabilityPath] = ("roots",)
+TASKS: Final[CapabilityPath] = ("extensions", "io.modelcontextprotocol/tasks")
+
+# Each known capability with those of its members that must be objects; None: every member must be.
+_OBJECT_MEMBERS: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "elicitation": ("form", "url"),
+    "sampling": ("tools", "context"),
+    "roots": (),
+    "extensions": None,
+    "experimental": None,
+}
+
+
+def capability_path(name: str) -> CapabilityPath:
+    """Read an author's text, e.g. `elicitation.form` or `extensions.com.example/files`.
+
+    Raises:
+        ValueError: the text has an empty part.
+    """
+    first, dot, rest = name.partition(".")
+    path = (first, rest) if first in {"extensions", "experimental"} and dot else tuple(name.split("."))
+    if not all(path):
+        raise ValueError(f"{name!r} does not name a client capability")
+    return path
+
+
+def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
+    """Whether checked capabilities declare `path`; null declares nothing.
+
+    An `elicitation` that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
+    """
+    declared: Any = capabilities
+    for name in path:
+        if type(declared) is not dict:
+            return False
+        declared = declared.get(name)
+    if declared is not None:
+        return True
+    if path == ELICITATION_FORM:
+        elicitation = capabilities.get("elicitation")
+        return type(elicitation) is dict and "url" not in elicitation
+    return False
+
+
+def required_capabilities(*paths: CapabilityPath) -> dict[str, Any]:
+    """The `requiredCapabilities` of a `MissingCapability` error: an object of objects that declares all `paths`."""
+    required: dict[str, Any] = {}
+    for path in paths:
+        node = required
+        for name in path:
+            node = node.setdefault(name, {})
+    return required
+
+
+def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:
+    """Return `capabilities` if its known members have the types of the schema; unknown members are kept.
+
+    Args:
+        capabilities: the value as decoded.
+        field: where it stands in the message, for the error.
+
+    Raises:
+        InvalidParams: a member has another type; the message names it.
+    """
+    checked = _check_object(capabilities, field)
+    for name, value in checked.items():
+        if name not in _OBJECT_MEMBERS:
+            continue
+        members = _check_object(value, f"{field}.{name}")
+        inner = _OBJECT_MEMBERS[name]
+        for member in members if inner is None else inner:
+            if member in members:
+                _check_object(members[member], f"{field}.{name}.{member}")
+    return checked
+
+
+def _check_object(value: Any, field: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise InvalidParams(f"{field} must be an object")
+    return value

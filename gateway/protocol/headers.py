@@ -1,0 +1,139 @@
+"""Pure: the rules for request headers (2026-07-28 "Streamable HTTP", section "Request Metadata").
+
+Works on the raw headers of ASGI: names in lower case, values as bytes. What a proxy routed by must be what
+we act on, so a header that decides something may come only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import pybase64
+
+from gateway.errors import HttpRefusal, InvalidRequest
+
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+PROTOCOL_VERSION: Final = b"mcp-protocol-version"
+METHOD: Final = b"mcp-method"
+NAME: Final = b"mcp-name"
+
+_BLANKS: Final = b" \t"
+_SINGLE: Final = frozenset({b"host", b"authorization"})
+_SINGLE_PREFIX: Final = b"mcp-"
+
+_SENTINEL_START: Final = "=?base64?"
+_SENTINEL_END: Final = "?="
+
+_UNSUPPORTED_MEDIA_TYPE: Final = 415
+
+
+class Headers:
+    """The headers of one request, by lower-case name.
+
+    Raises:
+        InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` came more than once (HTTP 400).
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, raw: RawHeaders) -> None:
+        self._values = dict(raw)
+        if len(self._values) != len(raw):
+            self._values = _join_repeated(raw)
+
+    def get(self, name: bytes) -> str | None:
+        """The value of `name` (lower case) without blanks around it, or None.
+
+        Bytes beyond ASCII come as Latin-1. Repeated headers that may repeat are joined with `", "`
+        (RFC 9110 section 5.3).
+        """
+        value = self._values.get(name)
+        return None if value is None else value.strip(_BLANKS).decode("latin-1")
+
+
+def check_content(headers: Headers) -> None:
+    """Refuse a body that is not plain JSON in UTF-8, before it is read.
+
+    Raises:
+        HttpRefusal: 415, because of `Content-Type` or `Content-Encoding`.
+    """
+    content_type = headers.get(b"content-type")
+    if content_type != "application/json" and not _is_json(content_type or ""):
+        raise HttpRefusal(
+            _UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json in UTF-8", [("accept", "application/json")]
+        )
+    encoding = headers.get(b"content-encoding")
+    if encoding is not None and encoding.lower() not in {"", "identity"}:
+        raise HttpRefusal(
+            _UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported", [("accept-encoding", "identity")]
+        )
+
+
+def decode_header_value(value: str) -> str | None:
+    """Read an `Mcp-Name` or `Mcp-Param-*` value, plain or in the Base64 sentinel form ("Value Encoding").
+
+    Returns:
+        The text, or None if the value is malformed: characters that no header may hold, or a sentinel
+        around something that is not canonical Base64 of UTF-8. A start without an end is plain text.
+    """
+    if not _is_header_text(value):
+        return None
+    if not _is_sentinel(value):
+        return value
+    payload = value[len(_SENTINEL_START) : -len(_SENTINEL_END)]
+    try:
+        content = pybase64.b64decode(payload, validate=True)
+        if pybase64.b64encode(content).decode("ascii") != payload:
+            return None
+        return content.decode("utf-8")
+    except ValueError:
+        return None
+
+
+def encode_header_value(value: str) -> str:
+    """Write a text as an `Mcp-Name` or `Mcp-Param-*` value, in the sentinel form where plain text would not survive.
+
+    Raises:
+        ValueError: the text holds a lone surrogate.
+    """
+    if _is_header_text(value) and value == value.strip(" \t") and not value.startswith(_SENTINEL_START):
+        return value
+    return _SENTINEL_START + pybase64.b64encode(value.encode("utf-8")).decode("ascii") + _SENTINEL_END
+
+
+def _join_repeated(raw: RawHeaders) -> dict[bytes, bytes]:
+    values: dict[bytes, bytes] = {}
+    for name, value in raw:
+        if name not in values:
+            values[name] = value
+        elif name in _SINGLE or name.startswith(_SINGLE_PREFIX):
+            raise InvalidRequest(f"Header {name.decode('latin-1')} must not be repeated")
+        else:
+            values[name] += b", " + value
+    return values
+
+
+def _is_json(content_type: str) -> bool:
+    media_type, *parameters = content_type.split(";")
+    if media_type.strip().lower() != "application/json":
+        return False
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "charset" and value.strip().strip('"').lower() != "utf-8":
+            return False
+    return True
+
+
+def _is_header_text(value: str) -> bool:
+    """RFC 9110 section 5.5 as MCP narrows it: visible ASCII, space and tab."""
+    return value.isascii() and (value.isprintable() or value.replace("\t", " ").isprintable())
+
+
+def _is_sentinel(value: str) -> bool:
+    return (
+        value.startswith(_SENTINEL_START)
+        and value.endswith(_SENTINEL_END)
+        and len(value) >= len(_SENTINEL_START) + len(_SENTINEL_END)
+    )

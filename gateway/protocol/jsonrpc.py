@@ -1,0 +1,164 @@
+"""Pure: JSON-RPC 2.0 messages as MCP narrows them (2026-07-28 "basic", section "Messages").
+
+One HTTP body is one message: batches are refused, an id is a string or an integer, never null, and
+parameters are an object. The records are `msgspec.Struct`: frozen, slotted, and several times cheaper
+to make than frozen dataclasses, which counts because every request makes some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from gateway.errors import InternalError, InvalidRequest, RpcError
+from gateway.protocol.strict_json import encode
+
+RequestId: TypeAlias = str | int
+
+MAX_ID_CHARS: Final = 2048
+"""Longest id accepted. Room for a sealed return address, short enough for logs and every event that repeats it."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A message that is owed exactly one response. `params` is `{}` when the member is absent."""
+
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+
+
+class Notification(msgspec.Struct, frozen=True):
+    """A message that is never answered. `params` is `{}` when the member is absent."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A client's response to a server's request; exactly one of `result` and `error` is set.
+
+    Only wires older than 2026-07-28 know these. The id is None only in an error whose sender could
+    not read ours.
+    """
+
+    id: RequestId | None
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+
+
+Message: TypeAlias = Request | Notification | Response
+
+
+def parse_message(value: Any) -> Message:
+    """Tell what kind of message a decoded body is.
+
+    Raises:
+        InvalidRequest: it is none; the message says why. The id to answer with is `request_id_of(value)`.
+    """
+    if type(value) is not dict:
+        if type(value) is list:
+            raise InvalidRequest("Batches are not supported: send one JSON-RPC message per HTTP request")
+        raise InvalidRequest("The body must be a JSON object")
+    if value.get("jsonrpc") != "2.0":
+        raise InvalidRequest('"jsonrpc" must be "2.0"')
+    if "method" not in value:
+        return _parse_response(value)
+    if "result" in value or "error" in value:
+        raise InvalidRequest('A message has either "method" or one of "result" and "error"')
+    method = value["method"]
+    if type(method) is not str:
+        raise InvalidRequest('"method" must be a string')
+    params = value.get("params")
+    if type(params) is not dict:
+        if "params" in value:
+            raise InvalidRequest('"params" must be an object')
+        params = {}
+    if "id" in value:
+        return Request(_check_id(value["id"]), method, params)
+    return Notification(method, params)
+
+
+def request_id_of(value: Any) -> RequestId | None:
+    """The id to repeat in an error about a decoded body, or None if there is no usable one.
+
+    The id of a posted response is ours, not a request of the client's: it is not repeated.
+    """
+    if type(value) is not dict or "id" not in value:
+        return None
+    if "method" not in value and ("result" in value or "error" in value):
+        return None
+    try:
+        return _check_id(value["id"])
+    except InvalidRequest:
+        return None
+
+
+def result_response(request_id: RequestId, result: Any) -> bytes:
+    """Encode a result. `result` may be a mapping or a `msgspec.Raw` that holds encoded JSON.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the result has no JSON form, see `strict_json.encode`.
+    """
+    return encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def error_response(request_id: RequestId | None, error: RpcError) -> bytes:
+    """Encode an error; without a readable id there is no `id` member ("Error Responses").
+
+    Never fails: if `error.data` or the message has no JSON form, the client is told of an internal error.
+    """
+    head: dict[str, Any] = {"jsonrpc": "2.0"}
+    if request_id is not None:
+        head["id"] = request_id
+    try:
+        return encode({**head, "error": _error_object(error)})
+    except (TypeError, ValueError, RecursionError):
+        return encode({**head, "error": _error_object(InternalError("Internal error"))})
+
+
+def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
+    """Encode a notification to the client.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
+    """
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return encode(message)
+
+
+def _error_object(error: RpcError) -> dict[str, Any]:
+    member: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        member["data"] = error.data
+    return member
+
+
+def _parse_response(value: dict[str, Any]) -> Response:
+    if ("result" in value) == ("error" in value):
+        raise InvalidRequest('A message needs "method", or one of "result" and "error"')
+    if "result" in value:
+        result = value["result"]
+        if type(result) is not dict:
+            raise InvalidRequest('"result" must be an object')
+        if "id" not in value:
+            raise InvalidRequest('A result needs an "id"')
+        return Response(_check_id(value["id"]), result, None)
+    error = value["error"]
+    if type(error) is not dict or type(error.get("code")) is not int or type(error.get("message")) is not str:
+        raise InvalidRequest('"error" must be an object with an integer "code" and a string "message"')
+    return Response(_check_id(value["id"]) if value.get("id") is not None else None, None, error)
+
+
+def _check_id(value: Any) -> RequestId:
+    """Exact types on purpose: a bool is an int in Python, and an integral float would not be echoed as sent."""
+    if type(value) is int:
+        return value
+    if type(value) is not str:
+        raise InvalidRequest('"id" must be a string or an integer')
+    if len(value) > MAX_ID_CHARS:
+        raise InvalidRequest(f'"id" must not be longer than {MAX_ID_CHARS} characters')
+    return value

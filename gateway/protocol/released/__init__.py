@@ -1,0 +1,1 @@
+"""Pure: the released wire, MCP revision 2026-07-28."""

@@ -1,0 +1,238 @@
+"""Pure: reads a request of the released wire, in the order that its clients rely on.
+
+Each request stands alone: it names its version and the client's capabilities in `_meta` and repeats in
+headers what a proxy routes by (2026-07-28 "basic", "Per-request protocol fields"; "Streamable HTTP",
+"Server Validation").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
+from gateway.protocol import headers as header
+from gateway.protocol.capabilities import check_capabilities
+from gateway.protocol.headers import Headers, decode_header_value
+from gateway.protocol.jsonrpc import Request, RequestId
+from gateway.protocol.versions import (
+    LOG_LEVELS,
+    META_CLIENT_CAPABILITIES,
+    META_CLIENT_INFO,
+    META_LOG_LEVEL,
+    META_PROGRESS_TOKEN,
+    META_PROTOCOL_VERSION,
+    RELEASED,
+    SUPPORTED_VERSIONS,
+)
+
+NAMED_METHODS: Final[Mapping[str, str]] = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The methods that need an `Mcp-Name` header, with the parameter it repeats."""
+
+_META: Final = "params._meta"
+_QUOTED_CHARS: Final = 100
+_LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
+
+
+class ReleasedRequest(msgspec.Struct, frozen=True):
+    """A request whose `_meta` and headers are complete, agree, and have the right types.
+
+    Attributes:
+        id: to be echoed exactly.
+        method: not yet looked up.
+        params: as sent, `_meta` included; the parameters of the method are not yet checked.
+        meta: `params._meta`.
+        capabilities: what the client declared for this request.
+        client_info: `name`, `version` and more as the client tells them, for display and logs only.
+        log_level: one of `LOG_LEVELS`, or None if the client wants no log messages.
+        progress_token: what progress must be marked with, or None if the client wants none.
+    """
+
+    id: RequestId
+    method: str
+    params: dict[str, Any]
+    meta: dict[str, Any]
+    capabilities: dict[str, Any]
+    client_info: dict[str, Any] | None
+    log_level: str | None
+    progress_token: str | int | None
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The part of a retry that goes on with an earlier leg ("Multi Round-Trip Requests").
+
+    Attributes:
+        input_responses: the client's answers by key, each still unchecked.
+        request_state: as sent, of any type; None if there is none. What is no sealed token is refused by
+            whoever opens it, in the same words as a forged one.
+    """
+
+    input_responses: dict[str, Any]
+    request_state: Any
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """The parameters of `tools/call`; `arguments` is `{}` when absent or null."""
+
+    name: str
+    arguments: dict[str, Any]
+    continuation: Continuation
+
+
+def read_request(request: Request, headers: Headers) -> ReleasedRequest:
+    """Check `_meta` and headers of a request.
+
+    The order decides which error a client with several mistakes sees: required fields of `_meta`, the
+    version header against `_meta`, the version itself, `Mcp-Method`, `Mcp-Name`, the other fields of `_meta`.
+    A client that contradicts itself is told so before it is told that a version is unknown.
+
+    Raises:
+        InvalidParams: a field of `_meta` is missing or has the wrong type; the message names it.
+        HeaderMismatch: a header is missing, malformed or differs from the body.
+        UnsupportedVersion: header and `_meta` agree on a version that is not served.
+    """
+    params = request.params
+    meta, version = _read_required_meta(params)
+    if headers.get(header.PROTOCOL_VERSION) != version:
+        raise _mismatch("MCP-Protocol-Version", headers.get(header.PROTOCOL_VERSION), version)
+    if version != RELEASED:
+        raise UnsupportedVersion(SUPPORTED_VERSIONS, version)
+    if headers.get(header.METHOD) != request.method:
+        raise _mismatch("Mcp-Method", headers.get(header.METHOD), request.method)
+    name_parameter = NAMED_METHODS.get(request.method)
+    if name_parameter is not None:
+        _check_name(headers.get(header.NAME), params.get(name_parameter))
+    return ReleasedRequest(
+        request.id,
+        request.method,
+        params,
+        meta,
+        check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]'),
+        _read_client_info(meta),
+        _read_log_level(meta),
+        _read_progress_token(meta),
+    )
+
+
+def read_tool_call(params: Mapping[str, Any]) -> ToolCall:
+    """Read the parameters of `tools/call`.
+
+    Raises:
+        InvalidParams: `name`, `arguments` or `inputResponses` has the wrong type; the message names it.
+    """
+    name = params.get("name")
+    if type(name) is not str:
+        raise InvalidParams("params.name must be a string")
+    return ToolCall(name, _read_object(params, "arguments"), read_continuation(params))
+
+
+def read_continuation(params: Mapping[str, Any]) -> Continuation:
+    """Read `inputResponses` and `requestState`, the same on every method that may ask; null is as absent.
+
+    Raises:
+        InvalidParams: `inputResponses` is not an object.
+    """
+    return Continuation(_read_object(params, "inputResponses"), params.get("requestState"))
+
+
+def read_cursor(params: Mapping[str, Any]) -> str | None:
+    """Read the `cursor` of a list request; None asks for the first page.
+
+    Raises:
+        InvalidParams: it is not a string.
+    """
+    cursor = params.get("cursor")
+    if type(cursor) is str:
+        return cursor
+    if "cursor" in params:
+        raise InvalidParams("params.cursor must be a string")
+    return None
+
+
+def _read_required_meta(params: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return `_meta` and the version in it; the capabilities are known to be an object."""
+    meta = params.get("_meta")
+    if type(meta) is not dict:
+        problem = "must be an object" if "_meta" in params else "is missing"
+        raise InvalidParams(f"{_META} {problem}: protocol version {RELEASED} requires it on each request")
+    version = meta.get(META_PROTOCOL_VERSION)
+    if type(version) is not str:
+        raise _wrong_meta(meta, META_PROTOCOL_VERSION, "a string")
+    if type(meta.get(META_CLIENT_CAPABILITIES)) is not dict:
+        raise _wrong_meta(meta, META_CLIENT_CAPABILITIES, "an object")
+    return meta, version
+
+
+def _read_client_info(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    info = meta.get(META_CLIENT_INFO)
+    if type(info) is dict:
+        if type(info.get("name")) is not str or type(info.get("version")) is not str:
+            raise _wrong_meta(meta, META_CLIENT_INFO, 'an object with strings "name" and "version"')
+        return info
+    if META_CLIENT_INFO in meta:
+        raise _wrong_meta(meta, META_CLIENT_INFO, "an object")
+    return None
+
+
+def _read_log_level(meta: Mapping[str, Any]) -> str | None:
+    if META_LOG_LEVEL not in meta:
+        return None
+    level = meta[META_LOG_LEVEL]
+    if type(level) is not str or level not in _LOG_LEVEL_SET:
+        raise _wrong_meta(meta, META_LOG_LEVEL, f"one of {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def _read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
+    token = meta.get(META_PROGRESS_TOKEN)
+    if type(token) is str or type(token) is int:
+        return token
+    if META_PROGRESS_TOKEN in meta:
+        raise _wrong_meta(meta, META_PROGRESS_TOKEN, "a string or an integer")
+    return None
+
+
+def _read_object(params: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = params.get(name)
+    if value is None:
+        return {}
+    if type(value) is not dict:
+        raise InvalidParams(f"params.{name} must be an object")
+    return value
+
+
+def _check_name(sent: str | None, value: Any) -> None:
+    """Compare `Mcp-Name` with the parameter it repeats; one that is no string is left to the method's own check."""
+    if type(value) is not str:
+        return
+    if sent is None:
+        raise _mismatch("Mcp-Name", None, value)
+    decoded = decode_header_value(sent)
+    if decoded is None:
+        raise HeaderMismatch(f"Header mismatch: Mcp-Name value {_quote(sent)} is malformed")
+    if decoded != value:
+        raise _mismatch("Mcp-Name", decoded, value)
+
+
+def _mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
+    if sent is None:
+        return HeaderMismatch(f"Header mismatch: {name} is missing, the body says {_quote(expected)}")
+    return HeaderMismatch(f"Header mismatch: {name} is {_quote(sent)}, the body says {_quote(expected)}")
+
+
+def _wrong_meta(meta: Mapping[str, Any], key: str, expected: str) -> InvalidParams:
+    problem = f"must be {expected}" if key in meta else "is missing"
+    return InvalidParams(f'{_META}["{key}"] {problem}')
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")

@@ -1,0 +1,53 @@
+"""Pure: results of the 2026-07-28 wire.
+
+Every result carries `resultType` and `_meta["io.modelcontextprotocol/serverInfo"]`; results that clients
+may keep carry `ttlMs` and `cacheScope` (MCP "Caching").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from gateway.engine.questions import Answer, Question
+from gateway.protocol.versions import META_SERVER_INFO
+
+CacheScope = Literal["public", "private"]
+
+
+class ResultWriter:
+    """Writes results that name this server.
+
+    Args:
+        server_info: the `Implementation` object of this server: `name` and `version`.
+    """
+
+    def __init__(self, server_info: Mapping[str, Any]) -> None:
+        self._meta = {META_SERVER_INFO: dict(server_info)}
+
+    def complete(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a final result with these fields."""
+        return {"resultType": "complete", **fields, "_meta": self._meta}
+
+    def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
+        """Return a final result that the client may keep for `ttl_ms`."""
+        return {"resultType": "complete", **fields, "ttlMs": ttl_ms, "cacheScope": scope, "_meta": self._meta}
+
+    def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
+        """Return an `InputRequiredResult` (MCP "Multi Round-Trip Requests")."""
+        requests = {key: {"method": question.method, "params": question.params} for key, question in questions.items()}
+        return {
+            "resultType": "input_required",
+            "inputRequests": requests,
+            "requestState": request_state,
+            "_meta": self._meta,
+        }
+
+
+def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
+    """Return the answers of a retry in the engine's form.
+
+    Here a response is the bare result object. One that is no object counts as missing, so its question is
+    asked again.
+    """
+    return {key: {"result": response} for key, response in input_responses.items() if isinstance(response, dict)}

@@ -1,0 +1,110 @@
+"""Pure: JSON that every reader reads alike (RFC 8259, narrowed by the advice of RFC 7493, I-JSON).
+
+A gateway binds a digest of the arguments into its sealed state, and other parties look at the same
+bytes (proxies, audit logs). So a body that two parsers could read differently is refused as a whole:
+duplicate names, lone surrogates, numbers out of range, a byte order mark, invalid UTF-8.
+
+`msgspec` refuses all of that except duplicate names, which cost no second parser here: every member
+of an object brings one colon. The value is encoded again, and when the two texts do not hold the same
+number of colons, a member was lost on the way.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import ParseError
+
+MAX_DEPTH: Final = 100
+"""How deep arrays and objects may nest; the outermost one is level 1."""
+
+MAX_NUMBER_DIGITS: Final = 308
+"""How many digits a number may have in a row: every integer accepted also converts to a float."""
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+# Linear on valid JSON, where every string ends; on other text it could be quadratic.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\(?:(u003[aA])|.)", re.DOTALL)
+
+_BACKSLASH: Final = ord("\\")
+
+_ALL_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"000000000")
+_TOO_MANY_DIGITS: Final = b"0" * (MAX_NUMBER_DIGITS + 1)
+
+# A run of too many digits also shows as a run in every 16th byte, which is cheap to look for.
+_SAMPLE_EVERY: Final = 16
+_TOO_MANY_SAMPLED: Final = b"0" * ((MAX_NUMBER_DIGITS + 1) // _SAMPLE_EVERY)
+
+_BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+
+def decode(body: bytes) -> Any:
+    """Read one JSON value from `body`.
+
+    Returns:
+        dict, list, str, int, float, bool or None. Integers are exact, floats are finite.
+
+    Raises:
+        ParseError: the body is empty, not JSON, not UTF-8, starts with a byte order mark, repeats a
+            name in one object, holds a lone surrogate or a number out of range, nests deeper than
+            `MAX_DEPTH`, or has a number of more than `MAX_NUMBER_DIGITS` digits. Nothing else is
+            ever raised, whatever the bytes.
+    """
+    try:
+        value = _decode(body)
+        encoded = _encode(value)
+    except UnicodeDecodeError:
+        raise ParseError("The body is not valid UTF-8") from None
+    except ValueError as error:
+        raise ParseError(f"The body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    # Each test is a cheap one that never misses; what it suspects is then measured exactly.
+    if encoded != body and (body.count(b":") != encoded.count(b":") or body.find(_BACKSLASH) >= 0):
+        _refuse_duplicate_names(body, encoded)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+        _refuse_deep_nesting(body)
+    if _TOO_MANY_SAMPLED in body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO):
+        _refuse_long_numbers(body)
+    return value
+
+
+def encode(value: Any) -> bytes:
+    """Write `value` as JSON on one line, without spaces. A `msgspec.Raw` inside is copied as it is.
+
+    Raises:
+        TypeError: a part of the value has no JSON form.
+        ValueError: a string holds a lone surrogate.
+        RecursionError: the value contains itself.
+    """
+    return _encode(value)
+
+
+def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
+    """Compare the colons exactly; in `body` some may be written as an escape, in `encoded` none are."""
+    escaped_colons = sum(map(bool, _ESCAPE.findall(body)))
+    if body.count(b":") + escaped_colons != encoded.count(b":"):
+        raise ParseError("The body repeats a name in one object")
+
+
+def _refuse_deep_nesting(body: bytes) -> None:
+    """Measure the depth of valid JSON as the highest running sum of opening and closing brackets."""
+    steps = _STRING.sub(b"", body).translate(_BRACKET_TO_STEP, _NO_BRACKETS)
+    if max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH:
+        raise _too_deep()
+
+
+def _refuse_long_numbers(body: bytes) -> None:
+    if _TOO_MANY_DIGITS in _STRING.sub(b'""', body).translate(_ALL_DIGITS_TO_ZERO):
+        raise ParseError(f"The body holds a number of more than {MAX_NUMBER_DIGITS} digits")
+
+
+def _too_deep() -> ParseError:
+    return ParseError(f"The body nests deeper than {MAX_DEPTH} levels")
