@@ -1,0 +1,43 @@
+"""The floor: what uvicorn costs when the application reads the body and answers one fixed JSON-RPC result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+
+from bench.cases import RAW_BODY
+
+START = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(RAW_BODY)).encode())],
+}
+END = {"type": "http.response.body", "body": RAW_BODY}
+
+
+async def app(
+    _scope: dict[str, Any],
+    receive: Callable[[], Awaitable[dict[str, Any]]],
+    send: Callable[[dict[str, Any]], Awaitable[None]],
+) -> None:
+    """Read the whole request, answer the fixed response."""
+    while (await receive()).get("more_body"):
+        pass
+    await send(START)
+    await send(END)
+
+
+if __name__ == "__main__":
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        loop="uvloop",
+        http="httptools",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+    )

@@ -1,0 +1,26 @@
+"""The benchmark's tools for our server: the same two that `bench/peers/` offer."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from gateway import Context, tool
+
+
+class Name(BaseModel):
+    """What the user is asked for."""
+
+    name: str
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say the text again."""
+    return text
+
+
+@tool
+async def ask(ctx: Context) -> str:
+    """Greet the user by name."""
+    answer = await ctx.elicit("name", "What is your name?", Name)
+    return f"Hello, {answer.name}!"
