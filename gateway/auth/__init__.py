@@ -1,0 +1,14 @@
+"""Who calls: turns an `Authorization` header into a principal. The only package that knows JSON Web Tokens."""
+
+from __future__ import annotations
+
+from gateway.auth.bind import check_bind
+from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, make_verifier
+
+__all__ = [
+    "AnonymousVerifier",
+    "TokenVerifier",
+    "VerifiedToken",
+    "check_bind",
+    "make_verifier",
+]

@@ -1,0 +1,298 @@
+"""The command `gateway`.
+
+Output is for people. Whatever the operator can put right is one line on stderr and exit code 2, never a traceback.
+Each command imports what it needs when it runs, so that the small ones start at once.
+"""
+
+# ruff: noqa: PLC0415 - see above: `keys new` must not load a web framework
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from gateway.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from gateway.authoring.tools import Tool
+    from gateway.settings import Settings
+
+EXIT_CONFIGURATION: Final = 2
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8080
+_FURTHER_READING: Final = (
+    "Everything else is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/settings.md."
+)
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: its arguments; None takes the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
+    """
+    arguments = _parser().parse_args(argv)
+    _import_from_working_directory()
+    try:
+        code: int = arguments.run(arguments)
+    except ConfigurationError as error:
+        print(f"gateway: {' '.join(str(error).split())}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return code
+
+
+def _import_from_working_directory() -> None:
+    """Find tool modules in the working directory, also when started as `gateway` and not as `python -m gateway`."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gateway",
+        description="Serve MCP tools from as many identical replicas as you like: no sessions, no shared storage.",
+        epilog="Start with `gateway dev`: two replicas with the demo tools on http://127.0.0.1:8080/mcp.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_serve(commands)
+    _add_dev(commands)
+    _add_keys(commands)
+    _add_token(commands)
+    _add_tools(commands)
+    return parser
+
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
+
+
+def _add_serve(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="serve tools from one replica",
+        description="Serve MCP on POST /mcp, health on GET /healthz and /readyz, metrics on a port of their own.",
+        epilog="Needs GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET. "
+        + _FURTHER_READING,
+    )
+    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help="the port to listen on, 0 for any free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one, or off (default: 9090)"
+    )
+    _add_tools_option(parser)
+    parser.add_argument("--replica-id", metavar="NAME", help="this replica's name in logs and in X-Gateway-Replica")
+    parser.add_argument(
+        "--fd", type=int, metavar="N", help="take over the listening socket with this file descriptor instead of a port"
+    )
+    parser.set_defaults(run=_serve)
+
+
+def _add_dev(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "dev",
+        help="try it: several replicas behind one port, until Ctrl-C",
+        description=(
+            "Run several replicas behind one port that gives each request to the next replica. What is unset is made "
+            "for this run, the same for all replicas: a seal key, the audience `dev`, no identity, and the demo tools."
+        ),
+        epilog=_FURTHER_READING,
+    )
+    parser.add_argument(
+        "--replicas",
+        type=_replica_count,
+        default=2,
+        metavar="N",
+        help="how many replicas to run (default: %(default)s)",
+    )
+    parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help="the port to listen on, 0 for any free one (default: %(default)s)",
+    )
+    parser.set_defaults(run=_dev)
+
+
+def _add_keys(commands: _Commands) -> None:
+    parser = commands.add_parser("keys", help="make keys", description="Make the keys that seal half-finished calls.")
+    actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    new = actions.add_parser(
+        "new",
+        help="print a new seal key",
+        description="Print a new key for GATEWAY_SEAL_KEYS. Give the same value to every replica.",
+        epilog="To rotate, roll out `old,new`, then `new,old`, then `new`: the first key seals, all of them open.",
+    )
+    new.set_defaults(run=_keys_new)
+
+
+def _add_token(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "token",
+        help="print a bearer token for development",
+        description="Print a bearer token that a replica with the same GATEWAY_JWT_SECRET and audience accepts.",
+        epilog="In production an authorization server makes the tokens. " + _FURTHER_READING,
+    )
+    parser.add_argument("--sub", required=True, metavar="NAME", help="the user that the token stands for")
+    parser.add_argument(
+        "--scope", action="append", default=[], metavar="NAME", help="a scope to grant; may be given several times"
+    )
+    parser.add_argument(
+        "--ttl", type=_ttl, default=3600, metavar="SECONDS", help="how long the token is valid (default: %(default)s)"
+    )
+    parser.add_argument("--client-id", metavar="NAME", help="the client that acts for the user")
+    parser.set_defaults(run=_token)
+
+
+def _add_tools(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "tools",
+        help="list the tools that would be served",
+        description="List the tools of GATEWAY_TOOLS: name, version, and the first line of the description.",
+    )
+    parser.add_argument("--json", action="store_true", help="print them as JSON, with their input schemas")
+    _add_tools_option(parser)
+    parser.set_defaults(run=_tools)
+
+
+def _add_tools_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        metavar="MODULE",
+        help="the Python modules that define the tools, separated by blanks or commas (default: GATEWAY_TOOLS)",
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 0 and 65535")
+    return int(text)
+
+
+def _replica_count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 1 and 64")
+    return int(text)
+
+
+def _ttl(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 31_536_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 1 and 31536000")
+    return int(text)
+
+
+def _modules(arguments: argparse.Namespace) -> str | None:
+    return None if arguments.tools is None else ",".join(arguments.tools)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from gateway.app import serve
+    from gateway.auth.bind import check_bind
+    from gateway.settings import Settings
+    from gateway.telemetry import configure_logging
+    from gateway.web.listener import inherit, listen
+
+    settings = Settings.load(
+        tools=_modules(arguments), metrics_port=arguments.metrics_port, replica_id=arguments.replica_id
+    )
+    settings.check_serving()
+    configure_logging(settings.log_level, settings.log_format, settings.replica_id)
+    _warn_of_unknown(settings)
+    if arguments.fd is None:
+        check_bind(settings.auth, arguments.host)
+        listener = listen(arguments.host, arguments.port)
+    else:
+        listener = inherit(arguments.fd)
+        check_bind(settings.auth, listener.getsockname()[0])
+    with listener:
+        return serve(settings, listener)
+
+
+def _dev(arguments: argparse.Namespace) -> int:
+    from gateway import dev
+
+    return dev.run(arguments.replicas, arguments.host, arguments.port)
+
+
+def _keys_new(arguments: argparse.Namespace) -> int:
+    from gateway.sealing.keyring import generate_entry
+
+    del arguments
+    print(generate_entry(secrets.token_bytes))
+    return 0
+
+
+def _token(arguments: argparse.Namespace) -> int:
+    from gateway.auth.tokens import mint
+    from gateway.settings import Settings
+
+    settings = Settings.load()
+    if settings.jwt_secret is None:
+        raise ConfigurationError("no secret to sign with; set GATEWAY_JWT_SECRET as for the replicas")
+    if settings.jwt_audience is None:
+        raise ConfigurationError("no audience; set GATEWAY_AUDIENCE (or GATEWAY_JWT_AUDIENCE) as for the replicas")
+    token = mint(
+        settings.jwt_secret.get_secret_value(),
+        arguments.sub,
+        settings.jwt_audience,
+        scopes=[name for given in arguments.scope for name in given.split()],
+        ttl_seconds=arguments.ttl,
+        issuer=settings.jwt_issuer,
+        client_id=arguments.client_id,
+    )
+    print(token)
+    return 0
+
+
+def _tools(arguments: argparse.Namespace) -> int:
+    from gateway.authoring.registry import load_registry
+    from gateway.settings import Settings
+
+    settings = Settings.load(tools=_modules(arguments))
+    if not settings.tools:
+        raise ConfigurationError("no tools; name their modules in GATEWAY_TOOLS or with --tools, such as gateway.demo")
+    tools = list(load_registry(settings.tools).tools.values())
+    print(_as_json(tools) if arguments.json else _as_table(tools))
+    return 0
+
+
+def _as_json(tools: Sequence[Tool]) -> str:
+    entries = [
+        {"name": tool.name, "version": tool.version, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in tools
+    ]
+    return json.dumps(entries, indent=2)
+
+
+def _as_table(tools: Sequence[Tool]) -> str:
+    rows = [("NAME", "VERSION", "DESCRIPTION")]
+    rows += [(tool.name, str(tool.version), tool.description.strip().partition("\n")[0]) for tool in tools]
+    name_width, version_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(
+        f"{name:<{name_width}}  {version:<{version_width}}  {text}".rstrip() for name, version, text in rows
+    )
+
+
+def _warn_of_unknown(settings: Settings) -> None:
+    for name in settings.unknown:
+        log.warning("%s is not a setting and has no effect; see docs/settings.md", name)

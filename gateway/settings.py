@@ -1,0 +1,380 @@
+"""Every setting of the process, read once from the environment into one frozen object.
+
+`Settings.load` is the only reader of the environment. Each mistake is a `ConfigurationError` of one line that
+names the variable, says what is wrong and what to write; the value of a secret never appears in it.
+
+A variable `X` that holds a secret can be given as a file instead, with `X_FILE` naming it: the usual form of
+Docker and Kubernetes secrets. An empty variable counts as unset.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gateway.errors import ConfigurationError
+
+PREFIX = "GATEWAY_"
+FILE_SUFFIX = "_FILE"
+MIN_JWT_SECRET_BYTES = 32
+"""HS256 needs a key at least as long as its hash (RFC 7518 section 3.2)."""
+
+READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
+"""Names with our prefix that are no settings: the demo tools read this one themselves."""
+
+_NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
+_SHOWN_VALUE_CHARACTERS = 60
+_YEAR_SECONDS = 31_536_000
+_MIN_LIMIT_BYTES = 256
+_MAX_LIMIT_BYTES = 2**30
+
+
+class Expects(NamedTuple):
+    """What a setting accepts, as the end of the sentence "GATEWAY_X is 'abc'; it must be …"."""
+
+    text: str
+
+
+def _split_modules(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(name for name in (part.strip() for part in value.split(",")) if name)
+    return value
+
+
+def _check_modules(modules: tuple[str, ...]) -> tuple[str, ...]:
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(f"{module!r} is not a module name")
+    return modules
+
+
+def _check_jwt_secret(secret: SecretStr) -> SecretStr:
+    size = len(secret.get_secret_value().encode())
+    if size < MIN_JWT_SECRET_BYTES:
+        raise ValueError(f"it has {size} bytes")
+    return secret
+
+
+def _read_port(value: object) -> object:
+    return None if isinstance(value, str) and value.strip().lower() == "off" else value
+
+
+def _strip(value: object) -> object:
+    return value.strip() if isinstance(value, str) else value
+
+
+def _lower(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def make_replica_id() -> str:
+    """Make a replica id for this process: the start of the host's name, then enough randomness to be unique."""
+    host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname().partition(".")[0]).strip("-")[:20]
+    return f"{host or 'replica'}-{secrets.token_hex(3)}"
+
+
+_Seconds = Annotated[
+    int, Field(ge=1, le=_YEAR_SECONDS), Expects(f"a whole number of seconds between 1 and {_YEAR_SECONDS}")
+]
+_Bytes = Annotated[
+    int,
+    Field(ge=_MIN_LIMIT_BYTES, le=_MAX_LIMIT_BYTES),
+    Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and {_MAX_LIMIT_BYTES}"),
+]
+_Switch = Annotated[bool, BeforeValidator(_lower), Expects("on or off")]
+_Line = Annotated[
+    str,
+    BeforeValidator(_strip),
+    Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}$"),
+    Expects("one line of 1 to 512 characters"),
+]
+
+
+class Settings(BaseSettings):
+    """The settings of one process. Make one with `Settings.load`.
+
+    Attributes are named like their variables, without the prefix and in lower case. Each has a description, which
+    `docs/settings.md` repeats for operators. Secrets are masked in `repr`.
+    """
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=False)
+
+    tools: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_modules),
+        AfterValidator(_check_modules),
+        Expects("a comma-separated list of Python modules, such as my_tools,my_other.tools"),
+    ] = Field(default=(), description="The modules whose tools are served, separated by commas.")
+    seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
+        default=None,
+        description=(
+            "The keys that seal half-finished calls, separated by commas or newlines, the same on all replicas. "
+            "The first seals, all open. `gateway keys new` prints one."
+        ),
+    )
+    audience: _Line | None = Field(
+        default=None,
+        description="The name shared by all replicas of a deployment. State sealed for another one does not open.",
+    )
+    state_ttl_seconds: _Seconds = Field(
+        default=3600, description="How long a client may take for each answer before the call has to start again."
+    )
+    flow_max_seconds: _Seconds = Field(
+        default=86400, description="How long one call may last in all, over all its questions."
+    )
+    state_max_bytes: _Bytes = Field(
+        default=65536, description="The size up to which a half-finished call travels through the client."
+    )
+    auth: Annotated[Literal["jwt", "none"], BeforeValidator(_lower), Expects("jwt or none")] = Field(
+        default="jwt",
+        description="`jwt`: each request needs a bearer token. `none`: no identity, only on a loopback address.",
+    )
+    jwt_secret: (
+        Annotated[
+            SecretStr,
+            AfterValidator(_check_jwt_secret),
+            Expects(f"a secret of at least {MIN_JWT_SECRET_BYTES} bytes, such as `openssl rand -hex 32` prints"),
+        ]
+        | None
+    ) = Field(
+        default=None, description=f"The shared secret of HS256 bearer tokens, at least {MIN_JWT_SECRET_BYTES} bytes."
+    )
+    jwt_audience: _Line | None = Field(
+        default=None, description="The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE`."
+    )
+    jwt_issuer: _Line | None = Field(
+        default=None, description="The `iss` that bearer tokens must carry. Unset: any issuer that knows the secret."
+    )
+    jwt_leeway_seconds: Annotated[
+        int, Field(ge=0, le=3600), Expects("a whole number of seconds between 0 and 3600")
+    ] = Field(
+        default=30,
+        description="How far clocks may differ when the `exp`, `nbf` and `iat` of a bearer token are checked.",
+    )
+    leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
+        default=60.0, description="How long a tool may run to answer one request."
+    )
+    max_body_bytes: _Bytes = Field(
+        default=1_048_576, description="The size of the largest request body; a larger one is refused while it arrives."
+    )
+    replica_id: Annotated[
+        str, Field(pattern=f"^{_NAME_PATTERN}$"), Expects("1 to 64 letters, digits, dots, dashes or underscores")
+    ] = Field(
+        default_factory=make_replica_id,
+        description="This process's name in logs and in `X-Gateway-Replica`. Unset: made of the host's name.",
+    )
+    replica_header: _Switch = Field(
+        default=True, description="Whether responses carry `X-Gateway-Replica` with the replica's id."
+    )
+    connection_close: _Switch = Field(
+        default=False,
+        description=(
+            "Whether each response closes its connection, so that a balancer chooses a replica for each request. "
+            "`gateway dev` turns it on for its replicas."
+        ),
+    )
+    strict_asks: _Switch = Field(
+        default=False,
+        description=(
+            "Whether a tool that declares its questions may ask only those. `gateway dev` turns it on for its replicas."
+        ),
+    )
+    metrics_port: Annotated[
+        Annotated[int, Field(ge=0, le=65535)] | None,
+        BeforeValidator(_read_port),
+        Expects("a port between 1 and 65535, 0 for any free port, or off"),
+    ] = Field(default=9090, description="The port of `GET /metrics`; `0` takes any free one, `off` serves no metrics.")
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        BeforeValidator(_lower),
+        Expects("debug, info, warning or error"),
+    ] = Field(default="info", description="The least important messages to log: `debug`, `info`, `warning` or `error`.")
+    log_format: Annotated[Literal["text", "json"], BeforeValidator(_lower), Expects("text or json")] = Field(
+        default="text", description="`text`: one line for people. `json`: one JSON object a line."
+    )
+    drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
+        default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
+    )
+
+    _unknown: tuple[str, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_jwt_audience(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("jwt_audience") is None:
+            return {**values, "jwt_audience": values.get("audience")}
+        return values
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read nothing implicitly: `load` gives the environment as arguments, so that a test can give another one."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:
+        """Read and check every setting.
+
+        Args:
+            environ: the environment; None is the process's own.
+            overrides: values by field name that win over the environment, such as those of command-line options.
+                None means not given.
+
+        Raises:
+            ConfigurationError: a value is wrong, given twice, or its file cannot be read.
+        """
+        source = _Environment(cls, os.environ if environ is None else environ)
+        given = {name: value for name, value in overrides.items() if value is not None}
+        try:
+            settings = cls(**{**source(), **given})
+        except ValidationError as error:
+            raise ConfigurationError(_one_line(error, frozenset(given))) from None
+        settings._unknown = source.unknown
+        return settings
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """The names in the environment that start like a setting but are none: most often a typing mistake."""
+        return self._unknown
+
+    def check_serving(self) -> None:
+        """Check that what only a serving process needs is there: tools, keys, an audience, and a way to verify tokens.
+
+        Raises:
+            ConfigurationError: one of them is missing.
+        """
+        if not self.tools:
+            raise ConfigurationError(
+                "no tools to serve; name their modules in GATEWAY_TOOLS or with --tools, such as --tools gateway.demo"
+            )
+        if self.seal_keys is None:
+            raise ConfigurationError(
+                "no seal keys; set GATEWAY_SEAL_KEYS (or GATEWAY_SEAL_KEYS_FILE) to what `gateway keys new` prints, "
+                "the same on all replicas"
+            )
+        if self.audience is None:
+            raise ConfigurationError(
+                "no audience; set GATEWAY_AUDIENCE to one name for the whole deployment, such as its public URL"
+            )
+        if self.auth == "jwt" and self.jwt_secret is None:
+            raise ConfigurationError(
+                "no way to verify bearer tokens; set GATEWAY_JWT_SECRET (or GATEWAY_JWT_SECRET_FILE) to their shared "
+                "secret, or GATEWAY_AUTH=none to serve this machine only, without identity"
+            )
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """Reads the variables of a given environment, secrets also from files."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+        super().__init__(settings_cls)
+        self._environ = environ
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        name = variable(field_name)
+        value = self._environ.get(name) or None
+        if is_secret(field):
+            path = self._environ.get(name + FILE_SUFFIX) or None
+            if path is not None and value is not None:
+                raise ConfigurationError(f"{name} and {name}{FILE_SUFFIX} are both set; keep one of them")
+            if path is not None:
+                value = _read_secret_file(name + FILE_SUFFIX, path)
+        return value, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        read = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: value for name, value in read.items() if value is not None}
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        known = set(known_variables()) | READ_ELSEWHERE
+        return tuple(sorted(name for name in self._environ if name.startswith(PREFIX) and name not in known))
+
+
+def variable(field_name: str) -> str:
+    """Name the environment variable of a field of `Settings`."""
+    return PREFIX + field_name.upper()
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Tell whether a field holds a secret, and so can be given as a file and must never be shown."""
+    return "SecretStr" in str(field.annotation)
+
+
+def known_variables() -> Iterable[str]:
+    """Name every environment variable that is a setting, the `_FILE` forms included."""
+    for name, field in Settings.model_fields.items():
+        yield variable(name)
+        if is_secret(field):
+            yield variable(name) + FILE_SUFFIX
+
+
+def _read_secret_file(name: str, path: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigurationError(f"{name} names {path!r}, which cannot be read: {reason}") from None
+    except ValueError:
+        raise ConfigurationError(f"{name} names {path!r}, which is not a UTF-8 text file") from None
+    text = text.strip("\r\n")
+    if not text.strip():
+        raise ConfigurationError(f"{name} names {path!r}, which is empty")
+    return text
+
+
+def _find_expects(annotation: object) -> str | None:
+    for part in getattr(annotation, "__metadata__", ()):
+        if isinstance(part, Expects):
+            return part.text
+    for inner in getattr(annotation, "__args__", ()):
+        found = _find_expects(inner)
+        if found is not None:
+            return found
+    return None
+
+
+def _expected(field: FieldInfo) -> str:
+    """Say what a field accepts. Pydantic keeps the outermost metadata on the field, inner ones in the annotation."""
+    for part in field.metadata:
+        if isinstance(part, Expects):
+            return part.text
+    found = _find_expects(field.annotation)
+    if found is None:
+        raise LookupError("every setting says what it expects")
+    return found
+
+
+def _one_line(error: ValidationError, overridden: frozenset[str]) -> str:
+    first = error.errors(include_url=False)[0]
+    field_name = str(first["loc"][0]) if first["loc"] else ""
+    field = Settings.model_fields.get(field_name)
+    if field is None:
+        return f"{field_name!r} is not a setting"
+    name = f"--{field_name.replace('_', '-')}" if field_name in overridden else variable(field_name)
+    must = f"it must be {_expected(field)}"
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValueError):
+        return f"{name} is wrong: {cause}; {must}"
+    if is_secret(field):
+        return f"{name} is wrong; {must}"
+    shown = str(first["input"])
+    if len(shown) > _SHOWN_VALUE_CHARACTERS:
+        shown = shown[:_SHOWN_VALUE_CHARACTERS] + "…"
+    return f"{name} is {shown!r}; {must}"

@@ -1,0 +1,319 @@
+"""What operators see of a process: Prometheus metrics and log lines.
+
+Nothing here is global but Python's own logging tree: each `Telemetry` has a registry of its own. Every label takes
+its values from a fixed set, so that no client can make the process remember what it sent.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import sys
+import threading
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, TextIO
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from gateway import errors
+from gateway.errors import ConfigurationError, RejectReason
+
+OTHER: Final = "other"
+LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed"})
+WIRES: Final = frozenset({"2026-07-28", "2025-11-25", "draft"})
+
+_LEG_SECONDS_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_STATE_BYTES_BUCKETS: Final = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+
+class RefusalReason(StrEnum):
+    """Why a request was answered with an error before or instead of a leg."""
+
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    BODY_TOO_LARGE = "body_too_large"
+    MEDIA_TYPE = "media_type"
+    HTTP = "http"
+    PARSE_ERROR = "parse_error"
+    INVALID_REQUEST = "invalid_request"
+    METHOD_NOT_FOUND = "method_not_found"
+    INVALID_PARAMS = "invalid_params"
+    INVALID_STATE = "invalid_state"
+    HEADER_MISMATCH = "header_mismatch"
+    MISSING_CAPABILITY = "missing_capability"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    INTERNAL_ERROR = "internal_error"
+    OTHER = OTHER
+
+    @classmethod
+    def of(cls, error: BaseException) -> RefusalReason:
+        """Tell under which reason an error counts."""
+        if isinstance(error, errors.HttpRefusal):
+            return _HTTP_REASONS.get(error.status, cls.HTTP)
+        for kind in type(error).__mro__:
+            reason = _ERROR_REASONS.get(kind)
+            if reason is not None:
+                return reason
+        return cls.OTHER
+
+
+_HTTP_REASONS: Final = {
+    401: RefusalReason.UNAUTHENTICATED,
+    403: RefusalReason.FORBIDDEN,
+    413: RefusalReason.BODY_TOO_LARGE,
+    415: RefusalReason.MEDIA_TYPE,
+}
+_ERROR_REASONS: Final[dict[type, RefusalReason]] = {
+    errors.ParseError: RefusalReason.PARSE_ERROR,
+    errors.InvalidRequest: RefusalReason.INVALID_REQUEST,
+    errors.MethodNotFound: RefusalReason.METHOD_NOT_FOUND,
+    errors.InvalidRequestState: RefusalReason.INVALID_STATE,
+    errors.InvalidParams: RefusalReason.INVALID_PARAMS,
+    errors.InternalError: RefusalReason.INTERNAL_ERROR,
+    errors.HeaderMismatch: RefusalReason.HEADER_MISMATCH,
+    errors.MissingCapability: RefusalReason.MISSING_CAPABILITY,
+    errors.UnsupportedVersion: RefusalReason.UNSUPPORTED_VERSION,
+}
+
+
+class Telemetry:
+    """The metrics of one process.
+
+    Args:
+        tools: the names of the registered tools, prompts and resources; any other name counts as `other`.
+
+    Attributes:
+        registry: what `start_metrics_server` serves.
+    """
+
+    def __init__(self, tools: Iterable[str] = ()) -> None:
+        self.registry = CollectorRegistry()
+        self._tools = frozenset(tools)
+        self._legs = Counter(
+            "gateway_legs", "Legs by how they ended.", ["method", "tool", "outcome", "wire"], registry=self.registry
+        )
+        self._leg_seconds = Histogram(
+            "gateway_leg_seconds",
+            "How long legs took.",
+            ["method", "tool"],
+            buckets=_LEG_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self._in_flight = Gauge("gateway_legs_in_flight", "Legs running now.", registry=self.registry)
+        self._sealed = Counter(
+            "gateway_states_sealed", "Request states sealed, by key id.", ["key_id"], registry=self.registry
+        )
+        self._opened = Counter(
+            "gateway_states_opened", "Request states opened, by key id.", ["key_id"], registry=self.registry
+        )
+        rejections = Counter(
+            "gateway_state_rejections", "Request states not accepted, by reason.", ["reason"], registry=self.registry
+        )
+        self._state_bytes = Histogram(
+            "gateway_state_bytes",
+            "The size of request states as the client carries them.",
+            buckets=_STATE_BYTES_BUCKETS,
+            registry=self.registry,
+        )
+        refused = Counter(
+            "gateway_requests_refused",
+            "Requests answered with an error, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        # Children bound once: looking one up by its labels costs more than counting.
+        self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
+        self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
+        self._leg_children: dict[tuple[str, str, str, str], tuple[Counter, Histogram]] = {}
+        self._sealed_children: dict[str, Counter] = {}
+        self._opened_children: dict[str, Counter] = {}
+
+    def leg_started(self) -> None:
+        """Count a leg as running."""
+        self._in_flight.inc()
+
+    def leg_finished(self, method: str, tool: str, outcome: str, wire: str, seconds: float) -> None:
+        """Count the end of a leg that `leg_started` counted, however it ended."""
+        self._in_flight.dec()
+        labels = (method, tool, outcome, wire)
+        children = self._leg_children.get(labels)
+        if children is None:
+            children = self._bind_leg(
+                method if method in LEG_METHODS else OTHER,
+                tool if tool in self._tools else OTHER,
+                outcome if outcome in OUTCOMES else OTHER,
+                wire if wire in WIRES else OTHER,
+            )
+        ended, lasted = children
+        ended.inc()
+        lasted.observe(seconds)
+
+    def state_sealed(self, key_id: str, size_bytes: int) -> None:
+        """Count a request state given to a client: sealed with one of our keys, `size_bytes` long as a token."""
+        self._by_key(self._sealed, self._sealed_children, key_id).inc()
+        self._state_bytes.observe(size_bytes)
+
+    def state_opened(self, key_id: str) -> None:
+        """Count a request state that opened with one of our keys."""
+        self._by_key(self._opened, self._opened_children, key_id).inc()
+
+    def state_rejected(self, reason: RejectReason) -> None:
+        """Count a request state that was not accepted."""
+        self._rejections[reason].inc()
+
+    def request_refused(self, reason: RefusalReason) -> None:
+        """Count a request that was answered with an error."""
+        self._refused[reason].inc()
+
+    def _bind_leg(self, method: str, tool: str, outcome: str, wire: str) -> tuple[Counter, Histogram]:
+        labels = (method, tool, outcome, wire)
+        children = self._leg_children.get(labels)
+        if children is None:
+            children = (self._legs.labels(*labels), self._leg_seconds.labels(method, tool))
+            self._leg_children[labels] = children
+        return children
+
+    @staticmethod
+    def _by_key(counter: Counter, children: dict[str, Counter], key_id: str) -> Counter:
+        child = children.get(key_id)
+        if child is None:
+            child = children[key_id] = counter.labels(key_id)
+        return child
+
+
+class MetricsServer:
+    """A running `GET /metrics`, answered from a thread of its own so that a busy event loop can still be watched.
+
+    Attributes:
+        host: the address it listens on.
+        port: the port it listens on, also when any free one was asked for.
+    """
+
+    def __init__(self, server: WSGIServer, thread: threading.Thread, host: str) -> None:
+        self._server = server
+        self._thread = thread
+        self.host = host
+        self.port: int = server.server_port
+
+    def stop(self) -> None:
+        """Stop listening and end the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
+    """Serve `GET /metrics`.
+
+    Args:
+        registry: what to serve.
+        host: the name or address to listen on.
+        port: the port to listen on; 0 takes any free one.
+
+    Raises:
+        ConfigurationError: the port is taken or the address cannot be listened on.
+    """
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except OSError as error:
+        busy = error.errno == errno.EADDRINUSE
+        what = f"port {port} is already in use" if busy else (error.strerror or type(error).__name__)
+        raise ConfigurationError(
+            f"cannot serve metrics on {host}:{port}: {what}; choose another port with --metrics-port or "
+            "GATEWAY_METRICS_PORT (0 takes any free one, off serves none)"
+        ) from None
+    return MetricsServer(server, thread, host)
+
+
+_PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+    "color_message",
+}
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Take what a log call gave as `extra`."""
+    return {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD_FIELDS}
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """One line for people: `time level message key=value …`, then the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record as text."""
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        fields = "".join(f" {name}={self._show(value)}" for name, value in _fields(record).items())
+        line = f"{_timestamp(record)} {record.levelname.lower():<7} {message}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+    @staticmethod
+    def _show(value: object) -> str:
+        text = str(value)
+        return text if text.isprintable() and text and " " not in text else json.dumps(text)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line for machines; an exception is one field of it.
+
+    Args:
+        replica_id: told with each line.
+    """
+
+    def __init__(self, replica_id: str) -> None:
+        super().__init__()
+        self._replica_id = replica_id
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record as JSON."""
+        line = {
+            **_fields(record),
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "replica": self._replica_id,
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure_logging(level: str, log_format: str, replica_id: str, stream: TextIO | None = None) -> None:
+    """Send everything that is logged in this process, uvicorn's messages included, to one place in one form.
+
+    Uvicorn's reports of its own stages come at level debug only: the process tells people itself when it serves and
+    when it leaves. Its access log is off.
+
+    Args:
+        level: `debug`, `info`, `warning` or `error`.
+        log_format: `text` or `json`.
+        replica_id: the process's name.
+        stream: where to; None is stderr.
+    """
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter(replica_id) if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
+    access = logging.getLogger("uvicorn.access")
+    access.handlers.clear()
+    access.propagate = False
+    access.disabled = True

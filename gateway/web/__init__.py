@@ -1,0 +1,1 @@
+"""The HTTP edge: the MCP endpoint, health, errors as HTTP, the server, the development front."""
