@@ -1,0 +1,67 @@
+"""Sealed Gateway: stateless, horizontally scaled Model Context Protocol tools.
+
+The authoring API is re-exported here, each name loaded when it is first used: importing `gateway` loads
+neither the web framework nor a storage client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway import testing
+    from gateway.authoring import content
+    from gateway.authoring.content import Content, ToolResult
+    from gateway.authoring.context import Context
+    from gateway.authoring.questions import Completion, Elicit, ElicitUrl, Root, Roots, Sample
+    from gateway.authoring.tools import tool
+    from gateway.errors import AskError, Declined, Dismissed, ProtocolError, Refused
+    from gateway.sealing.binding import Principal
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AskError",
+    "Completion",
+    "Content",
+    "Context",
+    "Declined",
+    "Dismissed",
+    "Elicit",
+    "ElicitUrl",
+    "Principal",
+    "ProtocolError",
+    "Refused",
+    "Root",
+    "Roots",
+    "Sample",
+    "ToolResult",
+    "content",
+    "testing",
+    "tool",
+]
+
+_HOMES = {
+    "gateway.authoring.content": ("Content", "ToolResult"),
+    "gateway.authoring.context": ("Context",),
+    "gateway.authoring.questions": ("Completion", "Elicit", "ElicitUrl", "Root", "Roots", "Sample"),
+    "gateway.authoring.tools": ("tool",),
+    "gateway.errors": ("AskError", "Declined", "Dismissed", "ProtocolError", "Refused"),
+    "gateway.sealing.binding": ("Principal",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = {"content": "gateway.authoring.content", "testing": "gateway.testing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home (PEP 562)."""
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    raise AttributeError(f"module 'gateway' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

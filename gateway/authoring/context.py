@@ -1,0 +1,150 @@
+"""`Context`: what a tool's function may ask, do and know."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar, overload
+
+from gateway.authoring.questions import MISSING, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
+from gateway.engine.leg import Leg
+from gateway.protocol.capabilities import capability_path
+from gateway.sealing.binding import Principal
+
+T = TypeVar("T")
+
+
+class Context:
+    """The call as its author sees it; the same in every leg, on every replica.
+
+    Awaited methods may end the leg: the function is then run again from the top, later and elsewhere, and
+    comes back to the same place with the answer. So everything with an effect belongs in a `step`.
+    """
+
+    __slots__ = ("_leg", "principal")
+
+    def __init__(self, leg: Leg, principal: Principal | None) -> None:
+        self._leg = leg
+        self.principal = principal
+        """Who calls: issuer, subject and client id, or None for an anonymous caller."""
+
+    @property
+    def call_id(self) -> str:
+        """The flow id: the same in every leg of this call, different for every call."""
+        return self._leg.journal.flow_id
+
+    @property
+    def replica_id(self) -> str:
+        """The name of the replica that runs this leg. For people and logs: another leg may run elsewhere."""
+        return self._leg.host.replica_id
+
+    @overload
+    async def elicit(self, key: str, message: str, schema: type[T], *, default: Any = MISSING) -> T: ...
+
+    @overload
+    async def elicit(
+        self, key: str, message: str, schema: Mapping[str, Any], *, default: Any = MISSING
+    ) -> dict[str, Any]: ...
+
+    async def elicit(
+        self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
+    ) -> Any:
+        """Ask the user to fill in a form and return what they filled in.
+
+        Args:
+            key: names the question in this call. A recorded answer belongs to its key, so give a question
+                with another meaning another key. No `~` in it.
+            message: what the user reads.
+            schema: a flat pydantic model, whose instance is returned, or a JSON Schema, for a dict.
+            default: returned instead of raising if the user declines or dismisses.
+
+        Raises:
+            Declined: the user said no.
+            Dismissed: the user closed the form without deciding.
+            Refused: the client answered with an error.
+        """
+        return await self._one(key, Elicit(message, schema, default))
+
+    async def elicit_url(self, key: str, message: str, url: str, *, default: Any = MISSING) -> None:
+        """Send the user to a URL, for what must not pass through the client. Returns when they agreed to go."""
+        await self._one(key, ElicitUrl(message, url, default))
+
+    async def sample(
+        self,
+        key: str,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+        default: Any = MISSING,
+    ) -> Completion:
+        """Ask the client's language model; see `Sample` for the arguments.
+
+        Raises:
+            Refused: the client answered with an error.
+        """
+        completion: Completion = await self._one(
+            key, Sample(messages, max_tokens, system_prompt, tools, options, default)
+        )
+        return completion
+
+    async def roots(self, key: str, *, default: Any = MISSING) -> list[Root]:
+        """Ask which roots the client offers.
+
+        Raises:
+            Refused: the client answered with an error.
+        """
+        roots: list[Root] = await self._one(key, Roots(default))
+        return roots
+
+    async def ask(self, **questions: Ask[Any]) -> dict[str, Any]:
+        """Ask several questions in one leg; return their values by key.
+
+        What was answered before is not asked again. Raises like `elicit` for the first question, in the
+        order given, that the client gave no value for.
+        """
+        return await self._leg.ask({key: question.question(key) for key, question in questions.items()})
+
+    async def _one(self, key: str, question: Ask[Any]) -> Any:
+        return (await self._leg.ask({key: question.question(key)}))[key]
+
+    async def step(self, key: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a side effect or a costly computation once and keep its result, a JSON value, in the journal.
+
+        A coroutine function is awaited, any other runs in a thread. Later legs get the recorded result. At
+        least once, not exactly once: a lost response makes the client repeat a leg. Hand `step_id(key)` to
+        the other side as an idempotency key where that matters.
+        """
+        return await self._leg.step(key, function, args)
+
+    def step_id(self, key: str) -> str:
+        """Return a stable id for the step: the same in every leg of this call, unlike any other's."""
+        return self._leg.step_id(key)
+
+    async def checkpoint(self, value: object) -> None:
+        """Keep the one JSON value from which a long computation can go on; the last one wins. Yields once."""
+        await self._leg.checkpoint(value)
+
+    def resumed(self, default: T) -> T:
+        """Return the last checkpoint of an earlier leg, or `default` if there is none to go on from."""
+        value: T = self._leg.resumed(default)
+        return value
+
+    def now(self) -> datetime:
+        """Return when the call began, in UTC: one value in every leg. A fresh clock is a step."""
+        return datetime.fromtimestamp(self._leg.journal.started_ms / 1000, UTC)
+
+    def uuid(self, key: str) -> uuid.UUID:
+        """Return a random UUID that is the same in every leg of this call."""
+        return self._leg.uuid(key)
+
+    def random(self, key: str) -> float:
+        """Return a random number from [0, 1) that is the same in every leg of this call."""
+        return self._leg.random(key)
+
+    def can(self, capability: str) -> bool:
+        """Tell whether the client declared a capability, e.g. `"elicitation.url"`, `"sampling"`, `"roots"`."""
+        return self._leg.supports(capability_path(capability))

@@ -1,0 +1,62 @@
+"""The engine's host on asyncio: a bounded pool of threads, yielding, and the time limit of a leg."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from gateway.engine.outcomes import LegTimedOut
+
+T = TypeVar("T")
+
+DEFAULT_THREADS = 32
+"""Blocking functions that run at once in one process; more wait."""
+
+
+class AsyncioHost:
+    """Runs legs on the running event loop; satisfies `gateway.engine.host.Host`.
+
+    Args:
+        limit_seconds: time limit of a leg, or None for none.
+        replica_id: the name of this replica or worker.
+        threads: size of the pool for blocking functions.
+    """
+
+    def __init__(self, limit_seconds: float | None, replica_id: str, threads: int = DEFAULT_THREADS) -> None:
+        self.replica_id = replica_id
+        self._limit_seconds = limit_seconds
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
+
+    async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function in the pool, with the caller's context variables."""
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(function, *args))
+
+    async def yield_now(self) -> None:
+        """Let everything else that is ready run once."""
+        await asyncio.sleep(0)
+
+    async def bounded(self, leg: Awaitable[T]) -> T:
+        """Await `leg` within the limit. A function's own `TimeoutError` passes through as it is.
+
+        Raises:
+            LegTimedOut: the limit passed first.
+        """
+        limit = self._limit_seconds
+        if limit is None:
+            return await leg
+        timeout = asyncio.timeout(limit)
+        try:
+            async with timeout:
+                return await leg
+        except TimeoutError:
+            if timeout.expired():
+                raise LegTimedOut(limit) from None
+            raise
+
+    def close(self) -> None:
+        """Release the threads; running functions finish on their own."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,230 @@
+"""The questions an author can ask, and how their answers are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+
+from gateway.authoring.schemas import SchemaValidator, form_schema
+from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
+from gateway.errors import AuthoringError, Declined, Dismissed, Refused
+
+T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class _Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+"""Stands for "no default given", because None is a fine default."""
+
+
+class Ask(Generic[T]):
+    """A question without its key. `Context.ask` takes several; `T` is the type of the value."""
+
+    default: Any = MISSING
+
+    def question(self, key: str) -> Question:
+        """Return the engine's form of this question under the author's key."""
+        method, params, capability = self._request()
+        return Question(
+            method=method,
+            params=params,
+            capability=capability,
+            digest=question_digest(method, params),
+            read=lambda answer: self._read(key, answer),
+        )
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        raise NotImplementedError
+
+    def _value(self, _result: Mapping[str, Any], /) -> T:
+        raise NotImplementedError
+
+    def _read(self, key: str, answer: Answer) -> Any:
+        if "error" in answer:
+            error = answer["error"]
+            message = error.get("message", "") if isinstance(error, Mapping) else ""
+            return self._default_or(Refused(key, str(message)))
+        result = answer.get("result")
+        if not isinstance(result, Mapping):
+            raise InvalidAnswer
+        action = result.get("action") if isinstance(self, _Elicitation) else "accept"
+        if action == "decline":
+            return self._default_or(Declined(key))
+        if action == "cancel":
+            return self._default_or(Dismissed(key))
+        if action != "accept":
+            raise InvalidAnswer
+        return self._value(result)
+
+    def _default_or(self, error: Exception) -> Any:
+        if self.default is MISSING:
+            raise error
+        return self.default
+
+
+class _Elicitation(Ask[T]):
+    """Marks the questions whose result has an `action`."""
+
+
+@dataclass(frozen=True)
+class Elicit(_Elicitation[T]):
+    """Ask the user to fill in a form.
+
+    Args:
+        message: what the user reads.
+        schema: a flat pydantic model, whose instance is the value, or a JSON Schema of the restricted kind
+            that forms allow, whose value is a dict.
+        default: the value if the user declines or dismisses, or the client answers with an error.
+    """
+
+    message: str
+    schema: type[T] | Mapping[str, Any]
+    default: Any = MISSING
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        params = {"mode": "form", "message": self.message, "requestedSchema": requested_schema(self.schema)}
+        return ELICIT, params, ("elicitation", "form")
+
+    def _value(self, result: Mapping[str, Any]) -> T:
+        content = result.get("content", {})
+        if not isinstance(content, Mapping):
+            raise InvalidAnswer
+        if isinstance(self.schema, Mapping):
+            if SchemaValidator(self.schema).problem(content) is not None:
+                raise InvalidAnswer
+            return dict(content)  # type: ignore[return-value]  # T is dict where a schema was given
+        value: T = _read_model(self.schema, content)
+        return value
+
+
+@dataclass(frozen=True)
+class ElicitUrl(_Elicitation[None]):
+    """Ask the user to visit a URL; for everything secret, which must not pass through the client.
+
+    The value is None: accepting means that the user agreed to go there, not that they are done.
+    """
+
+    message: str
+    url: str
+    default: Any = MISSING
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        return ELICIT, {"mode": "url", "message": self.message, "url": self.url}, ("elicitation", "url")
+
+    def _value(self, _result: Mapping[str, Any]) -> None:
+        return None
+
+
+class Completion(BaseModel):
+    """What the client's language model answered."""
+
+    role: str
+    content: dict[str, Any] | list[dict[str, Any]]
+    model: str
+    stopReason: str | None = None  # noqa: N815 - the wire's name
+
+    @property
+    def text(self) -> str:
+        """The text blocks, joined."""
+        blocks = self.content if isinstance(self.content, list) else [self.content]
+        return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+
+
+@dataclass(frozen=True)
+class Sample(Ask[Completion]):
+    """Ask the client's language model.
+
+    Args:
+        messages: a text from the user, or the messages as `SamplingMessage` objects of the protocol.
+        max_tokens: the most tokens to sample.
+        system_prompt: an optional system prompt.
+        tools: tools the model may use; needs the client's `sampling.tools` capability.
+        options: other params of `sampling/createMessage`, by their names on the wire.
+        default: the value if the client answers with an error.
+    """
+
+    messages: str | Sequence[Mapping[str, Any]]
+    max_tokens: int
+    system_prompt: str | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    options: Mapping[str, Any] | None = None
+    default: Any = MISSING
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        messages = self.messages
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": {"type": "text", "text": messages}}]
+        params: dict[str, Any] = {**(self.options or {}), "messages": list(messages), "maxTokens": self.max_tokens}
+        if self.system_prompt is not None:
+            params["systemPrompt"] = self.system_prompt
+        if self.tools is not None:
+            params["tools"] = list(self.tools)
+            return SAMPLE, params, ("sampling", "tools")
+        return SAMPLE, params, ("sampling",)
+
+    def _value(self, result: Mapping[str, Any]) -> Completion:
+        completion: Completion = _read_model(Completion, result)
+        return completion
+
+
+class Root(BaseModel):
+    """A directory or file the client lets servers work in."""
+
+    uri: str
+    name: str | None = None
+
+
+class _RootsResult(BaseModel):
+    roots: list[Root]
+
+
+@dataclass(frozen=True)
+class Roots(Ask[list[Root]]):
+    """Ask which roots the client offers."""
+
+    default: Any = MISSING
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        return ROOTS, {}, ("roots",)
+
+    def _value(self, result: Mapping[str, Any]) -> list[Root]:
+        roots: _RootsResult = _read_model(_RootsResult, result)
+        return roots.roots
+
+
+def requested_schema(schema: type[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `requestedSchema` of a form asking for a model, or a JSON Schema as it was given.
+
+    Raises:
+        AuthoringError: it is neither a flat pydantic model nor a JSON Schema of an object.
+    """
+    if isinstance(schema, Mapping):
+        if schema.get("type") != "object":
+            raise AuthoringError("the schema of a form is a JSON Schema with type 'object'")
+        return dict(schema)
+    if issubclass(schema, BaseModel):
+        return _form_schema(schema)
+    raise AuthoringError(f"{schema.__name__} is neither a pydantic model nor a JSON Schema")
+
+
+_form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)
+
+
+def _read_model(model: type[Any], content: Mapping[str, Any]) -> Any:
+    """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
+    try:
+        return model.model_validate_json(msgspec.json.encode(content), strict=True)
+    except (ValidationError, ValueError, OverflowError):
+        raise InvalidAnswer from None

@@ -1,0 +1,113 @@
+"""JSON Schema of the author's models, and validation of JSON against author-given schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.exceptions import best_match
+from jsonschema.validators import validator_for
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from gateway.errors import AuthoringError
+
+FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
+"""Types a form's field may have; besides these, lists of choices (MCP "Elicitation", Requested Schema)."""
+
+
+class _WithoutTitles(GenerateJsonSchema):
+    """Leaves out the titles that pydantic makes up from names; a title the author wrote stays."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
+        """Never: `fieldName` says as much as "Field Name"."""
+        return False
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        """Drop the title that is only the class name."""
+        result = super().model_schema(schema)
+        if result.get("title") == schema["cls"].__name__ and "title" not in schema["cls"].model_config:
+            result.pop("title")
+        return result
+
+
+def model_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema 2020-12 of a model, with the author's titles only."""
+    return model.model_json_schema(schema_generator=_WithoutTitles)
+
+
+def form_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the `requestedSchema` of a form that asks for this model.
+
+    Raises:
+        AuthoringError: the model has a field that no form can show; forms are flat.
+    """
+    schema = model_schema(model)
+    definitions = schema.get("$defs", {})
+    form: dict[str, Any] = {"type": "object", "properties": {}}
+    for name, field in schema.get("properties", {}).items():
+        form["properties"][name] = _form_field(field, definitions, f"{model.__name__}.{name}")
+    for keyword in ("required", "title", "description"):
+        if keyword in schema:
+            form[keyword] = schema[keyword]
+    return form
+
+
+def _form_field(field: Mapping[str, Any], definitions: Mapping[str, Any], where: str) -> dict[str, Any]:
+    flat = dict(field)
+    if "$ref" in flat:
+        referred = definitions[flat.pop("$ref").rpartition("/")[2]]
+        flat = {**referred, **flat}
+        if flat.get("title") == field.get("$ref", "").rpartition("/")[2]:
+            flat.pop("title")
+    options = [option for option in flat.get("anyOf", ()) if option.get("type") != "null"]
+    if len(options) == 1:
+        flat.pop("anyOf")
+        if flat.get("default", ...) is None:
+            flat.pop("default")
+        return _form_field({**options[0], **flat}, definitions, where)
+    if "const" in flat:
+        flat["enum"] = [flat.pop("const")]
+    if flat.get("type") == "array":
+        flat["items"] = _form_field(flat.get("items", {}), definitions, where)
+        if not {"enum", "anyOf"} & flat["items"].keys():
+            raise AuthoringError(f"{where}: a form's list offers choices; annotate it as list[Literal[…]]")
+    elif flat.get("type") not in FORM_TYPES:
+        raise AuthoringError(f"{where}: forms are flat; a field is text, a number, a boolean or a choice")
+    return flat
+
+
+class SchemaValidator:
+    """Validates JSON against one schema that the author gave as it is.
+
+    The dialect is the schema's `$schema`, 2020-12 without one. References are never fetched.
+
+    Raises:
+        AuthoringError: the schema is not valid in its own dialect.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        schema = dict(schema)
+        kind = validator_for(schema, default=Draft202012Validator)
+        try:
+            kind.check_schema(schema)
+        except SchemaError as error:
+            raise AuthoringError(f"not a valid JSON Schema: {error.message} at {error.json_path}") from None
+        self._validator = kind(schema, registry=Registry())
+
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with `value`, naming where, or None if nothing is."""
+        try:
+            error = best_match(self._validator.iter_errors(value))
+        except Unresolvable as unresolvable:
+            return f"the schema refers to {unresolvable.ref!r}, which is not part of it"
+        except RecursionError:
+            return "the schema refers to itself without end"
+        if error is None:
+            return None
+        path = error.json_path.removeprefix("$").removeprefix(".")
+        return f"{path}: {error.message}" if path else error.message

@@ -1,0 +1,171 @@
+"""Run a tool without a server: the same engine, the journal carried from leg to leg as it would travel."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from gateway.authoring.content import tool_result
+from gateway.authoring.host import AsyncioHost
+from gateway.authoring.tools import Tool
+from gateway.engine.journal import Journal
+from gateway.engine.leg import Leg, run_leg
+from gateway.engine.outcomes import Completed, Failed, Outcome
+from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
+from gateway.errors import GatewayError
+from gateway.sealing.binding import Principal
+from gateway.sealing.state import pack, unpack
+
+MAX_LEGS = 100
+"""A tool that still asks after this many legs will not stop asking."""
+
+FLOW_MAX_MS = 24 * 3600 * 1000
+
+DECLINE: Mapping[str, Any] = {"result": {"action": "decline"}}
+"""Give this as an answer: the user says no."""
+
+DISMISS: Mapping[str, Any] = {"result": {"action": "cancel"}}
+"""Give this as an answer: the user closes the question without deciding."""
+
+REFUSE: Mapping[str, Any] = {"error": {"code": -1, "message": "refused by the test"}}
+"""Give this as an answer: the client answers with an error."""
+
+Answers = Mapping[str, Any] | Callable[[str, Question], Any]
+
+
+@dataclass
+class Run:
+    """What became of a call.
+
+    Attributes:
+        value: what the function returned, as it returned it.
+        result: that value as a client sees it: `content`, `structuredContent`, `isError`.
+        asked: the keys of the questions, in the order they were asked.
+        unanswered: the questions the test gave no answer for, by key; the call ended there.
+        legs: how often the function ran.
+    """
+
+    value: Any = None
+    result: dict[str, Any] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    unanswered: Mapping[str, Question] = field(default_factory=dict)
+    legs: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text blocks of the result, one per line."""
+        return "\n".join(block["text"] for block in self.result.get("content", ()) if block.get("type") == "text")
+
+
+def run(tool: Tool, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
+    """Call `tool` and answer its questions until it returns.
+
+    Args:
+        tool: the decorated function.
+        args: its arguments, as a client would send them.
+        answers: key → answer: for a form a dict or a model, for sampling a text or a whole result, for roots
+            a list of URIs, or `DECLINE`, `DISMISS`, `REFUSE`; or a function `(key, question)` that gives one.
+        **options: see `run_async`.
+
+    Raises:
+        Exception: whatever the tool raised.
+        AuthoringError: the tool broke a rule, such as asking something it does not declare in `asks`.
+    """
+    return asyncio.run(run_async(tool, args, answers=answers, **options))
+
+
+async def run_async(
+    tool: Tool,
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    principal: Principal | None = None,
+    can: Callable[[str], bool] = lambda _capability: True,
+    limit_seconds: float | None = 60,
+) -> Run:
+    """Do what `run` does, inside a running event loop.
+
+    Args:
+        tool: as for `run`.
+        args: as for `run`.
+        answers: as for `run`.
+        principal: who calls, for `ctx.principal`.
+        can: tells which capabilities the client declares, as `ctx.can` names them; all by default.
+        limit_seconds: time limit of each leg.
+    """
+    function = tool.bind(args or {}, principal)
+    host = AsyncioHost(limit_seconds, "test")
+    run_ = Run()
+    journal = Journal.begin(
+        now_ms=int(time.time() * 1000), flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes
+    ).to_map()
+    fresh: dict[str, Answer] = {}
+    try:
+        for _ in range(MAX_LEGS):
+            leg = Leg(
+                Journal.from_map(unpack(pack(journal))),
+                fresh,
+                host,
+                supports=lambda path: can(".".join(path)),
+                version=tool.version,
+                migrations=tool.migrations,
+                declared=tool.asks,
+            )
+            outcome = await run_leg(function, leg)
+            run_.legs += 1
+            journal = leg.journal.to_map()
+            if _finished(run_, outcome):
+                return run_
+            fresh = _answered(run_, answers)
+            if run_.unanswered:
+                return run_
+    finally:
+        host.close()
+    raise GatewayError(f"{tool.name} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
+
+
+def _finished(run_: Run, outcome: Outcome) -> bool:
+    if isinstance(outcome, Completed):
+        run_.value = outcome.value
+        run_.result = tool_result(outcome.value)
+        return True
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    run_.asked.extend(outcome.questions)
+    run_.unanswered = outcome.questions
+    return False
+
+
+def _answered(run_: Run, answers: Answers | None) -> dict[str, Answer]:
+    fresh: dict[str, Answer] = {}
+    unanswered: dict[str, Question] = {}
+    for key, question in run_.unanswered.items():
+        if callable(answers):
+            fresh[key] = _answer(question, answers(key, question))
+        elif answers is not None and key in answers:
+            fresh[key] = _answer(question, answers[key])
+        else:
+            unanswered[key] = question
+    run_.unanswered = unanswered
+    return fresh
+
+
+def _answer(question: Question, given: Any) -> Answer:
+    if isinstance(given, Mapping) and given.keys() in ({"result"}, {"error"}):
+        return dict(given)
+    if isinstance(given, BaseModel):
+        given = given.model_dump(mode="json")
+    if question.method == ELICIT:
+        return {"result": {"action": "accept", "content": given}}
+    if question.method == ROOTS:
+        return {"result": {"roots": [{"uri": root} if isinstance(root, str) else root for root in given]}}
+    if isinstance(given, str):
+        content = {"type": "text", "text": given}
+        return {"result": {"role": "assistant", "content": content, "model": "test", "stopReason": "endTurn"}}
+    return {"result": given}

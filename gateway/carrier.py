@@ -1,0 +1,126 @@
+"""The client as carrier: a journal rests sealed in `requestState` between the legs of an ephemeral call."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.engine.journal import Journal, MalformedJournal
+from gateway.errors import GatewayError, InvalidRequestState, RejectReason
+from gateway.ports import Clock, RandomBytes
+from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.state import StateTooLarge, open_state, seal_state
+from gateway.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+class CannotContinue(GatewayError):
+    """A call cannot go on in another leg. The message tells the caller why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """The limits a deployment sets on calls that take several legs.
+
+    Attributes:
+        state_ttl_seconds: how long a sealed state may wait for its answer.
+        flow_max_seconds: how long a call may take from its first leg to its last.
+        state_max_bytes: the longest token, in bytes.
+    """
+
+    state_ttl_seconds: float
+    flow_max_seconds: float
+    state_max_bytes: int
+
+
+class SealedCarrier:
+    """Hands journals to the client and takes them back. Holds nothing of any call.
+
+    Args:
+        sealer: seals and opens under the key ring that all replicas share.
+        limits: how long and how large.
+        telemetry: counts states sealed, opened and rejected.
+        clock: seconds since the epoch.
+        random_bytes: a source of strong randomness.
+    """
+
+    def __init__(
+        self,
+        sealer: Sealer,
+        limits: FlowLimits,
+        telemetry: Telemetry,
+        clock: Clock,
+        random_bytes: RandomBytes,
+    ) -> None:
+        self._sealer = sealer
+        self._limits = limits
+        self._telemetry = telemetry
+        self._clock = clock
+        self._random_bytes = random_bytes
+
+    def begin(self) -> Journal:
+        """Return the journal of a new flow."""
+        return Journal.begin(
+            now_ms=int(self._clock() * 1000),
+            flow_max_ms=int(self._limits.flow_max_seconds * 1000),
+            random_bytes=self._random_bytes,
+        )
+
+    def open(self, state: Any, binding: bytes) -> Journal:
+        """Return the journal in a `requestState` as the client brought it back.
+
+        Args:
+            state: the value of the parameter; anything but a token we sealed for this binding is rejected.
+            binding: what the state is bound to, see `gateway.sealing.binding`.
+
+        Raises:
+            InvalidRequestState: for every reason alike; the real one goes to the log and the counter.
+        """
+        try:
+            opened = open_state(
+                self._sealer, state, aad=binding, now=self._clock(), max_bytes=self._limits.state_max_bytes
+            )
+            journal = Journal.from_map(opened.journal)
+        except Rejected as rejected:
+            raise self._reject(rejected.reason) from None
+        except MalformedJournal:
+            raise self._reject(RejectReason.MALFORMED) from None
+        self._telemetry.state_opened(opened.key_id.hex())
+        return journal
+
+    def _reject(self, reason: RejectReason) -> InvalidRequestState:
+        log.warning("requestState rejected", extra={"reason": reason.value})
+        self._telemetry.state_rejected(reason)
+        return InvalidRequestState(reason)
+
+    def seal(self, journal: Journal, binding: bytes, ttl_seconds: float | None = None) -> str:
+        """Return the `requestState` that carries `journal` to the next leg.
+
+        It expires after `ttl_seconds` (the deployment's default if None), and with the flow at the latest.
+
+        Raises:
+            CannotContinue: the journal is over the size cap, or the flow is past its deadline.
+        """
+        now = self._clock()
+        deadline = journal.deadline_ms / 1000
+        if deadline <= now:
+            raise CannotContinue("This call has taken longer than the server allows; start it again.")
+        ttl = self._limits.state_ttl_seconds if ttl_seconds is None else ttl_seconds
+        try:
+            token = seal_state(
+                self._sealer,
+                journal.to_map(),
+                aad=binding,
+                now=now,
+                expires_at=min(now + ttl, deadline),
+                max_bytes=self._limits.state_max_bytes,
+            )
+        except StateTooLarge as error:
+            raise CannotContinue(
+                f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
+                f" {error.limit} at most. Try again with less."
+            ) from None
+        self._telemetry.state_sealed(self._sealer.key_id.hex(), len(token))
+        return token

@@ -1,0 +1,37 @@
+"""Pure: what a leg needs from the process that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """Threads, yielding and time limits of the process that runs a leg.
+
+    The engine is written against this protocol so that it imports no event loop; replicas, workers and
+    the testing helper bring their own.
+    """
+
+    @property
+    def replica_id(self) -> str:
+        """The name of this replica or worker, for people."""
+        ...
+
+    async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function in a bounded pool of threads."""
+        ...
+
+    async def yield_now(self) -> None:
+        """Let everything else that is ready run once."""
+        ...
+
+    async def bounded(self, leg: Awaitable[T]) -> T:
+        """Await `leg` within the time limit of this host.
+
+        Raises:
+            LegTimedOut: the limit passed first; `leg` was cancelled.
+        """
+        ...

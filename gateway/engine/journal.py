@@ -1,0 +1,148 @@
+"""Pure: the journal, what a call has learned so far, and its form at rest.
+
+The form at rest is a map of JSON values and byte strings that `gateway.sealing.state` packs. Names in it
+are never reused for another meaning. A release reads the journals of the release before and after it:
+fields it does not know are kept and written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.engine.questions import Answer
+from gateway.engine.values import Json
+
+FLOW_ID_BYTES = 16
+SEED_BYTES = 16
+
+
+class MalformedJournal(Exception):
+    """A map that opened as authentic is not a journal this release can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The value from which a long computation can go on, and the tool version that wrote it."""
+
+    version: int
+    value: Json
+
+
+@dataclass(slots=True)
+class Journal:
+    """What a call has learned so far.
+
+    Attributes:
+        flow_id: names the flow in logs and in step ids; 32 hex digits.
+        seed: random bytes that `uuid` and `random` of the tool derive from.
+        started_ms: when the flow began, milliseconds since the epoch.
+        deadline_ms: after this the flow cannot go on, milliseconds since the epoch.
+        legs: legs begun so far.
+        input_rounds: legs that ended as input required.
+        pending: key → digest of each question that was asked and has no answer yet.
+        answers: key → digest of the question → the answer. Two releases of a tool that ask differently
+            under one key keep their answers side by side.
+        steps: key → result of a step.
+        checkpoint: the last checkpoint, if any.
+        unknown: fields of a newer release, kept as they came.
+    """
+
+    flow_id: str
+    seed: bytes
+    started_ms: int
+    deadline_ms: int
+    legs: int = 0
+    input_rounds: int = 0
+    pending: dict[str, bytes] = field(default_factory=dict)
+    answers: dict[str, dict[bytes, Answer]] = field(default_factory=dict)
+    steps: dict[str, Json] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    unknown: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, *, now_ms: int, flow_max_ms: int, random_bytes: Callable[[int], bytes]) -> Journal:
+        """Start the journal of a new flow at `now_ms`."""
+        entropy = random_bytes(FLOW_ID_BYTES + SEED_BYTES)
+        return cls(
+            flow_id=entropy[:FLOW_ID_BYTES].hex(),
+            seed=entropy[FLOW_ID_BYTES:],
+            started_ms=now_ms,
+            deadline_ms=now_ms + flow_max_ms,
+        )
+
+    def record(self, key: str, digest: bytes, answer: Answer) -> None:
+        """Keep the answer to a question; it is no longer pending."""
+        self.answers.setdefault(key, {})[digest] = answer
+        if self.pending.get(key) == digest:
+            del self.pending[key]
+
+    def forget(self, key: str, digest: bytes) -> None:
+        """Drop an answer that turned out not to fit the question."""
+        by_digest = self.answers.get(key, {})
+        by_digest.pop(digest, None)
+        if not by_digest:
+            self.answers.pop(key, None)
+
+    def to_map(self) -> dict[str, Any]:
+        """Return the form at rest. Empty parts are left out."""
+        rest: dict[str, Any] = {
+            **self.unknown,
+            "flow": self.flow_id,
+            "seed": self.seed,
+            "start": self.started_ms,
+            "deadline": self.deadline_ms,
+            "legs": self.legs,
+            "rounds": self.input_rounds,
+        }
+        if self.pending:
+            rest["pending"] = self.pending
+        if self.answers:
+            rest["answers"] = {key: list(by.items()) for key, by in self.answers.items()}
+        if self.steps:
+            rest["steps"] = self.steps
+        if self.checkpoint is not None:
+            rest["checkpoint"] = [self.checkpoint.version, self.checkpoint.value]
+        return rest
+
+    @classmethod
+    def from_map(cls, rest: Mapping[str, Any]) -> Journal:
+        """Read the form at rest.
+
+        Raises:
+            MalformedJournal: a field is missing or has another type.
+        """
+        try:
+            journal = cls(
+                flow_id=_typed(rest["flow"], str),
+                seed=_typed(rest["seed"], bytes),
+                started_ms=_typed(rest["start"], int),
+                deadline_ms=_typed(rest["deadline"], int),
+                legs=_typed(rest["legs"], int),
+                input_rounds=_typed(rest["rounds"], int),
+                pending={key: _typed(digest, bytes) for key, digest in rest.get("pending", {}).items()},
+                answers={
+                    key: {_typed(digest, bytes): _typed(answer, dict) for digest, answer in pairs}
+                    for key, pairs in rest.get("answers", {}).items()
+                },
+                steps=dict(_typed(rest.get("steps", {}), dict)),
+            )
+            if "checkpoint" in rest:
+                version, value = rest["checkpoint"]
+                journal.checkpoint = Checkpoint(_typed(version, int), value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise MalformedJournal(str(error)) from None
+        journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
+        return journal
+
+
+_KNOWN = frozenset(
+    {"flow", "seed", "start", "deadline", "legs", "rounds", "pending", "answers", "steps", "checkpoint"},
+)
+
+
+def _typed(value: Any, kind: type[Any]) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{type(value).__name__} is not {kind.__name__}")
+    return value

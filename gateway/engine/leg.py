@@ -1,0 +1,250 @@
+"""Pure: one leg of a call, replayed from its journal.
+
+A leg runs the author's function from the top. What the journal knows is answered at once; the first thing
+it does not know ends the leg. Every rule of replay is kept here, whatever carries the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+from gateway.engine.host import Host
+from gateway.engine.journal import Checkpoint, Journal
+from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
+from gateway.engine.questions import Answer, InvalidAnswer, Question
+from gateway.engine.values import Json, json_value
+from gateway.errors import AuthoringError, MissingCapability
+
+MAX_KEY_LENGTH = 200
+"""Characters of an author's key."""
+
+Migration: TypeAlias = Callable[[Json], Json]
+
+
+class LegStopped(BaseException):
+    """Ends the author's function early. Derives from `BaseException` so that `except Exception` lets it pass.
+
+    The leg remembers its outcome besides, so that a function that swallows even this cannot go on:
+    everything it does with its context raises again, and what it returns is ignored.
+    """
+
+
+class Leg:
+    """What one run of the author's function knows and learns.
+
+    Args:
+        journal: what the call has learned so far; this leg adds to it in place.
+        fresh: the answers that came with this leg's request, by wire key.
+        host: the process that runs the leg.
+        supports: tells whether the client declared a capability path, e.g. `("elicitation", "form")`.
+        required_capabilities: shapes the `requiredCapabilities` of an error from such a path.
+        version: the tool's version, written into checkpoints.
+        migrations: version → (next version, function) for checkpoints of older versions.
+        declared: key → digest of the only questions that may be asked, or None where that is not checked.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        fresh: Mapping[str, Answer],
+        host: Host,
+        *,
+        supports: Callable[[tuple[str, ...]], bool],
+        version: int = 1,
+        migrations: Mapping[int, tuple[int, Migration]] | None = None,
+        declared: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.journal = journal
+        self.host = host
+        self.supports = supports
+        self.outcome: Outcome | None = None
+        self._version = version
+        self._migrations = migrations or {}
+        self._declared = declared
+        self._used: set[str] = set()
+        self._fresh = self._record_expected(fresh)
+        journal.legs += 1
+
+    def _record_expected(self, fresh: Mapping[str, Answer]) -> dict[str, Answer]:
+        """Record the answers to what the journal asked; return the others (replay rule 2)."""
+        unexpected: dict[str, Answer] = {}
+        for key, answer in fresh.items():
+            digest = self.journal.pending.get(key)
+            if digest is None:
+                unexpected[key] = answer
+            else:
+                self.journal.record(key, digest, answer)
+        return unexpected
+
+    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+        """Return the value of each question, or end the leg asking for those that have none.
+
+        Raises:
+            AskError: the client declined, dismissed or refused one of them.
+            AuthoringError: a key is malformed, was used before in this leg, or is not declared.
+        """
+        self.check_running()
+        for key, question in questions.items():
+            self._claim(key)
+            self._check_declared(key, question)
+        values: dict[str, Any] = {}
+        missing: dict[str, Question] = {}
+        for key, question in questions.items():
+            try:
+                values[key] = question.read(self._answer(key, question.digest))
+            except InvalidAnswer:
+                self.journal.forget(key, question.digest)
+                missing[key] = question
+        if missing:
+            self._require_input(missing)
+        return values
+
+    def _answer(self, key: str, digest: bytes) -> Answer:
+        """Return the recorded answer, else the fresh one that nobody had asked for yet."""
+        recorded = self.journal.answers.get(key, {}).get(digest)
+        if recorded is not None:
+            return recorded
+        if key not in self._fresh:
+            raise InvalidAnswer
+        answer = self._fresh.pop(key)
+        self.journal.record(key, digest, answer)
+        return answer
+
+    def _require_input(self, missing: Mapping[str, Question]) -> NoReturn:
+        lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
+        if lacking:
+            self.stop(Failed(MissingCapability(_nested(lacking))))
+        self.journal.pending.update({key: question.digest for key, question in missing.items()})
+        self.journal.input_rounds += 1
+        self.stop(InputRequired(dict(missing)))
+
+    async def step(self, key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
+        """Return the recorded result of a step, or run it once and record the result.
+
+        Coroutine functions are awaited; others run in the host's pool of threads. An exception is not
+        recorded: the step runs again when the tool reaches it again.
+
+        Raises:
+            AuthoringError: the key is malformed or used before, or the result is not JSON.
+        """
+        self.check_running()
+        self._claim(key)
+        if key in self.journal.steps:
+            return self.journal.steps[key]
+        result = function(*args) if inspect.iscoroutinefunction(function) else self.host.run_sync(function, *args)
+        value = await result
+        if inspect.isawaitable(value):
+            value = await value
+        self.check_running()
+        self.journal.steps[key] = json_value(value, f"the result of step {key!r}")
+        return self.journal.steps[key]
+
+    def step_id(self, key: str) -> str:
+        """Return the stable id of a step: the flow id and the key. Hand it on as an idempotency key."""
+        _check_key(key)
+        return f"{self.journal.flow_id}:{key}"
+
+    async def checkpoint(self, value: object) -> None:
+        """Keep the value from which this computation can go on; the last one wins. Always yields once."""
+        self.check_running()
+        self.journal.checkpoint = Checkpoint(self._version, json_value(value, "the checkpoint"))
+        await self.host.yield_now()
+
+    def resumed(self, default: Any) -> Any:
+        """Return the checkpoint of an earlier leg, migrated to this version, or `default`.
+
+        A checkpoint of a newer version, or of an older one that no chain of migrations leads from, is
+        dropped: the computation starts again, with its answers and steps kept.
+        """
+        self.check_running()
+        checkpoint = self.journal.checkpoint
+        if checkpoint is None:
+            return default
+        version, value = checkpoint.version, checkpoint.value
+        while version < self._version and version in self._migrations:
+            following, migrate = self._migrations[version]
+            value = json_value(migrate(value), f"the checkpoint migrated from version {version} to {following}")
+            version = following
+        return value if version == self._version else default
+
+    def uuid(self, key: str) -> uuid.UUID:
+        """Return a version 4 UUID that is the same in every leg of this call."""
+        return uuid.UUID(bytes=self._derive("uuid", key)[:16], version=4)
+
+    def random(self, key: str) -> float:
+        """Return a number from [0, 1) that is the same in every leg of this call."""
+        return int.from_bytes(self._derive("random", key)[:7], "big") / 2**56
+
+    def _derive(self, kind: str, key: str) -> bytes:
+        _check_key(key)
+        return hashlib.sha256(self.journal.seed + f"\0{kind}\0{key}".encode()).digest()
+
+    def check_running(self) -> None:
+        """Raise again if this leg has already ended (replay rule 3)."""
+        if self.outcome is not None:
+            raise LegStopped
+
+    def stop(self, outcome: Outcome) -> NoReturn:
+        """End the leg; the first outcome is the one that counts."""
+        self.outcome = self.outcome or outcome
+        raise LegStopped
+
+    def _claim(self, key: str) -> None:
+        _check_key(key)
+        if key in self._used:
+            raise AuthoringError(
+                f"the key {key!r} is used twice in one call; keys tell questions and steps apart across legs"
+            )
+        self._used.add(key)
+
+    def _check_declared(self, key: str, question: Question) -> None:
+        if self._declared is None:
+            return
+        if key not in self._declared:
+            raise AuthoringError(f"the question {key!r} is not among the tool's declared `asks`")
+        if self._declared[key] != question.digest:
+            raise AuthoringError(f"the question {key!r} differs from what the tool declares in `asks`")
+
+
+LegFunction: TypeAlias = Callable[[Leg], Awaitable[Any]]
+
+
+async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
+    """Run one leg to its outcome.
+
+    Cancellation of the host's task passes through; every other end is an outcome. What the leg learned is
+    in its journal either way.
+    """
+    try:
+        value = await leg.host.bounded(function(leg))
+    except LegStopped:
+        pass
+    except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
+        return leg.outcome or Failed(error)
+    except BaseExceptionGroup:
+        if leg.outcome is None:
+            raise
+    else:
+        return leg.outcome or Completed(value)
+    if leg.outcome is None:
+        return Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
+    return leg.outcome
+
+
+def _check_key(key: str) -> None:
+    if not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
+        raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
+
+
+def _nested(paths: list[tuple[str, ...]]) -> dict[str, Any]:
+    """Shape capability paths like `ClientCapabilities`: `("elicitation", "form")` → `{"elicitation": {"form": {}}}`."""
+    root: dict[str, Any] = {}
+    for path in paths:
+        node = root
+        for name in path:
+            node = node.setdefault(name, {})
+    return root

@@ -1,0 +1,45 @@
+"""Pure: how a leg ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gateway.engine.questions import Question
+
+
+class LegTimedOut(Exception):
+    """The leg outlived its time limit.
+
+    Attributes:
+        seconds: the limit.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the leg did not finish within {seconds:g} seconds")
+        self.seconds = seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The function returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """The function asked something that the journal does not answer. Keys are the author's, in asking order."""
+
+    questions: Mapping[str, Question]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The function raised, broke a rule, asked what the client cannot answer, or outlived its time."""
+
+    error: Exception
+
+
+Outcome: TypeAlias = Completed | InputRequired | Failed

@@ -1,0 +1,82 @@
+"""Pure: a question to the client, and the digest that tells whether a recorded answer still fits it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Answer: TypeAlias = dict[str, Any]
+"""The client's response to one question, as a journal keeps it: `{"result": {…}}` or `{"error": {…}}`."""
+
+ELICIT = "elicitation/create"
+SAMPLE = "sampling/createMessage"
+ROOTS = "roots/list"
+
+DIGEST_BYTES = 12
+
+_ANNOTATIONS = frozenset({"title", "description", "default"})
+_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_DATA = frozenset({"enum", "const", "required", "enumNames", "examples"})
+
+
+class InvalidAnswer(Exception):
+    """The client's answer does not fit the question; it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One input request, ready for any wire.
+
+    Attributes:
+        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+        params: the params of that request, as the released wire writes them.
+        capability: path into the client's capabilities that asking needs, e.g. `("elicitation", "form")`.
+        digest: what must stay equal for a recorded answer to count; see `question_digest`.
+        read: turns a recorded `Answer` into the value the tool gets. Raises `InvalidAnswer` when it does
+            not fit what was asked, and an `AskError` when the client gave no value.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    capability: tuple[str, ...]
+    digest: bytes
+    read: Callable[[Answer], Any]
+
+
+def question_digest(method: str, params: Mapping[str, Any]) -> bytes:
+    """Digest what makes a question a different one (replay rule 1).
+
+    A form counts by its mode and its schema without `title`, `description` and `default`; a URL and a
+    list of roots by the method alone; sampling by the method and its tools. Message texts never count.
+    """
+    parts: list[Any] = [method]
+    if method == ELICIT:
+        mode = params.get("mode", "form")
+        parts.append(mode)
+        if mode == "form":
+            parts.append(_without_annotations(params["requestedSchema"]))
+    elif method == SAMPLE:
+        parts.append(params.get("tools"))
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]
+
+
+def _without_annotations(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_annotations(item) for item in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    bare: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in _ANNOTATIONS:
+            continue
+        if keyword in _DATA:
+            bare[keyword] = value
+        elif keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
+            bare[keyword] = {name: _without_annotations(sub) for name, sub in value.items()}
+        else:
+            bare[keyword] = _without_annotations(value)
+    return bare

@@ -1,0 +1,204 @@
+"""Every error of the gateway, as one small tree.
+
+::
+
+    GatewayError
+    ├── ConfigurationError          the process refuses to start; the message says what to change
+    ├── AuthoringError              a tool breaks a rule of the authoring API
+    ├── AskError                    the client did not answer a question with a value
+    │   ├── Declined                the user said no
+    │   ├── Dismissed               the user closed the question without deciding
+    │   └── Refused                 the client answered with an error
+    ├── HttpRefusal                 an HTTP status without a JSON-RPC body
+    └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
+        ├── ProtocolError           raised by a tool author on purpose
+        ├── ParseError              -32700
+        ├── InvalidRequest          -32600
+        ├── MethodNotFound          -32601
+        ├── InvalidParams           -32602
+        │   └── InvalidRequestState -32602, one frozen text for every reason
+        ├── InternalError           -32603
+        ├── HeaderMismatch          -32020
+        ├── MissingCapability       -32021
+        └── UnsupportedVersion      -32022
+
+Expected refusals are these; anything else is a bug or a tool's own exception. One function, in
+`gateway.web.errors`, turns them into HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, ClassVar
+
+
+class GatewayError(Exception):
+    """Base of every error the gateway raises on purpose."""
+
+
+class ConfigurationError(GatewayError):
+    """The process cannot start as configured. The message is one line that says what to change."""
+
+
+class AuthoringError(GatewayError):
+    """A tool breaks a rule of the authoring API. The message addresses the tool's author."""
+
+
+class AskError(GatewayError):
+    """The client did not answer a question with a value.
+
+    Attributes:
+        key: the author's key of the question.
+    """
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class Declined(AskError):
+    """The user explicitly declined to answer (elicitation action `decline`)."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, f"The user declined to answer {key!r}.")
+
+
+class Dismissed(AskError):
+    """The user closed the question without deciding (elicitation action `cancel`)."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key, f"The user dismissed the question {key!r}.")
+
+
+class Refused(AskError):
+    """The client answered a question with an error instead of a result."""
+
+    def __init__(self, key: str, message: str = "") -> None:
+        super().__init__(key, f"The client could not answer {key!r}" + (f": {message}" if message else "."))
+
+
+class HttpRefusal(GatewayError):
+    """A refusal told by its HTTP status, before or without JSON-RPC.
+
+    Attributes:
+        status: the HTTP status code.
+        headers: extra response headers, names in lower case.
+    """
+
+    def __init__(self, status: int, message: str, headers: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = tuple(headers)
+
+
+class RpcError(GatewayError):
+    """A JSON-RPC error: `code`, `message` and optional `data`, all safe to show to the client."""
+
+    code: int
+
+    def __init__(self, code: int, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ProtocolError(RpcError):
+    """Raised by a tool author to end the call with a JSON-RPC error of their own.
+
+    The codes from -32768 to -32000 are reserved (JSON-RPC 2.0 section 5.1, MCP "Error Codes"); pick
+    another one, or one of the standard codes -32600 to -32603.
+    """
+
+
+class _FixedCode(RpcError):
+    CODE: ClassVar[int]
+
+    def __init__(self, message: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(self.CODE, message, data)
+
+
+class ParseError(_FixedCode):
+    """The body is not JSON, or not JSON that two readers would read alike."""
+
+    CODE = -32700
+
+
+class InvalidRequest(_FixedCode):
+    """The body is JSON but not one JSON-RPC request or notification."""
+
+    CODE = -32600
+
+
+class MethodNotFound(_FixedCode):
+    """The method does not exist on this wire."""
+
+    CODE = -32601
+
+
+class InvalidParams(_FixedCode):
+    """The parameters, the `_meta` or a name in them are wrong."""
+
+    CODE = -32602
+
+
+class InternalError(_FixedCode):
+    """Something broke that is not the caller's fault. The message never says what."""
+
+    CODE = -32603
+
+
+class HeaderMismatch(_FixedCode):
+    """A request header is missing, malformed or differs from the body (Streamable HTTP, "Server Validation")."""
+
+    CODE = -32020
+
+
+class MissingCapability(_FixedCode):
+    """The call needs something that the client did not declare.
+
+    `data.requiredCapabilities` is shaped like `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`.
+    """
+
+    CODE = -32021
+
+    def __init__(self, required: Mapping[str, Any]) -> None:
+        names = ", ".join(required)
+        super().__init__(
+            f"This request needs client capabilities that were not declared: {names}",
+            {"requiredCapabilities": dict(required)},
+        )
+
+
+class UnsupportedVersion(_FixedCode):
+    """The protocol version is not served here; `data.supported` says which are."""
+
+    CODE = -32022
+
+    def __init__(self, supported: Sequence[str], requested: str) -> None:
+        super().__init__("Unsupported protocol version", {"supported": list(supported), "requested": requested})
+
+
+class RejectReason(StrEnum):
+    """Why a sealed token was not accepted. For the log and the counter only, never for the client."""
+
+    MALFORMED = "malformed"
+    UNKNOWN_KEY = "unknown_key"
+    NOT_AUTHENTIC = "not_authentic"
+    EXPIRED = "expired"
+    TOO_LARGE = "too_large"
+    NEWER_SCHEMA = "newer_schema"
+    ALREADY_USED = "already_used"
+
+
+class InvalidRequestState(InvalidParams):
+    """A `requestState` that is not accepted; every reason looks the same to the client.
+
+    Attributes:
+        reason: the real reason, for the log and the counter.
+    """
+
+    def __init__(self, reason: RejectReason) -> None:
+        super().__init__("Invalid or expired requestState", {"reason": "invalid_request_state"})
+        self.reason = reason

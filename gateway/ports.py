@@ -1,0 +1,40 @@
+"""Protocols for what the core needs from outside. The edges implement them without importing this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from gateway.sealing.binding import Principal
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds since the epoch."""
+
+RandomBytes: TypeAlias = Callable[[int], bytes]
+"""So many cryptographically strong random bytes."""
+
+
+class Caller(Protocol):
+    """Who sent a request, as far as its token was verified."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """The authenticated principal, or None for an anonymous caller."""
+        ...
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes the token grants (RFC 6749 section 3.3)."""
+        ...
+
+
+class Authenticator(Protocol):
+    """Tells who calls from the `Authorization` header. Does no I/O."""
+
+    def authenticate(self, authorization_header: str | None) -> Caller:
+        """Return the caller.
+
+        Raises:
+            HttpRefusal: 401, with a `WWW-Authenticate` challenge.
+        """
+        ...

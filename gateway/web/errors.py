@@ -1,0 +1,39 @@
+"""The one place where errors become HTTP (DESIGN section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.errors import GatewayError, HttpRefusal, InternalError, RpcError
+from gateway.protocol.jsonrpc import RequestId, error_response
+
+JSON: Final = (b"content-type", b"application/json")
+
+STATUS_OF_CODE: Final[Mapping[int, int]] = {
+    -32700: 400,
+    -32600: 400,
+    -32601: 404,
+    -32602: 400,
+    -32603: 500,
+    -32020: 400,
+    -32021: 400,
+    -32022: 400,
+}
+"""HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+
+def to_http(error: GatewayError, request_id: RequestId | None) -> tuple[int, RawHeaders, bytes]:
+    """Return status, headers and body for an error.
+
+    A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
+    protocol can show; what the status means does not depend on it.
+    """
+    if isinstance(error, RpcError):
+        return STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
+    if isinstance(error, HttpRefusal):
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
+        return error.status, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
+    return 500, [JSON], error_response(request_id, InternalError("Internal error"))

@@ -1,0 +1,100 @@
+"""The uvicorn server of one replica: its configuration, its exit code, and what it says when it is up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+
+import uvicorn
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_SECONDS = 75
+"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
+
+BACKLOG = 2048
+
+REPEATED_SIGNAL_SECONDS = 0.5
+"""Supervisors often signal a process and its group; within this time that is one signal, not two."""
+
+
+class ReplicaServer(uvicorn.Server):
+    """Serves until SIGTERM or SIGINT, finishes what is in flight, and tells whether that went cleanly.
+
+    Unlike its parent it returns after a signal instead of raising it again, so that the process can exit
+    with 0 for a clean end and 1 for a forced one (`force_exit`). A second signal ends it at once.
+
+    Args:
+        app: the ASGI application.
+        drain_seconds: how long what is in flight may take to finish after a signal.
+    """
+
+    def __init__(self, app: Callable[..., Awaitable[None]], drain_seconds: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                loop="uvloop",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            )
+        )
+        self._drain_seconds = drain_seconds
+        self._first_signal_at = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say where."""
+        await super().startup(sockets)
+        if self.started:
+            for sock in sockets or ():
+                host, port = sock.getsockname()[:2]
+                address = f"[{host}]" if ":" in host else host
+                log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting, let what is in flight finish within the drain time, then cut the rest off."""
+        deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
+        await super().shutdown(sockets)
+        deadline.cancel()
+
+    def _cut_off(self) -> None:
+        log.warning("drain time is over; work in flight is cut off", extra={"requests": len(self.server_state.tasks)})
+        self.force_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle SIGTERM and SIGINT while serving."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        handled = (signal.SIGTERM, signal.SIGINT)
+        originals = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in originals.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's
+        """Leave at the first signal, at once at the second."""
+        now = time.monotonic()
+        if not self.should_exit:
+            log.info("leaving", extra={"signal": signal.Signals(sig).name})
+            self.should_exit = True
+            self._first_signal_at = now
+        elif now - self._first_signal_at > REPEATED_SIGNAL_SECONDS:
+            log.warning("leaving at once", extra={"signal": signal.Signals(sig).name})
+            self.force_exit = True
