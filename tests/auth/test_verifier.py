@@ -1,0 +1,276 @@
+"""Bearer tokens: who is let in, who is not, and what each of them learns."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.auth import AnonymousVerifier, TokenVerifier, make_verifier
+from gateway.auth.tokens import mint
+from gateway.auth.verifier import MAX_HEADER_CHARACTERS
+from gateway.errors import HttpRefusal
+from gateway.sealing.binding import Principal
+from gateway.settings import Settings
+
+SECRET = "0123456789abcdef0123456789abcdef"
+AUDIENCE = "here"
+NOW = 1_800_000_000.0
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def verifier(clock: Callable[[], float] = lambda: NOW, **options: Any) -> TokenVerifier:
+    return TokenVerifier(SECRET, AUDIENCE, clock=clock, **options)
+
+
+def signed(secret: str = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
+    given_claims = {"sub": "ada", "aud": AUDIENCE, "exp": NOW + 60, **claims}
+    return jwt.encode(
+        {name: value for name, value in given_claims.items() if value is not None}, secret, algorithm=algorithm
+    )
+
+
+def payload(claims: object) -> str:
+    """Sign what a careful library would not."""
+    text = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
+    return jwt.PyJWS().encode(text, SECRET, algorithm="HS256")
+
+
+def refused(header: str | None, verify: TokenVerifier | None = None) -> HttpRefusal:
+    with pytest.raises(HttpRefusal) as caught:
+        (verify or verifier()).authenticate(header)
+    assert caught.value.status == 401
+    return caught.value
+
+
+def test_a_minted_token_tells_who_calls_with_what_and_until_when() -> None:
+    token = mint(
+        SECRET, "ada", AUDIENCE, scopes=["read", "write"], ttl_seconds=60, issuer="i", client_id="cli", now=NOW
+    )
+    verified = verifier(issuer="i").authenticate(f"Bearer {token}")
+    assert verified.principal == Principal("i", "ada", "cli")
+    assert verified.scopes == {"read", "write"}
+    assert verified.expires_at == NOW + 60
+
+
+def test_a_minted_token_without_options_is_accepted_by_a_verifier_without_options() -> None:
+    verified = TokenVerifier(SECRET, AUDIENCE).authenticate(f"Bearer {mint(SECRET, 'ada', AUDIENCE)}")
+    assert verified.principal == Principal("", "ada", "")
+    assert verified.scopes == frozenset()
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_the_case_of_the_scheme_does_not_matter(scheme: str) -> None:
+    assert verifier().authenticate(f"{scheme}  {signed()} ").principal == Principal("", "ada", "")
+
+
+@pytest.mark.parametrize(
+    ("claims", "client_id"),
+    [({"client_id": "a", "azp": "b"}, "a"), ({"azp": "b"}, "b"), ({"client_id": "", "azp": "b"}, "b"), ({}, "")],
+)
+def test_the_client_is_client_id_else_azp(claims: dict[str, str], client_id: str) -> None:
+    assert verifier().authenticate(f"Bearer {signed(**claims)}").principal == Principal("", "ada", client_id)
+
+
+def test_a_client_may_call_for_itself_without_a_user() -> None:
+    assert verifier().authenticate(f"Bearer {signed(sub=None, azp='job')}").principal == Principal("", "", "job")
+
+
+def test_a_token_for_several_audiences_counts_if_ours_is_one() -> None:
+    verifier().authenticate(f"Bearer {signed(aud=['there', AUDIENCE])}")
+
+
+@pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearerx abc", "abc"])
+def test_without_a_token_the_challenge_names_no_error(header: str | None) -> None:
+    assert refused(header).headers == (("www-authenticate", 'Bearer realm="mcp"'),)
+
+
+BAD_TOKENS = {
+    "no token after the scheme": "Bearer ",
+    "nothing at all after the scheme": "Bearer",
+    "two tokens": f"Bearer {signed()} {signed()}",
+    "two tokens with a comma": f"Bearer {signed()},{signed()}",
+    "a header too long": "Bearer " + "a" * MAX_HEADER_CHARACTERS,
+    "a quoted token": f'Bearer "{signed()}"',
+    "a token that is not ASCII": "Bearer é",
+    "a lone surrogate": "Bearer \udc80",
+    "no JWT": "Bearer abc",
+    "an empty JWT": "Bearer ..",
+    "another secret": f"Bearer {signed(secret='f' * 32)}",
+    "another algorithm of the same family": f"Bearer {signed(algorithm='HS512', secret=SECRET * 2)}",
+    "another audience": f"Bearer {signed(aud='there')}",
+    "an audience that contains ours": f"Bearer {signed(aud=AUDIENCE + 'x')}",
+    "no audience": f"Bearer {signed(aud=None)}",
+    "an audience that is no string": f"Bearer {signed(aud=[1, AUDIENCE])}",
+    "no expiry": f"Bearer {signed(exp=None)}",
+    "expired": f"Bearer {signed(exp=NOW - 31)}",
+    "an expiry that is a string": f"Bearer {signed(exp='tomorrow')}",
+    "an expiry that is a bool": f"Bearer {signed(exp=True)}",
+    "an expiry beyond every clock": f"Bearer {signed(exp=10**400)}",
+    "an endless expiry": f"Bearer {signed(exp=math.inf)}",
+    "not yet valid": f"Bearer {signed(nbf=NOW + 31)}",
+    "issued in the future": f"Bearer {signed(iat=NOW + 31)}",
+    "an issue time that is no number": f"Bearer {signed(iat=[])}",
+    "nobody": f"Bearer {signed(sub=None)}",
+    "an empty user": f"Bearer {signed(sub='')}",
+    "a client that is no string": f"Bearer {signed(client_id=7)}",
+    "an issuer that is no string": f"Bearer {payload({'iss': {}, 'sub': 'ada', 'aud': AUDIENCE, 'exp': NOW + 60})}",
+    "a user that is not Unicode": f"Bearer {signed(sub=chr(0xD800))}",
+    "scopes that are no string": f"Bearer {signed(scope=['a'])}",
+    "claims that are a list": f"Bearer {payload([])}",
+    "claims that are no JSON": f"Bearer {payload(b'{')}",
+    "claims nested too deeply": f"Bearer {payload(b'[' * 5000)}",
+}
+
+
+@pytest.mark.parametrize("header", BAD_TOKENS.values(), ids=BAD_TOKENS)
+def test_every_bad_token_gets_the_same_answer(header: str) -> None:
+    refusal = refused(header)
+    assert refusal.headers == (
+        (
+            "www-authenticate",
+            'Bearer realm="mcp", error="invalid_token", error_description="The access token is not valid"',
+        ),
+    )
+    assert str(refusal) == "The access token is not valid"
+
+
+def test_an_unsigned_token_is_refused() -> None:
+    head, body = (
+        base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+        for part in ({"alg": "none"}, {"sub": "ada", "aud": AUDIENCE, "exp": NOW + 60})
+    )
+    refused(f"Bearer {head}.{body}.")
+
+
+def test_an_asymmetric_token_is_refused_whatever_signed_it() -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    refused(f"Bearer {signed(secret=key.decode(), algorithm='RS256')}")
+
+
+@given(st.text(max_size=300))
+def test_no_header_whatever_breaks_the_verifier(text: str) -> None:
+    verify = verifier()
+    refused(text, verify)
+    refused(f"Bearer {text}", verify)
+
+
+@given(position=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=6))
+def test_no_altered_token_is_accepted(position: int, bit: int) -> None:
+    token = mint(SECRET, "ada", AUDIENCE, now=NOW)
+    position %= len(token) - 1  # the last character's low bits do not belong to the signature
+    altered = token[:position] + chr(ord(token[position]) ^ (1 << bit)) + token[position + 1 :]
+    refused(f"Bearer {altered}")
+
+
+def test_an_issuer_is_only_asked_for_where_one_is_set() -> None:
+    assert verifier().authenticate(f"Bearer {signed(iss='any')}").principal == Principal("any", "ada", "")
+    refused(f"Bearer {signed(iss='any')}", verifier(issuer="ours"))
+    refused(f"Bearer {signed()}", verifier(issuer="ours"))
+
+
+def test_clocks_may_differ_by_the_leeway_and_no_more(clock: Clock) -> None:
+    header = f"Bearer {signed(exp=NOW, nbf=NOW, iat=NOW)}"
+    for offset in (-30.0, 0.0, 29.9):
+        clock.now = NOW + offset
+        assert verifier(clock).authenticate(header).expires_at == NOW
+    for offset in (-30.1, 30.0):
+        clock.now = NOW + offset
+        refused(header, verifier(clock))
+
+
+def test_a_token_is_verified_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    verify, header = verifier(), f"Bearer {signed()}"
+    first = verify.authenticate(header)
+    monkeypatch.setattr(jwt, "decode", _must_not_run)
+    assert verify.authenticate(header) is first
+
+
+def test_a_remembered_token_ends_when_it_would_have_been_refused(clock: Clock) -> None:
+    verify, header = verifier(clock), f"Bearer {signed(exp=NOW + 10)}"
+    verify.authenticate(header)
+    clock.now = NOW + 39.9
+    verify.authenticate(header)
+    clock.now = NOW + 40
+    refused(header, verify)
+
+
+def test_a_refused_token_is_not_remembered(clock: Clock) -> None:
+    verify, header = verifier(clock), f"Bearer {signed(nbf=NOW + 100, exp=NOW + 200)}"
+    refused(header, verify)
+    clock.now = NOW + 100
+    verify.authenticate(header)
+
+
+def test_the_memory_is_bounded_and_forgets_the_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = verifier(cache_entries=2)
+    first, second, third = (f"Bearer {signed(sub=name)}" for name in ("a", "b", "c"))
+    for header in (first, second, first, third):
+        verify.authenticate(header)
+    monkeypatch.setattr(jwt, "decode", _must_not_run)
+    verify.authenticate(first)
+    verify.authenticate(third)
+    with pytest.raises(AssertionError, match="decoded again"):
+        verify.authenticate(second)
+
+
+def test_the_memory_holds_no_token() -> None:
+    verify, token = verifier(), signed()
+    verify.authenticate(f"Bearer {token}")
+    assert token not in repr(vars(verify))
+    assert SECRET not in repr(verify)
+
+
+def test_the_reason_goes_to_the_log_and_the_token_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    token = signed(exp=NOW - 1000)
+    with caplog.at_level(logging.INFO, logger="gateway.auth.verifier"):
+        refused(f"Bearer {token}")
+    (record,) = caplog.records
+    assert vars(record)["reason"] == "expired"
+    assert token not in str(vars(record))
+
+
+@pytest.mark.parametrize("header", [None, "", "Basic x", "Bearer abc", f"Bearer {signed()}"])
+def test_without_identity_everybody_is_the_anonymous_caller(header: str | None) -> None:
+    caller = AnonymousVerifier().authenticate(header)
+    assert caller.principal is None
+    assert caller.scopes == frozenset()
+
+
+def test_the_settings_choose_the_verifier() -> None:
+    environ = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_AUDIENCE": AUDIENCE, "GATEWAY_JWT_ISSUER": "i"}
+    verify = make_verifier(Settings.load(environ), clock=lambda: NOW)
+    assert verify.authenticate(f"Bearer {signed(iss='i')}").principal == Principal("i", "ada", "")
+    assert isinstance(make_verifier(Settings.load({"GATEWAY_AUTH": "none"})), AnonymousVerifier)
+    with pytest.raises(ValueError, match="needs a secret"):
+        make_verifier(Settings.load({}))
+
+
+def _must_not_run(*args: object, **kwargs: object) -> None:
+    raise AssertionError("decoded again")

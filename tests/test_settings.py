@@ -1,0 +1,268 @@
+"""Settings: read once, checked, told in one line when wrong, and documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.errors import ConfigurationError
+from gateway.settings import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
+
+SECRET = "s" * MIN_JWT_SECRET_BYTES
+DOCUMENT = Path(__file__).parent.parent / "docs" / "settings.md"
+
+SERVING = {
+    "GATEWAY_TOOLS": "some.tools",
+    "GATEWAY_SEAL_KEYS": "0" * 64,
+    "GATEWAY_AUDIENCE": "here",
+    "GATEWAY_JWT_SECRET": SECRET,
+}
+
+WRONG_VALUES = {
+    "GATEWAY_TOOLS": "not a module",
+    "GATEWAY_AUDIENCE": "two\nlines",
+    "GATEWAY_STATE_TTL_SECONDS": "0",
+    "GATEWAY_FLOW_MAX_SECONDS": "1e3",
+    "GATEWAY_STATE_MAX_BYTES": "64K",
+    "GATEWAY_AUTH": "basic",
+    "GATEWAY_JWT_SECRET": "hunter2-hunter2",
+    "GATEWAY_JWT_AUDIENCE": "\x00",
+    "GATEWAY_JWT_ISSUER": " ",
+    "GATEWAY_JWT_LEEWAY_SECONDS": "-1",
+    "GATEWAY_LEG_SECONDS": "nan",
+    "GATEWAY_MAX_BODY_BYTES": "9" * 5000,
+    "GATEWAY_REPLICA_ID": "räplica",
+    "GATEWAY_REPLICA_HEADER": "perhaps",
+    "GATEWAY_CONNECTION_CLOSE": "2",
+    "GATEWAY_STRICT_ASKS": "strict",
+    "GATEWAY_METRICS_PORT": "65536",
+    "GATEWAY_LOG_LEVEL": "loud",
+    "GATEWAY_LOG_FORMAT": "xml",
+    "GATEWAY_DRAIN_SECONDS": "inf",
+}
+
+
+def refusal(environ: dict[str, str], **overrides: object) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ, **overrides)
+    return str(caught.value)
+
+
+def test_an_empty_environment_gives_the_documented_defaults() -> None:
+    settings = Settings.load({})
+    assert settings.tools == ()
+    assert settings.seal_keys is None
+    assert settings.auth == "jwt"
+    assert (settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes) == (3600, 86400, 65536)
+    assert (settings.leg_seconds, settings.drain_seconds, settings.jwt_leeway_seconds) == (60, 25, 30)
+    assert settings.max_body_bytes == 1024 * 1024
+    assert settings.metrics_port == 9090
+    assert settings.replica_header
+    assert not settings.connection_close
+
+
+def test_every_setting_is_read_from_its_variable() -> None:
+    settings = Settings.load(
+        {
+            **SERVING,
+            "GATEWAY_TOOLS": " one , two.three,",
+            "GATEWAY_STATE_TTL_SECONDS": "60",
+            "GATEWAY_FLOW_MAX_SECONDS": "120",
+            "GATEWAY_STATE_MAX_BYTES": "2048",
+            "GATEWAY_AUTH": "None",
+            "GATEWAY_JWT_AUDIENCE": "tokens",
+            "GATEWAY_JWT_ISSUER": "https://issuer.example",
+            "GATEWAY_JWT_LEEWAY_SECONDS": "0",
+            "GATEWAY_LEG_SECONDS": "1.5",
+            "GATEWAY_MAX_BODY_BYTES": "4096",
+            "GATEWAY_REPLICA_ID": "r-1.a_b",
+            "GATEWAY_REPLICA_HEADER": "Off",
+            "GATEWAY_CONNECTION_CLOSE": "1",
+            "GATEWAY_STRICT_ASKS": "on",
+            "GATEWAY_METRICS_PORT": "0",
+            "GATEWAY_LOG_LEVEL": "DEBUG",
+            "GATEWAY_LOG_FORMAT": "JSON",
+            "GATEWAY_DRAIN_SECONDS": "0",
+        }
+    )
+    assert settings.seal_keys is not None
+    assert settings.jwt_secret is not None
+    values = settings.model_dump(exclude={"seal_keys", "jwt_secret"})
+    assert values == {
+        "tools": ("one", "two.three"),
+        "audience": "here",
+        "state_ttl_seconds": 60,
+        "flow_max_seconds": 120,
+        "state_max_bytes": 2048,
+        "auth": "none",
+        "jwt_audience": "tokens",
+        "jwt_issuer": "https://issuer.example",
+        "jwt_leeway_seconds": 0,
+        "leg_seconds": 1.5,
+        "max_body_bytes": 4096,
+        "replica_id": "r-1.a_b",
+        "replica_header": False,
+        "connection_close": True,
+        "strict_asks": True,
+        "metrics_port": 0,
+        "log_level": "debug",
+        "log_format": "json",
+        "drain_seconds": 0,
+    }
+    assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]
+    assert settings.jwt_secret.get_secret_value() == SECRET
+
+
+def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_REPLICA_ID", "from-the-process")
+    assert Settings.load().replica_id == "from-the-process"
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9090
+
+
+def test_what_is_given_as_an_argument_wins_over_the_environment_and_none_does_not() -> None:
+    settings = Settings.load(
+        {"GATEWAY_REPLICA_ID": "env", "GATEWAY_METRICS_PORT": "1"}, replica_id=None, metrics_port="off"
+    )
+    assert settings.replica_id == "env"
+    assert settings.metrics_port is None
+
+
+def test_tokens_are_for_the_deployments_audience_unless_they_have_one_of_their_own() -> None:
+    assert Settings.load({"GATEWAY_AUDIENCE": "a"}).jwt_audience == "a"
+    assert Settings.load({"GATEWAY_AUDIENCE": "a", "GATEWAY_JWT_AUDIENCE": "b"}).jwt_audience == "b"
+
+
+def test_replicas_without_a_name_get_different_short_ones() -> None:
+    first, second = Settings.load({}).replica_id, Settings.load({}).replica_id
+    assert first != second
+    assert len(first) <= 32
+    assert Settings.load({"GATEWAY_REPLICA_ID": first}).replica_id == first
+
+
+def test_settings_cannot_be_changed_after_they_were_read() -> None:
+    settings = Settings.load({})
+    with pytest.raises(ValidationError):
+        settings.state_ttl_seconds = 1
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_VALUES.items(), ids=WRONG_VALUES)
+def test_a_wrong_value_is_told_in_one_line_that_names_the_variable_and_what_to_write(name: str, value: str) -> None:
+    message = refusal({name: value})
+    assert message.startswith(f"{name} is ")
+    assert "must be" in message
+    assert message.isprintable()
+    assert len(message) < 250
+
+
+def test_every_setting_with_wrong_values_is_in_the_list_above() -> None:
+    assert {variable(name) for name in Settings.model_fields} - set(WRONG_VALUES) == {"GATEWAY_SEAL_KEYS"}
+
+
+def test_a_wrong_option_is_told_by_the_name_of_the_option() -> None:
+    assert refusal({}, metrics_port="x").startswith("--metrics-port is 'x'; it must be a port")
+
+
+def test_an_argument_that_is_no_setting_is_refused() -> None:
+    assert "'metrics_prt' is not a setting" in refusal({}, metrics_prt="1")
+
+
+def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
+    assert "hunter2" not in refusal({"GATEWAY_JWT_SECRET": "hunter2-hunter2"})
+    assert "\udc80" not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
+    settings = Settings.load(SERVING)
+    assert SECRET not in repr(settings)
+    assert SERVING["GATEWAY_SEAL_KEYS"] not in str(settings)
+
+
+def test_a_short_secret_is_refused_by_its_bytes() -> None:
+    assert "15 bytes" in refusal({"GATEWAY_JWT_SECRET": "x" * 15})
+    Settings.load({"GATEWAY_JWT_SECRET": "é" * (MIN_JWT_SECRET_BYTES // 2)})
+
+
+def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
+    for name, field in Settings.model_fields.items():
+        if is_secret(field):
+            file = tmp_path / name
+            file.write_text(SECRET + "\n")
+            settings = Settings.load({f"{variable(name)}_FILE": str(file)})
+            assert getattr(settings, name).get_secret_value() == SECRET
+            assert settings.unknown == ()
+
+
+def test_a_file_keeps_its_inner_newlines(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\ntwo\n")
+    keys = Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)}).seal_keys
+    assert keys is not None
+    assert keys.get_secret_value() == "one\ntwo"
+
+
+def test_a_secret_given_both_ways_is_refused(tmp_path: Path) -> None:
+    message = refusal({"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWT_SECRET_FILE": str(tmp_path)})
+    assert message == "GATEWAY_JWT_SECRET and GATEWAY_JWT_SECRET_FILE are both set; keep one of them"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "cannot be read: No such file"), (b"\n \n", "is empty"), (b"\xff\xfe", "is not a UTF-8 text file")],
+)
+def test_a_file_that_holds_no_secret_is_told_by_name(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    message = refusal({"GATEWAY_JWT_SECRET_FILE": str(file)})
+    assert message.startswith("GATEWAY_JWT_SECRET_FILE names ")
+    assert complaint in message
+
+
+def test_names_that_look_like_settings_but_are_none_are_collected() -> None:
+    settings = Settings.load(
+        {"GATEWAY_TOOL": "x", "GATEWAY_TOOLS_FILE": "y", "GATEWAY_DEMO_RELEASE": "2", "HOME": "/", **SERVING}
+    )
+    assert settings.unknown == ("GATEWAY_TOOL", "GATEWAY_TOOLS_FILE")
+
+
+def test_a_complete_environment_may_serve() -> None:
+    Settings.load(SERVING).check_serving()
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_a_serving_process_names_what_is_missing(name: str) -> None:
+    settings = Settings.load({key: value for key, value in SERVING.items() if key != name})
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        settings.check_serving()
+    assert str(caught.value).isprintable()
+
+
+def test_a_process_without_identity_needs_no_secret() -> None:
+    Settings.load({**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_AUTH": "none"}).check_serving()
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented_with_its_default_and_its_description(name: str) -> None:
+    field = Settings.model_fields[name]
+    default = field.get_default()
+    if field.default_factory is not None:
+        shown = "made at start"
+    elif default is None or default == ():
+        shown = "none"
+    elif isinstance(default, bool):
+        shown = "`on`" if default else "`off`"
+    else:
+        shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    assert f"| `{variable(name)}` | {shown} | {field.description} |\n" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_document_lists_no_setting_that_does_not_exist() -> None:
+    rows = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert {row.split("`")[1] for row in rows} == {variable(name) for name in Settings.model_fields}
+
+
+def test_the_document_names_every_file_form() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [name for name in known_variables() if name not in text] == []
