@@ -159,13 +159,19 @@ def _wait_until_listening(server: Server) -> None:
     while time.monotonic() < deadline:
         if server.process.poll() is not None:
             raise ServerError(f"{server.name} ended with exit code {server.process.returncode}: {server.last_output()}")
-        try:
-            socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
+        if _listens(server.port):
             return
+        time.sleep(0.05)
     raise ServerError(f"{server.name} does not listen after {START_SECONDS:g} seconds: {server.last_output()}")
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
+            # Connecting to a free port of the ephemeral range can, by chance, connect a socket to itself.
+            return bool(probe.getsockname() != probe.getpeername())
+    except OSError:
+        return False
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
