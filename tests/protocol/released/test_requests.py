@@ -1,0 +1,377 @@
+"""The ladder of checks on the released wire, rung by rung."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import HeaderMismatch, InvalidParams, RpcError, UnsupportedVersion
+from gateway.protocol.headers import Headers, encode_header_value
+from gateway.protocol.jsonrpc import Request
+from gateway.protocol.released.requests import (
+    NAMED_METHODS,
+    Continuation,
+    ReleasedRequest,
+    ToolCall,
+    read_continuation,
+    read_cursor,
+    read_request,
+    read_tool_call,
+)
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+
+
+class Draft:
+    """A correct request, to be spoilt by a test before it is read."""
+
+    def __init__(self, method: str = "tools/call", **params: Any) -> None:
+        self.method = method
+        self.meta: Any = {VERSION: "2026-07-28", CAPABILITIES: {"elicitation": {}}}
+        self.params: dict[str, Any] = params or {"name": "echo"}
+        self.headers: dict[str, str] = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
+        if method in NAMED_METHODS:
+            self.headers["mcp-name"] = encode_header_value(str(self.params[NAMED_METHODS[method]]))
+
+    def read(self) -> ReleasedRequest:
+        params = self.params if self.meta is None else {**self.params, "_meta": self.meta}
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
+        return read_request(Request(1, self.method, params), Headers(raw))
+
+    def refusal(self) -> RpcError:
+        with pytest.raises(RpcError) as caught:
+            self.read()
+        return caught.value
+
+
+def test_a_complete_request_is_read() -> None:
+    draft = Draft(name="echo", arguments={"a": 1})
+    draft.meta |= {
+        CLIENT_INFO: {"name": "client", "version": "1", "title": "Client"},
+        LOG_LEVEL: "warning",
+        "progressToken": 5,
+        "com.example/own": [1],
+    }
+    request = draft.read()
+    assert request == ReleasedRequest(
+        id=1,
+        method="tools/call",
+        params={"name": "echo", "arguments": {"a": 1}, "_meta": draft.meta},
+        meta=draft.meta,
+        capabilities={"elicitation": {}},
+        client_info={"name": "client", "version": "1", "title": "Client"},
+        log_level="warning",
+        progress_token=5,
+    )
+
+
+def test_optional_fields_may_be_absent() -> None:
+    request = Draft("server/discover").read()
+    assert (request.client_info, request.log_level, request.progress_token) == (None, None, None)
+
+
+def test_metadata_written_by_the_official_types_is_read() -> None:
+    draft = Draft()
+    capabilities = mcp_types.ClientCapabilities(
+        elicitation=mcp_types.ElicitationCapability(form=mcp_types.FormElicitationCapability()),
+        sampling=mcp_types.SamplingCapability(),
+        roots=mcp_types.RootsCapability(list_changed=True),
+    )
+    info = mcp_types.Implementation(name="client", version="1")
+    draft.meta[CAPABILITIES] = capabilities.model_dump(mode="json", by_alias=True, exclude_none=True)
+    draft.meta[CLIENT_INFO] = info.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert draft.read().capabilities["roots"] == {"listChanged": True}
+
+
+# --- each rung ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("meta", [None, [], "x", 1, True, {}, {VERSION: "2026-07-28"}, {CAPABILITIES: {}}])
+def test_incomplete_metadata_is_invalid_params(meta: Any) -> None:
+    draft = Draft()
+    draft.meta = meta
+    assert type(draft.refusal()) is InvalidParams
+    assert "_meta" in draft.refusal().message
+
+
+WRONG_TYPES: list[tuple[str, list[Any]]] = [
+    (VERSION, [None, 1, True, [], {}]),
+    (CAPABILITIES, [None, 1, True, [], "x", {"elicitation": None}, {"sampling": {"tools": 1}}, {"extensions": []}]),
+    (CLIENT_INFO, [None, 1, "x", [], {}, {"name": "n"}, {"version": "1"}, {"name": 1, "version": "1"},
+                   {"name": "n", "version": 1}]),
+    (LOG_LEVEL, [None, 1, True, "", "INFO", "warn", [], {}]),
+    ("progressToken", [None, True, 1.5, 1.0, [], {}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in WRONG_TYPES for value in values])
+def test_a_metadata_field_of_the_wrong_type_is_named(field: str, value: Any) -> None:
+    draft = Draft()
+    draft.meta[field] = value
+    error = draft.refusal()
+    assert type(error) is InvalidParams
+    assert field in error.message
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"])
+@pytest.mark.parametrize("token", ["", "t", 0, -1])
+def test_every_level_and_token_of_the_schema_is_accepted(level: str, token: str | int) -> None:
+    draft = Draft()
+    draft.meta |= {LOG_LEVEL: level, "progressToken": token}
+    request = draft.read()
+    assert (request.log_level, request.progress_token) == (level, token)
+
+
+@pytest.mark.parametrize("sent", [None, "", "v999", "2026-07-28 x", "2025-11-25"])
+def test_a_version_header_that_differs_is_a_mismatch(sent: str | None) -> None:
+    draft = Draft()
+    del draft.headers["mcp-protocol-version"]
+    if sent is not None:
+        draft.headers["mcp-protocol-version"] = sent
+    assert type(draft.refusal()) is HeaderMismatch
+
+
+@pytest.mark.parametrize("version", ["v999.0.0", "2025-11-25", "DRAFT-2026-v1", ""])
+def test_an_agreed_version_that_is_not_served_is_unsupported(version: str) -> None:
+    draft = Draft()
+    draft.meta[VERSION] = draft.headers["mcp-protocol-version"] = version
+    error = draft.refusal()
+    assert type(error) is UnsupportedVersion
+    assert error.data == {"supported": ["2026-07-28"], "requested": version}
+
+
+@pytest.mark.parametrize("sent", [None, "", "tools/list", "TOOLS/CALL", "=?base64?dG9vbHMvY2FsbA==?="])
+def test_a_method_header_that_differs_is_a_mismatch(sent: str | None) -> None:
+    draft = Draft()
+    del draft.headers["mcp-method"]
+    if sent is not None:
+        draft.headers["mcp-method"] = sent
+    error = draft.refusal()
+    assert type(error) is HeaderMismatch
+    assert "Mcp-Method" in error.message
+
+
+@pytest.mark.parametrize(("method", "parameter"), NAMED_METHODS.items())
+@pytest.mark.parametrize("sent", [None, "", "other", "ECHO", "=?base64?ZWNobw?=", "=?base64?b3RoZXI=?="])
+def test_a_name_header_that_differs_is_a_mismatch(method: str, parameter: str, sent: str | None) -> None:
+    draft = Draft(method, **{parameter: "echo"})
+    del draft.headers["mcp-name"]
+    if sent is not None:
+        draft.headers["mcp-name"] = sent
+    error = draft.refusal()
+    assert type(error) is HeaderMismatch
+    assert "Mcp-Name" in error.message
+
+
+def test_a_name_beyond_ascii_needs_the_sentinel() -> None:
+    draft = Draft(name="café")
+    assert draft.headers["mcp-name"].startswith("=?base64?")
+    draft.read()
+    draft.headers["mcp-name"] = "café"
+    assert type(draft.refusal()) is HeaderMismatch
+
+
+@given(st.text())
+def test_every_name_can_be_mirrored(name: str) -> None:
+    assert Draft(name=name).read().params["name"] == name
+
+
+@pytest.mark.parametrize("value", ["  echo  ", "\techo \t", "=?base64?ZWNobw==?="])
+def test_a_name_header_may_have_blanks_around_it_or_be_encoded(value: str) -> None:
+    draft = Draft()
+    draft.headers["mcp-name"] = value
+    draft.read()
+
+
+@pytest.mark.parametrize("method", ["tools/list", "server/discover", "tasks/result", "unknown/method"])
+@pytest.mark.parametrize("sent", [None, "anything"])
+def test_other_methods_need_no_name_header(method: str, sent: str | None) -> None:
+    draft = Draft(method, name="echo")
+    if sent is not None:
+        draft.headers["mcp-name"] = sent
+    assert draft.read().method == method
+
+
+@pytest.mark.parametrize("params", [{}, {"name": None}, {"name": 1}, {"name": ["echo"]}])
+@pytest.mark.parametrize("sent", [None, "echo"])
+def test_a_name_that_is_no_string_is_left_to_the_parameters_of_the_method(
+    params: dict[str, Any], sent: str | None
+) -> None:
+    draft = Draft()
+    draft.params = params
+    del draft.headers["mcp-name"]
+    if sent is not None:
+        draft.headers["mcp-name"] = sent
+    with pytest.raises(InvalidParams, match=r"params\.name"):
+        read_tool_call(draft.read().params)
+
+
+def test_a_long_value_is_not_repeated_whole() -> None:
+    draft = Draft()
+    draft.headers["mcp-name"] = "x" * 100_000
+    assert len(draft.refusal().message) < 500
+
+
+# --- which mistake is told first ---------------------------------------------------------------------
+
+
+def _no_meta(draft: Draft) -> None:
+    draft.meta = None
+
+
+def _no_capabilities(draft: Draft) -> None:
+    draft.meta.pop(CAPABILITIES, None)
+
+
+def _version_mismatch(draft: Draft) -> None:
+    draft.headers["mcp-protocol-version"] = "2026-07-28"
+    draft.meta[VERSION] = "v999.0.0"
+
+
+def _unsupported_version(draft: Draft) -> None:
+    draft.headers["mcp-protocol-version"] = draft.meta[VERSION] = "v999.0.0"
+
+
+def _method_mismatch(draft: Draft) -> None:
+    draft.headers["mcp-method"] = "tools/list"
+
+
+def _name_mismatch(draft: Draft) -> None:
+    draft.headers["mcp-name"] = "other"
+
+
+def _wrong_client_info(draft: Draft) -> None:
+    draft.meta[CLIENT_INFO] = 5
+
+
+LADDER: list[tuple[Callable[[Draft], None], type[RpcError], str]] = [
+    (_no_capabilities, InvalidParams, CAPABILITIES),
+    (_version_mismatch, HeaderMismatch, "MCP-Protocol-Version"),
+    (_unsupported_version, UnsupportedVersion, "Unsupported protocol version"),
+    (_method_mismatch, HeaderMismatch, "Mcp-Method"),
+    (_name_mismatch, HeaderMismatch, "Mcp-Name"),
+    (_wrong_client_info, InvalidParams, CLIENT_INFO),
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (first, second)
+        for first in range(len(LADDER))
+        for second in range(first, len(LADDER))
+        if (first, second) != (1, 2)
+    ],
+)
+def test_of_two_mistakes_the_one_on_the_earlier_rung_is_told(first: int, second: int) -> None:
+    draft = Draft()
+    LADDER[second][0](draft)
+    spoil, error_type, words = LADDER[first]
+    spoil(draft)
+    error = draft.refusal()
+    assert type(error) is error_type
+    assert words in error.message
+
+
+def test_no_metadata_at_all_is_invalid_params_and_not_a_mismatch() -> None:
+    draft = Draft("server/discover")
+    _method_mismatch(draft)
+    _no_meta(draft)
+    error = draft.refusal()
+    assert type(error) is InvalidParams
+    assert "2026-07-28" in error.message
+
+
+def test_a_client_that_contradicts_itself_is_told_so_before_its_version_is_judged() -> None:
+    draft = Draft("server/discover")
+    _version_mismatch(draft)
+    assert type(draft.refusal()) is HeaderMismatch
+
+
+# --- parameters of the methods -----------------------------------------------------------------------
+
+
+def test_a_tool_call_is_read() -> None:
+    params = {"name": "echo", "arguments": {"a": None}, "inputResponses": {"k": 5}, "requestState": "s1.x"}
+    assert read_tool_call(params) == ToolCall("echo", {"a": None}, Continuation({"k": 5}, "s1.x"))
+
+
+@pytest.mark.parametrize("params", [{}, {"arguments": None, "inputResponses": None, "requestState": None}])
+def test_null_is_as_absent(params: dict[str, Any]) -> None:
+    assert read_tool_call({"name": "echo", **params}) == ToolCall("echo", {}, Continuation({}, None))
+
+
+@pytest.mark.parametrize("field", ["arguments", "inputResponses"])
+@pytest.mark.parametrize("value", [[], "x", 0, False, 1.5])
+def test_anything_else_in_place_of_an_object_is_named(field: str, value: Any) -> None:
+    with pytest.raises(InvalidParams, match=rf"params\.{field} must be an object"):
+        read_tool_call({"name": "echo", field: value})
+
+
+@pytest.mark.parametrize("state", ["", 0, False, [], {}, "x" * 10])
+def test_a_state_of_any_type_is_kept_for_the_one_who_opens_it(state: Any) -> None:
+    assert read_continuation({"requestState": state}).request_state == state
+    assert type(read_continuation({"requestState": state}).request_state) is type(state)
+
+
+def test_a_cursor_is_a_string_or_absent() -> None:
+    assert read_cursor({}) is None
+    assert read_cursor({"cursor": ""}) == ""
+
+
+@pytest.mark.parametrize("cursor", [None, 1, [], {}])
+def test_a_cursor_of_another_type_is_named(cursor: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"params\.cursor"):
+        read_cursor({"cursor": cursor})
+
+
+# --- hostile input -----------------------------------------------------------------------------------
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+spots = st.sampled_from(
+    [
+        ("_meta",), ("name",), ("arguments",), ("inputResponses",), ("requestState",), ("cursor",),
+        ("_meta", VERSION), ("_meta", CAPABILITIES), ("_meta", CLIENT_INFO), ("_meta", LOG_LEVEL),
+        ("_meta", "progressToken"), ("_meta", CAPABILITIES, "elicitation"), ("_meta", CAPABILITIES, "sampling"),
+        ("_meta", CAPABILITIES, "extensions"), ("_meta", CLIENT_INFO, "name"), ("_meta", "traceparent"),
+    ]
+)  # fmt: skip
+GOOD_PARAMS: dict[str, Any] = {
+    "name": "echo",
+    "_meta": {VERSION: "2026-07-28", CAPABILITIES: {"elicitation": {}}, CLIENT_INFO: {"name": "n", "version": "1"}},
+}
+
+
+@given(st.lists(st.tuples(spots, json_values), max_size=3), st.dictionaries(
+    st.sampled_from(["mcp-protocol-version", "mcp-method", "mcp-name"]), st.binary(max_size=12), max_size=2
+))  # fmt: skip
+def test_a_spoilt_request_is_read_or_refused_as_the_specification_says(
+    changes: list[tuple[tuple[str, ...], Any]], headers: dict[str, bytes]
+) -> None:
+    params = copy.deepcopy(GOOD_PARAMS)
+    for path, value in changes:
+        node: Any = params
+        for name in path[:-1]:
+            node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node[path[-1]] = value
+    good = {"mcp-protocol-version": b"2026-07-28", "mcp-method": b"tools/call", "mcp-name": b"echo"}
+    raw = [(name.encode(), value) for name, value in (good | headers).items()]
+    try:
+        request = read_request(Request(1, "tools/call", params), Headers(raw))
+        read_tool_call(request.params)
+    except RpcError as error:
+        assert error.code in {-32602, -32020, -32022}  # noqa: PT017

@@ -1,0 +1,121 @@
+"""What a client declared, and what it did not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import InvalidParams
+from gateway.protocol.capabilities import (
+    ELICITATION_FORM,
+    ELICITATION_URL,
+    ROOTS,
+    SAMPLING,
+    SAMPLING_TOOLS,
+    TASKS,
+    CapabilityPath,
+    capability_path,
+    check_capabilities,
+    required_capabilities,
+    supports,
+)
+
+ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS]
+
+
+@pytest.mark.parametrize(
+    ("declared", "supported"),
+    [
+        ({}, []),
+        ({"elicitation": {}}, [ELICITATION_FORM]),
+        ({"elicitation": {"applyDefaults": True}}, [ELICITATION_FORM]),
+        ({"elicitation": {"form": {}}}, [ELICITATION_FORM]),
+        ({"elicitation": {"url": {}}}, [ELICITATION_URL]),
+        ({"elicitation": {"form": {}, "url": {}}}, [ELICITATION_FORM, ELICITATION_URL]),
+        ({"sampling": {}}, [SAMPLING]),
+        ({"sampling": {"context": {}}}, [SAMPLING]),
+        ({"sampling": {"tools": {}}}, [SAMPLING, SAMPLING_TOOLS]),
+        ({"roots": {"listChanged": True}}, [ROOTS]),
+        ({"extensions": {}}, []),
+        ({"extensions": {"com.example/x": {}}}, []),
+        ({"extensions": {"io.modelcontextprotocol/tasks": {}}}, [TASKS]),
+        ({"tasks": {}}, []),
+    ],
+)
+def test_only_what_is_declared_is_supported(declared: dict[str, Any], supported: list[CapabilityPath]) -> None:
+    assert [path for path in ALL if supports(check_capabilities(declared, "capabilities"), path)] == supported
+
+
+@given(st.sets(st.sampled_from(ALL)))
+def test_a_client_that_declares_what_was_required_supports_it(paths: set[CapabilityPath]) -> None:
+    declared = check_capabilities(required_capabilities(*paths), "capabilities")
+    assert all(supports(declared, path) for path in paths)
+
+
+def test_requirements_are_objects_of_objects() -> None:
+    assert required_capabilities(SAMPLING) == {"sampling": {}}
+    assert required_capabilities(ELICITATION_FORM, ELICITATION_URL, TASKS) == {
+        "elicitation": {"form": {}, "url": {}},
+        "extensions": {"io.modelcontextprotocol/tasks": {}},
+    }
+
+
+NOT_OBJECTS: list[Any] = [None, True, 1, "x", []]
+
+
+@pytest.mark.parametrize("name", ["elicitation", "sampling", "roots", "extensions", "experimental"])
+@pytest.mark.parametrize("value", NOT_OBJECTS)
+def test_a_known_capability_is_an_object(name: str, value: Any) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        check_capabilities({name: value}, "caps")
+    assert caught.value.message == f"caps.{name} must be an object"
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "field"),
+    [
+        ({"elicitation": {"form": True}}, "caps.elicitation.form"),
+        ({"elicitation": {"form": {}, "url": None}}, "caps.elicitation.url"),
+        ({"sampling": {"tools": []}}, "caps.sampling.tools"),
+        ({"sampling": {"context": "all"}}, "caps.sampling.context"),
+        ({"extensions": {"com.example/x": None}}, "caps.extensions.com.example/x"),
+        ({"experimental": {"x": 1}}, "caps.experimental.x"),
+    ],
+)
+def test_a_known_member_of_another_type_is_named(capabilities: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidParams) as caught:
+        check_capabilities(capabilities, "caps")
+    assert caught.value.message == f"{field} must be an object"
+
+
+@pytest.mark.parametrize("value", NOT_OBJECTS)
+def test_capabilities_are_an_object(value: Any) -> None:
+    with pytest.raises(InvalidParams, match="caps must be an object"):
+        check_capabilities(value, "caps")
+
+
+def test_unknown_members_may_be_anything() -> None:
+    declared = {"tomorrow": None, "roots": {"listChanged": "?"}, "elicitation": {"more": 1}}
+    assert check_capabilities(declared, "caps") == declared
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("sampling", SAMPLING),
+        ("elicitation.form", ELICITATION_FORM),
+        ("extensions.io.modelcontextprotocol/tasks", TASKS),
+        ("experimental.my.thing", ("experimental", "my.thing")),
+    ],
+)
+def test_an_author_names_a_capability_with_dots(name: str, path: CapabilityPath) -> None:
+    assert capability_path(name) == path
+
+
+@pytest.mark.parametrize("name", ["", ".", "elicitation.", ".form", "a..b", "extensions."])
+def test_a_name_with_an_empty_part_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="does not name"):
+        capability_path(name)

@@ -1,0 +1,228 @@
+"""One reading of a body, or none."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.errors import ParseError
+from gateway.protocol.strict_json import MAX_DEPTH, MAX_NUMBER_DIGITS, decode, encode
+
+
+class _RefusedError(Exception):
+    pass
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise _RefusedError
+    return dict(pairs)
+
+
+def _constant(_: str) -> Any:
+    raise _RefusedError
+
+
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _RefusedError
+    return value
+
+
+def slow_decode(body: bytes) -> Any:
+    """The same rules written with the standard library, for comparison."""
+    try:
+        text = body.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_number)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise _RefusedError from error
+    if _depth(value) > MAX_DEPTH:
+        raise _RefusedError
+    return value
+
+
+PIECES = [
+    *[bytes([byte]) for byte in b'{}[],:"\\/019-+.eEaunt \t\n\r\x0b\x00\x1f\x7f\xff'],
+    *[b'\\"', b"\\\\", b"\\n", b"\\u003a", b"\\u003A", b"\\u00", b"3a", b"\\ud83d", b"\\ude00", b"\\ud800"],
+    *[
+        b'"a"',
+        b'"\\u0061"',
+        b'"a":',
+        b'"a":1',
+        b'":"',
+        b'"\\\\"',
+        b'"\\\\u003a"',
+        b"NaN",
+        b"Infinity",
+        b"null",
+        b"true",
+    ],
+    *["é".encode(), "😀".encode(), b"\xed\xa0\x80", b"\xef\xbb\xbf", b"1e400", b"1e-400", b"-0"],
+    *[b"1" * 30, b"1" * 309, b"1" * 4301, b"[" * 99, b"]" * 99, b"[" * 10_000, b'{"a":' * 99],
+]
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=20,
+)
+
+
+@st.composite
+def json_texts(draw: st.DrawFn) -> bytes:
+    """JSON in any dress: spaces, escapes, and now and then a repeated name."""
+    value = draw(json_values)
+    space = draw(st.sampled_from(["", " ", "\n\t"]))
+    text = json.dumps(
+        value,
+        ensure_ascii=draw(st.booleans()),
+        separators=("," + space, space + ":" + space),
+        indent=draw(st.sampled_from([None, 1])),
+    )
+    if draw(st.booleans()):
+        text = text.replace('"a"', '"\\u0061"').replace(":", draw(st.sampled_from([":", ": "])))
+    return text.encode()
+
+
+@st.composite
+def mutated_json(draw: st.DrawFn) -> bytes:
+    """JSON with a few pieces cut out or put in."""
+    body = draw(json_texts())
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(body)))
+        end = draw(st.integers(start, min(len(body), start + 4)))
+        body = body[:start] + draw(st.sampled_from(PIECES)) + body[end:]
+    return body
+
+
+@given(json_values)
+def test_a_compact_body_is_read_as_it_was_written(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+@given(
+    st.binary() | json_texts() | mutated_json() | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join),
+)
+@example(b'{"a":1,"\\u0061":2}')
+@example(b'{"\\u003a":1,"\\u003A":2}')
+@example(b'{"a":":\\u003a","a":1}')
+@example(b'{"a":"\\\\u003a","a":":"}')
+@example(b'{"a":"\\\\\\u003a"}')
+@example(b'[{"a":1},{"a":2}]')
+@example(b'{"a":{"a":{"a":1}}}')
+def test_it_reads_what_a_slow_strict_reader_reads_and_refuses_the_rest(body: bytes) -> None:
+    try:
+        expected = slow_decode(body)
+    except _RefusedError:
+        with pytest.raises(ParseError):
+            decode(body)
+        return
+    try:
+        value = decode(body)
+    except ParseError as error:
+        assert "digits" in error.message  # noqa: PT017 (the one rule that the slow reader lacks)
+        return
+    assert value == expected
+    assert encode(value) == encode(expected)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"\xef\xbb\xbf{}",
+        b"{} {}",
+        b"{}\x00",
+        b"NaN",
+        b"[-Infinity]",
+        b"1e400",
+        b'"\\ud800"',
+        b'"\\ud800\\u0041"',
+        b'"\\ude00\\ud83d"',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        b'{"\xc0\x80":1}',
+        '{"a":1}'.encode("utf-16"),
+        b'"\x1f"',
+        b"[1,]",
+        b"01",
+        b"{'a':1}",
+        b'{"a":1,"a":1}',
+        b'{"x":[{"a":1,"b":2,"a":3}]}',
+    ],
+)
+def test_a_body_that_two_readers_could_read_differently_is_refused(body: bytes) -> None:
+    with pytest.raises(ParseError):
+        decode(body)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_nesting_stops_at_the_limit(opening: bytes) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+
+    def nested(depth: int) -> bytes:
+        return opening * depth + b"1" + closing * depth
+
+    decode(nested(MAX_DEPTH))
+    for depth in (MAX_DEPTH + 1, 500, 10_000, 500_000):
+        with pytest.raises(ParseError, match=f"deeper than {MAX_DEPTH}"):
+            decode(nested(depth))
+    with pytest.raises(ParseError):
+        decode(opening * 100_000)
+
+
+def test_brackets_side_by_side_or_inside_strings_are_no_depth() -> None:
+    side_by_side = {"rows": [[{"n": n}] for n in range(1_000)]}
+    assert decode(encode(side_by_side)) == side_by_side
+    for text in ("[" * 1_000, '\\"[' * 1_000, "]" * 1_000):
+        assert decode(encode([text])) == [text]
+
+
+def test_closing_brackets_in_a_string_hide_no_depth() -> None:
+    hidden = b'["' + b"]" * 1_000 + b'",' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"]"
+    with pytest.raises(ParseError, match="deeper"):
+        decode(hidden)
+
+
+def test_an_integer_is_exact_and_its_length_limited() -> None:
+    longest = 10**MAX_NUMBER_DIGITS - 1
+    assert decode(encode([longest, -longest])) == [longest, -longest]
+    assert math.isfinite(float(longest))
+    for digits in (MAX_NUMBER_DIGITS + 1, 4_300, 4_301, 1_000_000):
+        with pytest.raises(ParseError):
+            decode(b'{"pad":"' + b"x" * 20 + b'","n":' + b"7" * digits + b"}")
+
+
+@given(st.integers(0, 40), st.integers(MAX_NUMBER_DIGITS - 2, MAX_NUMBER_DIGITS + 20))
+def test_a_long_number_is_noticed_wherever_it_stands(offset: int, digits: int) -> None:
+    body = b" " * offset + b"1234567890" * (digits // 10) + b"1" * (digits % 10)
+    if digits <= MAX_NUMBER_DIGITS:
+        assert decode(body) == int(body)
+    else:
+        with pytest.raises(ParseError, match="digits"):
+            decode(body)
+
+
+def test_digits_in_a_string_may_be_many() -> None:
+    for text in ("1" * 10_000, '\\"' + "1" * 10_000):
+        assert decode(encode({"n": text})) == {"n": text}
+
+
+def test_output_is_one_line() -> None:
+    assert encode({"a": "x\ny", "é": [1, 2.5, None, True]}) == '{"a":"x\\ny","é":[1,2.5,null,true]}'.encode()
