@@ -104,7 +104,7 @@ class Dispatcher:
             {"supportedVersions": list(SUPPORTED_VERSIONS), "capabilities": {"tools": {}}}
         )
         self._tools_list = self._catalogue({"tools": [tool.catalogue_entry() for tool in registry.tools.values()]})
-        self._methods: Mapping[str, Callable[[ReleasedRequest, Caller], Awaitable[dict[str, Any]]]] = {
+        self._methods: Mapping[str, Callable[[ReleasedRequest, Caller], Awaitable[bytes]]] = {
             "server/discover": self._discover,
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -130,19 +130,19 @@ class Dispatcher:
             method = self._methods.get(request.method)
             if method is None:
                 raise MethodNotFound(f"Method not found: {request.method}")
-            return Answered(result_response(request.id, await method(request, caller)))
+            return Answered(await method(request, caller))
         except RpcError as error:
             return Refused(error, request_id_of(value))
 
-    async def _discover(self, _request: ReleasedRequest, _caller: Caller) -> dict[str, Any]:
-        return self._discovery
+    async def _discover(self, request: ReleasedRequest, _caller: Caller) -> bytes:
+        return result_response(request.id, self._discovery)
 
-    async def _list_tools(self, request: ReleasedRequest, _caller: Caller) -> dict[str, Any]:
+    async def _list_tools(self, request: ReleasedRequest, _caller: Caller) -> bytes:
         if read_cursor(request.params) is not None:
             raise InvalidParams("Unknown cursor")
-        return self._tools_list
+        return result_response(request.id, self._tools_list)
 
-    async def _call_tool(self, request: ReleasedRequest, caller: Caller) -> dict[str, Any]:
+    async def _call_tool(self, request: ReleasedRequest, caller: Caller) -> bytes:
         call = read_tool_call(request.params)
         tool = self._registry.tools.get(call.name)
         if tool is None:
@@ -153,11 +153,11 @@ class Dispatcher:
         try:
             binding = _Binding(self._audience, caller.principal, request.method, call)
             outcome, leg = await self._run(tool, call, request, caller, binding)
-            result, label = self._tool_outcome(tool, outcome, leg, binding)
+            body, label = self._tell(request.id, tool, outcome, leg, binding)
         finally:
             seconds = time.perf_counter() - began
             self._telemetry.leg_finished(request.method, tool.name, label, Wire.RELEASED, seconds)
-        return result
+        return body
 
     async def _run(
         self, tool: Tool, call: ToolCall, request: ReleasedRequest, caller: Caller, binding: _Binding
@@ -175,22 +175,26 @@ class Dispatcher:
         )
         try:
             function = tool.bind(call.arguments, caller.principal)
-        except InvalidArguments as error:
+        except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             return Failed(error), leg
         return await run_leg(function, leg), leg
 
-    def _tool_outcome(self, tool: Tool, outcome: Outcome, leg: Leg, binding: _Binding) -> tuple[dict[str, Any], str]:
-        """Return the result that tells the outcome, and the outcome's name."""
+    def _tell(
+        self, request_id: RequestId, tool: Tool, outcome: Outcome, leg: Leg, binding: _Binding
+    ) -> tuple[bytes, str]:
+        """Return the response that tells the outcome, and the outcome's name."""
         try:
             if isinstance(outcome, InputRequired):
                 state = self._carrier.seal(leg.journal, binding.associated_data, tool.state_ttl_seconds)
-                return self._results.input_required(outcome.questions, state), "input_required"
+                return result_response(
+                    request_id, self._results.input_required(outcome.questions, state)
+                ), "input_required"
             if isinstance(outcome, Completed):
-                return self._results.complete(tool_result(outcome.value)), "completed"
+                return result_response(request_id, self._results.complete(tool_result(outcome.value))), "completed"
             error = outcome.error
-        except GatewayError as failure:
+        except Exception as failure:  # noqa: BLE001 - what a tool returns or asks may break whoever reads it
             error = failure
-        return self._results.complete(self._failure(tool, error, leg)), "failed"
+        return result_response(request_id, self._results.complete(self._failure(tool, error, leg))), "failed"
 
     def _failure(self, tool: Tool, error: Exception, leg: Leg) -> dict[str, Any]:
         """Return the tool result that tells a failure, without anything internal in it.

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from gateway.engine.outcomes import LegTimedOut
+from gateway.engine.leg import LegStopped
+from gateway.engine.outcomes import LegCrashed, LegTimedOut
 
 T = TypeVar("T")
 
@@ -33,7 +34,15 @@ class AsyncioHost:
     async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function in the pool, with the caller's context variables."""
         context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: context.run(function, *args))
+
+        def call() -> T:
+            try:
+                return context.run(function, *args)
+            except StopIteration as error:
+                # No future can hold it: its waiter would wait forever.
+                raise RuntimeError("the function raised StopIteration") from error
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 
     async def yield_now(self) -> None:
         """Let everything else that is ready run once."""
@@ -44,18 +53,23 @@ class AsyncioHost:
 
         Raises:
             LegTimedOut: the limit passed first.
+            LegCrashed: the leg raised `SystemExit`, `KeyboardInterrupt`, a cancellation that nobody asked for …
         """
-        limit = self._limit_seconds
-        if limit is None:
-            return await leg
-        timeout = asyncio.timeout(limit)
+        timeout = asyncio.timeout(self._limit_seconds)
         try:
             async with timeout:
                 return await leg
         except TimeoutError:
-            if timeout.expired():
-                raise LegTimedOut(limit) from None
+            if timeout.expired() and self._limit_seconds is not None:
+                raise LegTimedOut(self._limit_seconds) from None
             raise
+        except (Exception, LegStopped, GeneratorExit):
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise LegCrashed(type(error).__name__) from error
 
     def close(self) -> None:
         """Release the threads; running functions finish on their own."""

@@ -31,7 +31,11 @@ class Host(Protocol):
     async def bounded(self, leg: Awaitable[T]) -> T:
         """Await `leg` within the time limit of this host.
 
+        An `Exception` of the leg and the engine's own stop signal pass through, and so does the
+        cancellation of the task that awaits this.
+
         Raises:
             LegTimedOut: the limit passed first; `leg` was cancelled.
+            LegCrashed: the leg raised any other `BaseException`; no call may end the process or its task.
         """
         ...

@@ -21,6 +21,10 @@ class LegTimedOut(Exception):
         self.seconds = seconds
 
 
+class LegCrashed(Exception):
+    """The function raised what would end the task or the process (`SystemExit`, …); `__cause__` is that error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """The function returned."""

@@ -89,7 +89,7 @@ class McpEndpoint:
             ClientGone: the client went away first.
         """
         declared = headers.get(b"content-length")
-        if declared is not None and declared.isdecimal() and int(declared) > self._max_body_bytes:
+        if declared is not None and _exceeds(declared, self._max_body_bytes):
             raise self._too_large()
         chunks: list[bytes] = []
         size = 0
@@ -125,3 +125,9 @@ class McpEndpoint:
         length = (b"content-length", str(len(body)).encode())
         await send({"type": "http.response.start", "status": status, "headers": [*headers, length, *self._headers]})
         await send({"type": "http.response.body", "body": body})
+
+
+def _exceeds(length: str, limit: int) -> bool:
+    """Tell whether a `Content-Length` is over the limit; one that is no number is left to the server."""
+    digits = length.lstrip("0")
+    return length.isdecimal() and (len(digits) > len(str(limit)) or int(digits or "0") > limit)
