@@ -41,7 +41,7 @@ bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw A
 
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
-rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= && touch $(TESTED)
+rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
