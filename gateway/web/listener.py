@@ -36,12 +36,14 @@ def inherit(descriptor: int) -> socket.socket:
     Raises:
         ConfigurationError: there is no such socket.
     """
+    refusal = ConfigurationError(f"--fd {descriptor} is not a TCP socket that this process was given")
     try:
         listener = socket.socket(fileno=descriptor)
     except (OSError, ValueError):
-        listener = None
-    if listener is None or listener.family not in {socket.AF_INET, socket.AF_INET6}:
-        raise ConfigurationError(f"--fd {descriptor} is not a TCP socket that this process was given")
+        raise refusal from None
+    if listener.family not in {socket.AF_INET, socket.AF_INET6} or listener.type != socket.SOCK_STREAM:
+        listener.detach()
+        raise refusal
     return listener
 
 

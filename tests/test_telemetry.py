@@ -1,0 +1,249 @@
+"""What operators see: metrics with bounded labels, and log lines that are one line each."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import socket
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import generate_latest
+
+from gateway import errors
+from gateway.errors import ConfigurationError, RejectReason
+from gateway.telemetry import RefusalReason, Telemetry, configure_logging, start_metrics_server
+
+LEG = ("tools/call", "echo", "completed", "2026-07-28")
+
+
+def sample(telemetry: Telemetry, name: str, **labels: str) -> float | None:
+    return telemetry.registry.get_sample_value(name, labels)
+
+
+def leg_labels(method: str, tool: str, outcome: str, wire: str) -> dict[str, str]:
+    return {"method": method, "tool": tool, "outcome": outcome, "wire": wire}
+
+
+def test_a_leg_counts_once_by_how_it_ended_and_in_the_histogram_of_its_tool() -> None:
+    telemetry = Telemetry(["echo"])
+    for _ in range(2):
+        telemetry.leg_started()
+        telemetry.leg_finished(*LEG, 0.02)
+    assert sample(telemetry, "gateway_legs_total", **leg_labels(*LEG)) == 2
+    assert sample(telemetry, "gateway_leg_seconds_count", method="tools/call", tool="echo") == 2
+    assert sample(telemetry, "gateway_leg_seconds_bucket", method="tools/call", tool="echo", le="0.025") == 2
+    assert sample(telemetry, "gateway_leg_seconds_bucket", method="tools/call", tool="echo", le="0.01") == 0
+
+
+def test_legs_in_flight_go_up_and_down() -> None:
+    telemetry = Telemetry(["echo"])
+    telemetry.leg_started()
+    telemetry.leg_started()
+    assert sample(telemetry, "gateway_legs_in_flight") == 2
+    telemetry.leg_finished(*LEG, 0.1)
+    assert sample(telemetry, "gateway_legs_in_flight") == 1
+
+
+def test_what_a_client_makes_up_never_becomes_a_label_nor_stays_in_memory() -> None:
+    telemetry = Telemetry(["echo"])
+    for number in range(100):
+        telemetry.leg_started()
+        telemetry.leg_finished(f"m{number}", f"t{number}", f"o{number}", f"w{number}", 0.1)
+    assert sample(telemetry, "gateway_legs_total", **leg_labels("other", "other", "other", "other")) == 100
+    text = generate_latest(telemetry.registry).decode()
+    assert text.count("gateway_legs_total{") == 1
+    assert len(telemetry._leg_children) == 1
+
+
+def test_sealed_and_opened_states_count_by_key() -> None:
+    telemetry = Telemetry()
+    telemetry.state_sealed("0a", 300)
+    telemetry.state_sealed("0a", 5000)
+    telemetry.state_opened("0b")
+    assert sample(telemetry, "gateway_states_sealed_total", key_id="0a") == 2
+    assert sample(telemetry, "gateway_states_opened_total", key_id="0b") == 1
+    assert sample(telemetry, "gateway_states_opened_total", key_id="0a") is None
+    assert sample(telemetry, "gateway_state_bytes_sum") == 5300
+    assert sample(telemetry, "gateway_state_bytes_bucket", le="512.0") == 1
+
+
+@pytest.mark.parametrize("reason", RejectReason)
+def test_every_rejection_has_a_counter_from_the_start(reason: RejectReason) -> None:
+    telemetry = Telemetry()
+    assert sample(telemetry, "gateway_state_rejections_total", reason=reason.value) == 0
+    telemetry.state_rejected(reason)
+    assert sample(telemetry, "gateway_state_rejections_total", reason=reason.value) == 1
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> None:
+    telemetry = Telemetry()
+    assert sample(telemetry, "gateway_requests_refused_total", reason=reason.value) == 0
+    telemetry.request_refused(reason)
+    assert sample(telemetry, "gateway_requests_refused_total", reason=reason.value) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (errors.HttpRefusal(401, ""), RefusalReason.UNAUTHENTICATED),
+        (errors.HttpRefusal(403, ""), RefusalReason.FORBIDDEN),
+        (errors.HttpRefusal(413, ""), RefusalReason.BODY_TOO_LARGE),
+        (errors.HttpRefusal(415, ""), RefusalReason.MEDIA_TYPE),
+        (errors.HttpRefusal(405, ""), RefusalReason.HTTP),
+        (errors.ParseError(""), RefusalReason.PARSE_ERROR),
+        (errors.InvalidRequest(""), RefusalReason.INVALID_REQUEST),
+        (errors.MethodNotFound(""), RefusalReason.METHOD_NOT_FOUND),
+        (errors.InvalidParams(""), RefusalReason.INVALID_PARAMS),
+        (errors.InvalidRequestState(RejectReason.EXPIRED), RefusalReason.INVALID_STATE),
+        (errors.HeaderMismatch(""), RefusalReason.HEADER_MISMATCH),
+        (errors.MissingCapability({"elicitation": {}}), RefusalReason.MISSING_CAPABILITY),
+        (errors.UnsupportedVersion([], ""), RefusalReason.UNSUPPORTED_VERSION),
+        (errors.InternalError(""), RefusalReason.INTERNAL_ERROR),
+        (errors.ProtocolError(7, ""), RefusalReason.OTHER),
+        (KeyError("x"), RefusalReason.OTHER),
+    ],
+)
+def test_every_refusal_of_the_error_tree_has_its_reason(error: Exception, reason: RefusalReason) -> None:
+    assert RefusalReason.of(error) is reason
+
+
+def test_two_processes_worth_of_metrics_do_not_share_a_registry() -> None:
+    first, second = Telemetry(["echo"]), Telemetry(["echo"])
+    first.leg_started()
+    assert sample(second, "gateway_legs_in_flight") == 0
+
+
+def test_metrics_are_served_from_a_port_of_their_own_until_stopped() -> None:
+    telemetry = Telemetry(["echo"])
+    telemetry.leg_started()
+    server = start_metrics_server(telemetry.registry, "127.0.0.1", 0)
+    with urllib.request.urlopen(f"http://{server.host}:{server.port}/metrics") as response:
+        assert b"gateway_legs_in_flight 1.0" in response.read()
+    server.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((server.host, server.port))
+
+
+def test_a_taken_metrics_port_is_told_in_one_line_with_the_way_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError) as caught:
+            start_metrics_server(Telemetry().registry, "127.0.0.1", port)
+    message = str(caught.value)
+    assert f"port {port} is already in use" in message
+    assert "--metrics-port" in message
+    assert "GATEWAY_METRICS_PORT" in message
+    assert message.isprintable()
+
+
+@pytest.fixture
+def kept_logging() -> Iterator[None]:
+    """Put Python's logging tree back as it was."""
+    names = (None, "uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access")
+    before = [
+        (logger, logger.handlers[:], logger.level, logger.propagate, logger.disabled)
+        for logger in map(logging.getLogger, names)
+    ]
+    yield
+    for logger, handlers, level, propagate, disabled in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+        logger.propagate = propagate
+        logger.disabled = disabled
+
+
+def configured(log_format: str, level: str = "info") -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(level, log_format, "r1", stream)
+    return stream
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_line_for_people_has_time_level_message_and_fields() -> None:
+    stream = configured("text")
+    logging.getLogger("gateway.x").info("leg finished", extra={"tool": "echo", "note": "two words", "empty": ""})
+    time, rest = stream.getvalue().split(" ", 1)
+    assert rest == 'info    leg finished tool=echo note="two words" empty=""\n'
+    assert time.endswith("Z")
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_nothing_that_is_logged_can_forge_a_line_for_people() -> None:
+    stream = configured("text")
+    logging.getLogger("gateway.x").info("one\ntwo\r", extra={"field": "a\nb\x1b[31m\u2028"})
+    assert len(stream.getvalue().splitlines()) == 1
+    assert "\x1b" not in stream.getvalue()
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_line_for_machines_is_one_json_object_with_the_exception_as_a_field() -> None:
+    stream = configured("json")
+    try:
+        int("lost")
+    except ValueError:
+        logging.getLogger("gateway.x").exception("broke\n", extra={"tool": "echo", "odd": {1, 2}, "level": "forged"})
+    (line,) = stream.getvalue().splitlines()
+    entry = json.loads(line)
+    assert entry["exception"].splitlines()[-1] == "ValueError: invalid literal for int() with base 10: 'lost'"
+    del entry["exception"], entry["time"]
+    assert entry == {
+        "level": "error",
+        "logger": "gateway.x",
+        "message": "broke\n",
+        "replica": "r1",
+        "tool": "echo",
+        "odd": "{1, 2}",
+    }
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_people_see_the_traceback_too() -> None:
+    stream = configured("text")
+    try:
+        int("lost")
+    except ValueError:
+        logging.getLogger("gateway.x").exception("broke")
+    lines = stream.getvalue().splitlines()
+    assert lines[0].endswith("error   broke")
+    assert lines[-1] == "ValueError: invalid literal for int() with base 10: 'lost'"
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_only_what_is_important_enough_is_logged() -> None:
+    stream = configured("text", "warning")
+    logging.getLogger("gateway.x").info("quiet")
+    logging.getLogger("gateway.x").warning("loud")
+    assert "quiet" not in stream.getvalue()
+    assert "loud" in stream.getvalue()
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_uvicorns_messages_come_in_our_form_and_its_access_log_not_at_all() -> None:
+    own = io.StringIO()
+    logging.getLogger("uvicorn").addHandler(logging.StreamHandler(own))
+    stream = configured("json")
+    logging.getLogger("uvicorn.error").info("Started server process")
+    logging.getLogger("uvicorn.error").error("failed", extra={"color_message": "\x1b[31mfailed"})
+    logging.getLogger("uvicorn.access").error("GET /")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["failed"]
+    assert "color_message" not in stream.getvalue()
+    assert own.getvalue() == ""
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_uvicorns_stages_show_at_level_debug() -> None:
+    stream = configured("text", "debug")
+    logging.getLogger("uvicorn.error").info("Started server process")
+    assert "Started server process" in stream.getvalue()
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_configuring_twice_does_not_log_twice() -> None:
+    configured("text")
+    stream = configured("text")
+    logging.getLogger("gateway.x").info("once")
+    assert stream.getvalue().count("once") == 1

@@ -1,0 +1,261 @@
+"""The development front, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+
+from gateway.web.front import Front
+from gateway.web.listener import listen
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Address = tuple[str, int]
+
+BIG = 8 * 1024 * 1024
+
+
+@asynccontextmanager
+async def replica(handler: Handler) -> AsyncIterator[Address]:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await handler(reader, writer)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()
+
+
+@asynccontextmanager
+async def front_of(*addresses: Address) -> AsyncIterator[Address]:
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+    front = Front(addresses, listener)
+    await front.start()
+    try:
+        yield address
+    finally:
+        await front.close()
+
+
+@asynccontextmanager
+async def client_of(address: Address) -> AsyncIterator[Stream]:
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+def named(name: bytes) -> Handler:
+    """Answer one line with a name, and close, as a replica does."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(name)
+        await writer.drain()
+        writer.write_eof()
+        await reader.read()
+
+    return handle
+
+
+async def ask(address: Address) -> bytes:
+    async with client_of(address) as (reader, writer):
+        writer.write(b"who?\n")
+        answer = await reader.read()
+        writer.write_eof()
+        return answer
+
+
+def refusing_address() -> Address:
+    with listen("127.0.0.1", 0) as closed:
+        host, port = closed.getsockname()
+        return host, port
+
+
+async def only_this_test_runs() -> None:
+    """Wait until no other task is left; a leaked one runs into the time limit of the test."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+
+async def test_requests_alternate_between_the_replicas() -> None:
+    async with AsyncExitStack() as stack:
+        addresses = [await stack.enter_async_context(replica(named(name))) for name in (b"1", b"2", b"3")]
+        address = await stack.enter_async_context(front_of(*addresses))
+        assert [await ask(address) for _ in range(6)] == [b"1", b"2", b"3"] * 2
+
+
+async def test_a_connection_that_says_nothing_takes_no_turn() -> None:
+    async with replica(named(b"1")) as one, replica(named(b"2")) as two, front_of(one, two) as address:
+        for expected in (b"1", b"2"):
+            async with client_of(address) as (reader, writer):
+                writer.write_eof()
+                assert await reader.read() == b""
+            assert await ask(address) == expected
+
+
+async def test_a_replica_that_refuses_is_passed_over() -> None:
+    async with replica(named(b"1")) as alive, front_of(refusing_address(), alive) as address:
+        assert [await ask(address) for _ in range(3)] == [b"1"] * 3
+
+
+async def test_without_any_replica_the_client_is_told_that_nothing_ran() -> None:
+    async with front_of(refusing_address(), refusing_address()) as address:
+        answer = await ask(address)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1\r\n" in answer
+
+
+async def test_a_large_request_and_a_large_response_arrive_whole() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        body = await reader.readexactly(BIG)
+        writer.write(body[::-1])
+        await writer.drain()
+
+    body = bytes(range(256)) * (BIG // 256)
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
+        writer.write(body)
+        assert await reader.read() == body[::-1]
+
+
+async def test_a_client_that_has_sent_everything_still_gets_the_whole_response() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.read() == b"request"
+        writer.write(b"x" * BIG)
+        await writer.drain()
+
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
+        writer.write(b"request")
+        writer.write_eof()
+        assert len(await reader.read()) == BIG
+
+
+async def test_a_response_arrives_whole_while_the_client_is_still_sending() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        writer.write(b"refused")
+        writer.write_eof()
+        await reader.read()
+
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
+        writer.write(b"x" * BIG)
+        assert await reader.read() == b"refused"
+
+
+async def test_a_receiver_that_does_not_read_holds_back_the_sender() -> None:
+    sent = 0
+    stalled = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readline()
+        with suppress(TimeoutError):
+            while sent < 64 * BIG:
+                writer.write(b"x" * 65536)
+                sent += 65536
+                await asyncio.wait_for(writer.drain(), 0.5)
+        stalled.set()
+
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (_, writer):
+        writer.write(b"go\n")
+        await stalled.wait()
+        assert sent < 64 * BIG
+
+
+async def test_bytes_pass_while_both_sides_stay_open() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            writer.write(line.upper())
+
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
+        for line in (b"one\n", b"two\n"):
+            writer.write(line)
+            assert await reader.readline() == line.upper()
+
+
+async def test_a_client_that_goes_away_ends_its_stream_at_the_replica() -> None:
+    ended = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"event\n")
+        with suppress(OSError):
+            await reader.read()
+        ended.set()
+
+    async with replica(handle) as backend, front_of(backend) as address:
+        async with client_of(address) as (reader, writer):
+            writer.write(b"listen\n")
+            await reader.readline()
+        await ended.wait()
+
+
+async def test_a_replica_that_dies_ends_the_stream_at_the_client() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"begin\n")
+        await writer.drain()
+        writer.transport.abort()
+
+    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
+        writer.write(b"go\n")
+        assert await reader.readline() == b"begin\n"
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+
+
+async def test_no_task_is_left_after_a_connection() -> None:
+    async with replica(named(b"1")) as backend, front_of(backend) as address:
+        await ask(address)
+        await only_this_test_runs()
+
+
+async def test_closing_cuts_open_connections_and_leaves_no_task() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"begin\n")
+        await reader.read()
+
+    async with replica(handle) as backend:
+        async with front_of(backend) as address:
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(b"go\n")
+            await reader.readline()
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
+        writer.transport.abort()
+        await only_this_test_runs()
+
+
+async def test_a_front_that_stops_listening_finishes_what_is_open() -> None:
+    go_on = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(b"begin\n")
+        await go_on.wait()
+        writer.write(b"end\n")
+        await writer.drain()
+
+    async with replica(handle) as backend:
+        listener = listen("127.0.0.1", 0)
+        address = listener.getsockname()
+        front = Front([backend], listener)
+        await front.start()
+        async with client_of(address) as (reader, writer):
+            writer.write(b"go\n")
+            await reader.readline()
+            front.stop_listening()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
+            go_on.set()
+            assert await reader.readline() == b"end\n"
+        await front.close()
