@@ -1,0 +1,128 @@
+"""Pure: what a sealed value is bound to, encoded as associated data.
+
+A sealed value opens only for the caller, the deployment and the request that it was made for, because
+all of these are associated data of the cipher: they travel nowhere, both sides compute them.
+
+The encoding is injective: two different bindings never give the same bytes. It is
+
+    purpose label ‖ NUL ‖ audience ‖ caller ‖ field ‖ field …
+
+where the audience and every field are prefixed with their length (4 bytes, big-endian), no label
+contains NUL, and the caller begins with a tag that says what kind of caller follows: nobody, a
+principal (three prefixed fields), or an owner (one).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+_LENGTH_BYTES = 4
+_ANONYMOUS = b"\x00"
+_PRINCIPAL = b"\x01"
+_OWNER = b"\x02"
+
+
+class Purpose(Enum):
+    """What a value is sealed for. A value sealed for one purpose never opens for another."""
+
+    REQUEST_STATE = b"request-state"
+    SESSION = b"session"
+    RETURN_ADDRESS = b"return-address"
+    CURSOR = b"cursor"
+    FIELD_AT_REST = b"field-at-rest"
+
+    def __init__(self, label: bytes) -> None:
+        self.prefix = label + b"\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
+
+    Attributes:
+        issuer: who vouches for the caller (`iss`), "" when absent.
+        subject: who the caller is at that issuer (`sub`), "" when absent.
+        client_id: the software that calls (`client_id`, else `azp`), "" when absent.
+    """
+
+    issuer: str
+    subject: str
+    client_id: str
+
+
+def associated_data(purpose: Purpose, audience: str, principal: Principal | None, *fields: bytes) -> bytes:
+    """Encode a binding to a caller (`None` = anonymous) as associated data; see the module's docstring.
+
+    What each of `fields` means is fixed by the purpose; the named functions below are the only table of it.
+    """
+    return _encode(purpose, audience, _caller(principal), *fields)
+
+
+def request_state_binding(
+    audience: str, principal: Principal | None, method: str, target: str, arguments_digest: bytes
+) -> bytes:
+    """Bind a `requestState` to the request that may present it again.
+
+    Args:
+        audience: the name shared by all replicas of the deployment.
+        principal: the caller, `None` when anonymous.
+        method: the JSON-RPC method.
+        target: the tool's or prompt's name, or the resource's uri.
+        arguments_digest: `gateway.sealing.digest.arguments_digest` of the arguments.
+    """
+    return associated_data(Purpose.REQUEST_STATE, audience, principal, _text(method), _text(target), arguments_digest)
+
+
+def session_binding(audience: str, principal: Principal | None) -> bytes:
+    """Bind an `Mcp-Session-Id` to the deployment and the caller that opened the session."""
+    return associated_data(Purpose.SESSION, audience, principal)
+
+
+def return_address_binding(audience: str, principal: Principal | None) -> bytes:
+    """Bind the id of a server's request to the caller who is to answer it."""
+    return associated_data(Purpose.RETURN_ADDRESS, audience, principal)
+
+
+def cursor_binding(audience: str, principal: Principal | None, method: str) -> bytes:
+    """Bind a list cursor (`tasks/list`) to the caller whose list it pages through."""
+    return associated_data(Purpose.CURSOR, audience, principal, _text(method))
+
+
+def field_binding(audience: str, owner: str, task_id: str, field: str) -> bytes:
+    """Bind a value stored in Redis to its place, so that it cannot be moved to another task or field.
+
+    Args:
+        audience: the name shared by all replicas of the deployment.
+        owner: the hash that stands for the principal in the store.
+        task_id: the task that the value belongs to.
+        field: the name of the field.
+    """
+    return _encode(Purpose.FIELD_AT_REST, audience, _OWNER + _prefixed(_text(owner)), _text(task_id), _text(field))
+
+
+def _encode(purpose: Purpose, audience: str, caller: bytes, *fields: bytes) -> bytes:
+    head = purpose.prefix + _prefixed(_text(audience)) + caller
+    return head + b"".join([_prefixed(field) for field in fields])
+
+
+def _caller(principal: Principal | None) -> bytes:
+    if principal is None:
+        return _ANONYMOUS
+    return b"".join(
+        (
+            _PRINCIPAL,
+            _prefixed(_text(principal.issuer)),
+            _prefixed(_text(principal.subject)),
+            _prefixed(_text(principal.client_id)),
+        )
+    )
+
+
+def _prefixed(value: bytes) -> bytes:
+    return len(value).to_bytes(_LENGTH_BYTES, "big") + value
+
+
+def _text(value: str) -> bytes:
+    # A lone surrogate is refused where requests are parsed; here it only must not collide or crash.
+    return value.encode("utf-8", "surrogatepass")

@@ -1,0 +1,104 @@
+"""Pure: one digest for the arguments of a call, equal for requests that mean the same.
+
+A client may write the arguments of a retry differently: other key order, other escapes, `3.0` for `3`.
+The digest is taken over a canonical text, so such a retry still opens its state, and any real change
+does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+_EXACT_INTEGERS_BELOW = 2.0**53
+"""A double at or over this magnitude may stand for several integers, so it equals none of them."""
+
+_INT64_MIN = -(2**63)
+_UINT64_MAX = 2**64 - 1
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+
+
+def arguments_digest(arguments: Mapping[str, Any] | None) -> bytes:
+    """Digest the arguments of a call as parsed, before any coercion.
+
+    Key order never counts. Integers count exactly. A float with an integral value below 2^53 in magnitude
+    equals that integer, negative zero is zero. Strings count as they are, without normalisation. No
+    arguments, null and `{}` are the same.
+
+    Returns:
+        SHA-256 of `canonical_text`, 32 bytes.
+
+    Raises:
+        TypeError, ValueError: as `canonical_text`.
+    """
+    return hashlib.sha256(canonical_text(arguments)).digest()
+
+
+def canonical_text(arguments: Mapping[str, Any] | None) -> bytes:
+    """Write arguments as canonical JSON, in UTF-8.
+
+    Keys are sorted by code point, there is no white space, floats have their shortest form. In one case
+    the text is no JSON: an integer beyond 64 bits is written in hexadecimal, which is exact, takes linear
+    time, and does not depend on the interpreter's limit for decimal digits.
+
+    Raises:
+        TypeError: a value is not of a JSON type.
+        ValueError: a lone surrogate, NaN, an infinity, or nesting beyond the interpreter's depth.
+            A request that has any of these is refused when it is parsed.
+    """
+    if not arguments:
+        return b"{}"
+    plain = arguments if type(arguments) is dict else dict(arguments)
+    try:
+        return _ENCODER.encode(plain if _is_plain(plain.values()) else _rewritten(plain))
+    except RecursionError:
+        msg = "the arguments are nested too deeply"
+        raise ValueError(msg) from None
+
+
+def _is_plain(values: Iterable[Any]) -> bool:
+    """Whether the encoder's own text for all these values is the canonical one. Most arguments are."""
+    for value in values:
+        kind = type(value)
+        if kind is str or kind is bool or value is None:
+            continue
+        if kind is dict:
+            if not _is_plain(value.values()):
+                return False
+        elif kind is list:
+            if not _is_plain(value):
+                return False
+        elif kind is not int or not _INT64_MIN <= value <= _UINT64_MAX:
+            return False
+    return True
+
+
+def _rewritten(value: Any) -> Any:
+    """Copy a value with its numbers replaced by ones whose text is canonical."""
+    kind = type(value)
+    if kind is float:
+        return _rewritten_float(value)
+    if kind is int:
+        return value if _INT64_MIN <= value <= _UINT64_MAX else msgspec.Raw(hex(value).encode("ascii"))
+    if kind is dict:
+        return {name: _rewritten(member) for name, member in value.items()}
+    if kind is list:
+        return [_rewritten(element) for element in value]
+    if kind is str or kind is bool or value is None:
+        return value
+    msg = f"not a JSON value: {kind.__name__}"
+    raise TypeError(msg)
+
+
+def _rewritten_float(value: float) -> int | msgspec.Raw:
+    if not math.isfinite(value):
+        msg = "not a JSON number: NaN or an infinity"
+        raise ValueError(msg)
+    if value.is_integer() and abs(value) < _EXACT_INTEGERS_BELOW:
+        return int(value)
+    return msgspec.Raw(repr(value).encode("ascii"))

@@ -1,0 +1,140 @@
+"""Pure: the sealed token, `s1.` and base64url of `key id(4) ‖ nonce(24) ‖ ciphertext`.
+
+The label, the key id and the caller's associated data are all under the tag. There is exactly one text
+for each token: no padding, no other alphabet, no trailing bits. Nothing in a token names an algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from gateway.errors import GatewayError, RejectReason
+from gateway.sealing import base64url
+from gateway.sealing.cipher import DEFAULT_CACHE_SIZE, NONCE_BYTES, PREFIX_BYTES, TAG_BYTES, Cipher, NotAuthentic
+from gateway.sealing.keyring import KEY_ID_BYTES, KeyRing
+
+LABEL: Final = "s1."
+"""The format of the token. Another layout or cipher gets another label."""
+
+SEALS_PER_PREFIX: Final = 2**20
+"""Seals after which a process takes a fresh nonce prefix, and with it a fresh derived key."""
+
+MAX_TOKEN_CHARS: Final = 2**20
+"""Longest token looked at when the caller names no cap of its own."""
+
+_LABEL_BYTES = LABEL.encode("ascii")
+_HEADER_BYTES = KEY_ID_BYTES + NONCE_BYTES
+
+
+class Rejected(GatewayError):
+    """A token is not accepted.
+
+    Attributes:
+        reason: why, for the log and the counter only. To the client all reasons look alike.
+    """
+
+    def __init__(self, reason: RejectReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class Opened(NamedTuple):
+    """What a token held.
+
+    Attributes:
+        plaintext: the bytes that were sealed.
+        key_id: the 4-byte id of the key that sealed them; an operator watches it to retire an old key.
+    """
+
+    plaintext: bytes
+    key_id: bytes
+
+
+def token_chars(plaintext_bytes: int) -> int:
+    """Tell how long the token for a plaintext of this size is, in characters."""
+    sealed_bytes = _HEADER_BYTES + plaintext_bytes + TAG_BYTES
+    return len(LABEL) + (sealed_bytes * 4 + 2) // 3
+
+
+class Sealer:
+    """Seals with the ring's first key, opens with all of them.
+
+    A nonce is a random prefix, fresh per sealer and every `SEALS_PER_PREFIX` seals, then 12 fresh random
+    bytes a seal. It is never a counter: replicas, forks and restored snapshots share no state to count in.
+
+    Args:
+        ring: the deployment's keys.
+        random_bytes: a cryptographically secure source, given the number of bytes wanted.
+        cache_size: derived keys remembered for opening, for each key of the ring.
+    """
+
+    __slots__ = ("_cipher", "_ciphers", "_header", "_key_id", "_prefix", "_random_bytes", "_seals_left")
+
+    def __init__(
+        self, ring: KeyRing, random_bytes: Callable[[int], bytes], *, cache_size: int = DEFAULT_CACHE_SIZE
+    ) -> None:
+        self._ciphers = {key.key_id: Cipher(key.secret, cache_size=cache_size) for key in ring.keys}
+        self._key_id = ring.sealing_key.key_id
+        self._cipher = self._ciphers[self._key_id]
+        self._header = _LABEL_BYTES + self._key_id
+        self._random_bytes = random_bytes
+        self._prefix = b""
+        self._seals_left = 0
+
+    @property
+    def key_id(self) -> bytes:
+        """The 4-byte id of the key that seals."""
+        return self._key_id
+
+    def seal(self, plaintext: bytes, aad: bytes) -> str:
+        """Seal bytes into a token that opens only with the same associated data (see `gateway.sealing.binding`)."""
+        nonce = self._nonce()
+        ciphertext = self._cipher.seal(plaintext, self._header + aad, nonce)
+        return LABEL + base64url.encode(self._key_id + nonce + ciphertext)
+
+    def open(self, token: object, aad: bytes, *, max_chars: int = MAX_TOKEN_CHARS) -> Opened:
+        """Open whatever a client presents as a token.
+
+        Args:
+            token: anything at all; only a `str` can open.
+            aad: the associated data computed for the request that presents it.
+            max_chars: a longer token is refused before it is decoded.
+
+        Raises:
+            Rejected: MALFORMED, TOO_LARGE, UNKNOWN_KEY or NOT_AUTHENTIC, decided in this order of work.
+        """
+        raw = _decode(token, max_chars)
+        key_id = raw[:KEY_ID_BYTES]
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            raise Rejected(RejectReason.UNKNOWN_KEY)
+        nonce = raw[KEY_ID_BYTES:_HEADER_BYTES]
+        try:
+            plaintext = cipher.open(raw[_HEADER_BYTES:], _LABEL_BYTES + key_id + aad, nonce)
+        except NotAuthentic:
+            raise Rejected(RejectReason.NOT_AUTHENTIC) from None
+        return Opened(plaintext, key_id)
+
+    def _nonce(self) -> bytes:
+        if self._seals_left == 0:
+            self._prefix = self._random_bytes(PREFIX_BYTES)
+            self._seals_left = SEALS_PER_PREFIX
+        self._seals_left -= 1
+        return self._prefix + self._random_bytes(NONCE_BYTES - PREFIX_BYTES)
+
+
+def _decode(token: object, max_chars: int) -> bytes:
+    if not isinstance(token, str):
+        raise Rejected(RejectReason.MALFORMED)
+    if len(token) > max_chars:
+        raise Rejected(RejectReason.TOO_LARGE)
+    if not token.startswith(LABEL):
+        raise Rejected(RejectReason.MALFORMED)
+    try:
+        raw = base64url.decode(token[len(LABEL) :])
+    except ValueError:
+        raise Rejected(RejectReason.MALFORMED) from None
+    if len(raw) < _HEADER_BYTES + TAG_BYTES:
+        raise Rejected(RejectReason.MALFORMED)
+    return raw

@@ -1,0 +1,164 @@
+"""Pure: the journal of a call as a sealed `requestState`.
+
+Inside the token is a MessagePack map: `v` the schema number, `iat` and `exp` the times of issue and
+expiry in seconds since the epoch, `j` the journal, itself a map. What is not known here is left alone:
+fields of the journal travel on untouched, further fields beside it are ignored. Only a schema number
+higher than this release writes is refused, so releases next to each other read each other's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from gateway.errors import GatewayError, RejectReason
+from gateway.sealing.envelope import Rejected, Sealer, token_chars
+
+SCHEMA: Final = 1
+"""Raise it only for a layout that the release before cannot read."""
+
+_BIG_INTEGER = 1
+"""MessagePack extension type: an integer beyond 64 bits, two's complement, big-endian."""
+_INT64_MIN = -(2**63)
+_UINT64_MAX = 2**64 - 1
+
+
+class StateTooLarge(GatewayError):
+    """The journal does not fit into a token.
+
+    Attributes:
+        size: the length that the token would have, in characters (= bytes on the wire).
+        limit: the longest allowed.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"The state of this call takes {size} bytes, the limit is {limit}")
+        self.size = size
+        self.limit = limit
+
+
+class OpenedState(NamedTuple):
+    """What a `requestState` held.
+
+    Attributes:
+        journal: the map that was sealed, with every field that this release does not know.
+        key_id: the 4-byte id of the key that sealed it.
+    """
+
+    journal: dict[str, Any]
+    key_id: bytes
+
+
+def pack(value: Any) -> bytes:
+    """Encode a JSON value, or one with `bytes` in it, as MessagePack. Integers of any size are exact.
+
+    That the value is one is the caller's business: a date, for example, would come back as something else.
+
+    Raises:
+        TypeError: an object that MessagePack cannot carry.
+        ValueError: a lone surrogate, or nesting beyond the interpreter's depth.
+    """
+    try:
+        try:
+            return _ENCODER.encode(value)
+        except OverflowError:
+            return _ENCODER.encode(_with_big_integers(value))
+    except RecursionError:
+        msg = "nested too deeply"
+        raise ValueError(msg) from None
+
+
+def unpack(data: bytes) -> Any:
+    """Decode what `pack` made. Text is `str`, binary is `bytes`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        msg = "not a packed value"
+        raise ValueError(msg) from error
+
+
+def seal_state(
+    sealer: Sealer, journal: dict[str, Any], *, aad: bytes, now: float, expires_at: float, max_bytes: int
+) -> str:
+    """Seal a journal into a `requestState`.
+
+    Args:
+        sealer: the process's sealer.
+        journal: a map of JSON values and `bytes`.
+        aad: `gateway.sealing.binding.request_state_binding` of the request.
+        now: time of issue, seconds since the epoch.
+        expires_at: the second from which the state is no longer accepted.
+        max_bytes: the longest token allowed.
+
+    Raises:
+        StateTooLarge: the token would be longer than `max_bytes`.
+        TypeError, ValueError: the journal holds what `pack` does not carry.
+    """
+    plaintext = pack({"v": SCHEMA, "iat": now, "exp": expires_at, "j": journal})
+    size = token_chars(len(plaintext))
+    if size > max_bytes:
+        raise StateTooLarge(size, max_bytes)
+    return sealer.seal(plaintext, aad)
+
+
+def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_bytes: int) -> OpenedState:
+    """Open a `requestState` that a client presents. A state is expired at exactly its expiry.
+
+    Args:
+        sealer: the process's sealer.
+        token: whatever the client sent.
+        aad: `gateway.sealing.binding.request_state_binding` of the request that presents it.
+        now: seconds since the epoch.
+        max_bytes: a longer token is refused before it is decoded.
+
+    Raises:
+        Rejected: with the reason, which is for the log and the counter only.
+    """
+    plaintext, key_id = sealer.open(token, aad, max_chars=max_bytes)
+    try:
+        payload = unpack(plaintext)
+    except ValueError:
+        raise Rejected(RejectReason.MALFORMED) from None
+    # The schema number comes first: the rest of a newer layout is not ours to judge.
+    schema = payload.get("v") if type(payload) is dict else None
+    if type(schema) is not int:
+        raise Rejected(RejectReason.MALFORMED)
+    if schema > SCHEMA:
+        raise Rejected(RejectReason.NEWER_SCHEMA)
+    expires_at = payload.get("exp")
+    journal = payload.get("j")
+    if type(expires_at) not in (int, float) or type(journal) is not dict:
+        raise Rejected(RejectReason.MALFORMED)
+    if not now < expires_at:
+        raise Rejected(RejectReason.EXPIRED)
+    return OpenedState(journal, key_id)
+
+
+def _with_big_integers(value: Any) -> Any:
+    """Copy a value with each integer beyond 64 bits as an extension."""
+    if isinstance(value, int):
+        if _INT64_MIN <= value <= _UINT64_MAX:
+            return value
+        size = value.bit_length() // 8 + 1
+        return msgspec.msgpack.Ext(_BIG_INTEGER, value.to_bytes(size, "big", signed=True))
+    if isinstance(value, dict):
+        return {_with_big_integers(name): _with_big_integers(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_big_integers(element) for element in value]
+    return value
+
+
+def _extension(code: int, data: memoryview) -> int:
+    if code != _BIG_INTEGER:
+        msg = f"unknown extension {code}"
+        raise ValueError(msg)
+    return int.from_bytes(data, "big", signed=True)
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(ext_hook=_extension)
