@@ -123,6 +123,8 @@ def test_a_compact_body_is_read_as_it_was_written(value: Any) -> None:
 @example(b'{"a":":\\u003a","a":1}')
 @example(b'{"a":"\\\\u003a","a":":"}')
 @example(b'{"a":"\\\\\\u003a"}')
+@example(b'{"a": "\\\\u003a"}')
+@example(b'["\\u003A"]')
 @example(b'[{"a":1},{"a":2}]')
 @example(b'{"a":{"a":{"a":1}}}')
 def test_it_reads_what_a_slow_strict_reader_reads_and_refuses_the_rest(body: bytes) -> None:
@@ -222,6 +224,23 @@ def test_a_long_number_is_noticed_wherever_it_stands(offset: int, digits: int) -
 def test_digits_in_a_string_may_be_many() -> None:
     for text in ("1" * 10_000, '\\"' + "1" * 10_000):
         assert decode(encode({"n": text})) == {"n": text}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'"\xff"', "UTF-8"),
+        (b"", "not valid JSON"),
+        (b"[1,]", "byte 3"),
+        (b'{"a":1,"a":1}', "repeats a name"),
+        (b"[" * 10_000, "nests deeper"),
+        (b"1" * 309, "digits"),
+        (b"1" * 4_301, "out of range"),
+    ],
+)
+def test_the_error_says_what_is_wrong_with_the_body(body: bytes, words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        decode(body)
 
 
 def test_output_is_one_line() -> None:
