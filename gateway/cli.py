@@ -206,7 +206,6 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from gateway.app import serve
     from gateway.auth.bind import check_bind
     from gateway.settings import Settings
     from gateway.telemetry import configure_logging
@@ -225,6 +224,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         listener = inherit(arguments.fd)
         check_bind(settings.auth, listener.getsockname()[0])
     with listener:
+        from gateway.app import serve  # last: it loads the web framework, and a wrong setting is told sooner
+
         return serve(settings, listener)
 
 

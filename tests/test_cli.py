@@ -1,0 +1,331 @@
+"""The command line, most of it as real processes: what people see, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.auth import TokenVerifier
+from gateway.cli import main
+from gateway.sealing.binding import Principal
+from gateway.sealing.keyring import KeyRing
+from gateway.web.listener import listen
+
+SECRET = "0123456789abcdef0123456789abcdef"
+KEY = "1f" * 32
+ROOT = Path(__file__).parent.parent
+
+SERVING = {
+    "GATEWAY_TOOLS": "gateway.demo",
+    "GATEWAY_SEAL_KEYS": KEY,
+    "GATEWAY_AUDIENCE": "here",
+    "GATEWAY_JWT_SECRET": SECRET,
+    "GATEWAY_METRICS_PORT": "off",
+}
+
+
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Take this process's environment with these settings only."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    return {**inherited, "PYTHONPATH": str(ROOT), **settings}
+
+
+def gateway(
+    *arguments: str, settings: Mapping[str, str], cwd: Path = ROOT, pass_fds: Sequence[int] = ()
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gateway", *arguments],
+        env=environment(settings),
+        cwd=cwd,
+        pass_fds=pass_fds,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@contextmanager
+def serving(*arguments: str, pass_fds: Sequence[int] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run `gateway serve` until it says where, and give the process and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "serve", *arguments],
+        env=environment(SERVING),
+        cwd=ROOT,
+        pass_fds=pass_fds,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            found = re.search(r"serving url=(http://\S+)/mcp", line)
+            if found:
+                yield process, found[1]
+                break
+        else:
+            pytest.fail(f"it did not serve: {said}")
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def assert_one_clear_line(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("gateway: ")
+    for word in words:
+        assert word in lines[0]
+
+
+@pytest.mark.parametrize("name", ["GATEWAY_TOOLS", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE", "GATEWAY_JWT_SECRET"])
+def test_serve_without_what_it_needs_says_what_in_one_line_and_exits_2(name: str) -> None:
+    assert_one_clear_line(gateway("serve", "--port", "0", settings={**SERVING, name: ""}), name)
+
+
+def test_serve_with_a_bad_key_says_so_without_showing_it() -> None:
+    result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_SEAL_KEYS": "hunter2"})
+    assert_one_clear_line(result, "GATEWAY_SEAL_KEYS", "gateway keys new")
+    assert "hunter2" not in result.stderr
+
+
+def test_serve_with_a_wrong_setting_says_what_to_write() -> None:
+    result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_STATE_TTL_SECONDS": "soon"})
+    assert_one_clear_line(result, "GATEWAY_STATE_TTL_SECONDS is 'soon'; it must be a whole number of seconds")
+
+
+def test_serve_on_a_taken_port_says_so_in_one_line() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        assert_one_clear_line(
+            gateway("serve", "--port", port, settings=SERVING), f"port {port} is already in use", "--port"
+        )
+
+
+def test_serve_on_a_taken_metrics_port_says_so_in_one_line() -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = str(taken.getsockname()[1])
+        result = gateway("serve", "--port", "0", "--metrics-port", port, settings=SERVING)
+        assert_one_clear_line(result, f"port {port} is already in use", "--metrics-port")
+
+
+def test_serve_without_identity_on_an_open_address_is_refused() -> None:
+    result = gateway("serve", "--host", "0.0.0.0", "--port", "0", settings={**SERVING, "GATEWAY_AUTH": "none"})
+    assert_one_clear_line(result, "GATEWAY_AUTH=none", "127.0.0.1")
+
+
+def test_serve_without_identity_on_an_inherited_open_socket_is_refused() -> None:
+    with listen("0.0.0.0", 0) as open_to_all:
+        descriptor = open_to_all.fileno()
+        result = gateway(
+            "serve", "--fd", str(descriptor), pass_fds=[descriptor], settings={**SERVING, "GATEWAY_AUTH": "none"}
+        )
+    assert_one_clear_line(result, "GATEWAY_AUTH=none")
+
+
+def test_serve_with_a_descriptor_that_is_no_socket_says_so() -> None:
+    assert_one_clear_line(gateway("serve", "--fd", "0", settings=SERVING), "--fd 0")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "broken_tools"),
+        ("import no_such_library", "no_such_library"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def f(:", "SyntaxError"),
+        ("from gateway import tool\n@tool\ndef f() -> str: ...", "async"),
+    ],
+    ids=["missing", "needs a library", "raises", "no Python", "breaks a rule"],
+)
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("tools",)], ids=["serve", "tools"])
+def test_a_tool_module_that_does_not_import_is_told_in_one_line(
+    tmp_path: Path, command: tuple[str, ...], source: str | None, words: str
+) -> None:
+    if source is not None:
+        (tmp_path / "broken_tools.py").write_text(source)
+    result = gateway(*command, "--tools", "broken_tools", cwd=tmp_path, settings={**SERVING, "GATEWAY_TOOLS": ""})
+    assert_one_clear_line(result, "broken_tools", words)
+
+
+def test_serve_answers_health_and_exits_0_when_asked_to_stop() -> None:
+    with serving("--port", "0") as (process, url):
+        for path in ("/healthz", "/readyz"):
+            with urllib.request.urlopen(url + path) as response:
+                assert response.status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_serve_on_ctrl_c_ends_without_a_traceback() -> None:
+    with serving("--port", "0") as (process, _):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_serve_takes_over_a_socket_of_its_parent() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        descriptor = listener.fileno()
+        with serving("--fd", str(descriptor), pass_fds=[descriptor]) as (_, url):
+            assert url.endswith(f":{listener.getsockname()[1]}")
+            with urllib.request.urlopen(url + "/healthz") as response:
+                assert response.status == 200
+
+
+def test_serve_warns_of_a_setting_that_does_not_exist() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gateway", "serve", "--port", "0"],
+        env=environment({**SERVING, "GATEWAY_LEG_SECOND": "5"}),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        assert "warning GATEWAY_LEG_SECOND is not a setting" in process.stderr.readline()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_keys_new_prints_a_new_key_each_time_that_a_ring_accepts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "new"]) == 0
+    assert main(["keys", "new"]) == 0
+    entries = capsys.readouterr().out.split()
+    assert len(set(entries)) == 2
+    assert len(KeyRing.parse(",".join(entries)).keys) == 2
+
+
+def test_keys_new_loads_neither_the_web_framework_nor_the_settings() -> None:
+    code = (
+        "import sys; from gateway.cli import main; main(['keys', 'new']);"
+        "print([name for name in ('fastapi', 'uvicorn', 'pydantic', 'jwt') if name in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment({}), cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_token_prints_one_that_a_replica_with_the_same_secret_accepts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**SERVING, "GATEWAY_JWT_ISSUER": "us"}.items():
+        monkeypatch.setenv(name, value)
+    options = ["--sub", "ada", "--scope", "read", "--scope", "write extra", "--ttl", "60", "--client-id", "cli"]
+    assert main(["token", *options]) == 0
+    verified = TokenVerifier(SECRET, "here", issuer="us").authenticate(f"Bearer {capsys.readouterr().out.strip()}")
+    assert verified.principal == Principal("us", "ada", "cli")
+    assert verified.scopes == {"read", "write", "extra"}
+
+
+@pytest.mark.parametrize("name", ["GATEWAY_JWT_SECRET", "GATEWAY_AUDIENCE"])
+def test_token_without_a_secret_or_an_audience_says_what_to_set(name: str) -> None:
+    assert_one_clear_line(gateway("token", "--sub", "ada", settings={**SERVING, name: ""}), name)
+
+
+def test_tools_lists_name_version_and_the_first_line_of_the_description() -> None:
+    result = gateway("tools", settings={"GATEWAY_TOOLS": "gateway.demo"})
+    assert result.returncode == 0
+    heading, *rows = result.stdout.splitlines()
+    assert heading.split() == ["NAME", "VERSION", "DESCRIPTION"]
+    assert any(re.match(r"update_work_item +1 +Update a work item", row) for row in rows)
+
+
+def test_tools_as_json_has_the_input_schemas() -> None:
+    result = gateway("tools", "--json", "--tools", "gateway.demo", settings={})
+    tools = {tool["name"]: tool for tool in json.loads(result.stdout)}
+    assert set(tools["update_work_item"]["inputSchema"]["properties"]) == {"workItemId", "fields"}
+    assert tools["update_work_item"]["version"] == 1
+
+
+def test_tools_without_a_module_says_how_to_name_one() -> None:
+    assert_one_clear_line(gateway("tools", settings={}), "GATEWAY_TOOLS", "--tools")
+
+
+def test_tool_modules_are_found_in_the_working_directory_also_by_the_installed_command(tmp_path: Path) -> None:
+    (tmp_path / "my_tools.py").write_text(
+        'from gateway import tool\n@tool\nasync def hello() -> str:\n    """Say hello."""\n    return "hello"\n'
+    )
+    code = "import sys; sys.path.remove(''); from gateway.cli import main; sys.exit(main())"
+    result = subprocess.run(
+        [sys.executable, "-c", code, "tools", "--tools", "my_tools"],
+        env=environment({}),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "hello  1        Say hello." in result.stdout.splitlines(), result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--port", "65536"],
+        ["serve", "--port", "-1"],
+        ["dev", "--replicas", "0"],
+        ["dev", "--replicas", "two"],
+        ["token", "--sub", "a", "--ttl", "0"],
+        ["token"],
+        ["keys"],
+        ["unknown"],
+        [],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_exits_2_with_its_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: gateway")
+
+
+@pytest.mark.parametrize(
+    "command", [[], ["serve"], ["dev"], ["keys"], ["keys", "new"], ["token"], ["tools"]], ids=" ".join
+)
+def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([*command, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {' '.join(['gateway', *command])} ")
+
+
+def test_an_interrupted_command_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gateway.cli._keys_new", interrupt)
+    assert main(["keys", "new"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_port_that_nobody_listens_on_is_free_again_after_serve_ended() -> None:
+    with serving("--port", "0") as (process, url):
+        port = int(url.rpartition(":")[2])
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))

@@ -1,0 +1,275 @@
+"""`gateway dev` with real replicas: it makes what is missing, keeps replicas alive, and stops in order."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from gateway import dev as dev_module
+from gateway.dev import fill_environment
+from gateway.errors import ConfigurationError
+from gateway.settings import Settings
+from gateway.web.listener import listen
+
+ROOT = Path(__file__).parent.parent
+STOP_SECONDS = 60
+
+
+class Dev:
+    """A running `gateway dev`."""
+
+    def __init__(self, *arguments: str, cwd: Path, **settings: str) -> None:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", "dev", "--port", "0", *arguments],
+            env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", **settings},
+            cwd=cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.said: list[str] = []
+        self.port = 0
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line)
+            found = re.search(pattern, line)
+            if found:
+                return found
+        pytest.fail(f"it never said {pattern!r}: {''.join(self.said)}")
+
+    def read_until_ready(self) -> None:
+        self.port = int(self.read_until(r"ready on http://127\.0\.0\.1:(\d+)/mcp")[1])
+
+    def pid_of(self, name: str) -> int:
+        return int(re.findall(rf"{name} is ready: pid (\d+)", "".join(self.said))[-1])
+
+    def serving_replica(self) -> str | None:
+        """Send a request that every replica refuses alike, and tell which one did."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request("POST", "/mcp", body=b"{}", headers={"content-type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            assert response.getheader("connection") == "close"
+            return response.getheader("x-gateway-replica")
+        finally:
+            connection.close()
+
+    def end(self) -> int:
+        """Wait for its end, and return the exit code."""
+        assert self.process.stdout is not None
+        code = self.process.wait(timeout=STOP_SECONDS)
+        self.said += self.process.stdout
+        return code
+
+    def close(self) -> None:
+        while self.process.poll() is None:
+            self.process.terminate()  # the second time at once
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=5)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
+    running: list[Dev] = []
+
+    def start(*arguments: str, **settings: str) -> Dev:
+        running.append(Dev(*arguments, cwd=tmp_path, **settings))
+        return running[-1]
+
+    yield start
+    for dev in running:
+        dev.close()
+
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.read_until_ready()
+    assert dev.said[0] == (
+        "gateway dev: made for this run, the same for all replicas: "
+        "a seal key, GATEWAY_AUDIENCE=dev, GATEWAY_TOOLS=gateway.demo, GATEWAY_AUTH=none\n"
+    )
+    served = [dev.serving_replica() for _ in range(6)]
+    assert set(served) == {"r1", "r2"}
+    assert served == served[:2] * 3
+
+
+def test_each_replica_serves_metrics_at_the_address_it_told(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.read_until_ready()
+    urls = re.findall(r"metrics (http://\S+)", "".join(line for line in dev.said if "is ready" in line))
+    assert len(set(urls)) == 2
+    for url in urls:
+        with urllib.request.urlopen(url) as response:
+            assert b"gateway_legs_in_flight" in response.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_its_replicas_and_exits_0(start: Callable[..., Dev], number: signal.Signals) -> None:
+    dev = start()
+    dev.read_until_ready()
+    pids = [dev.pid_of("r1"), dev.pid_of("r2")]
+    dev.process.send_signal(number)
+    assert dev.end() == 0
+    for pid in pids:
+        assert_gone(pid)
+    text = "".join(dev.said)
+    assert "gateway dev: stopped" in text
+    assert "Traceback" not in text
+
+
+def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.read_until_ready()
+    old = dev.pid_of("r1")
+    os.kill(old, signal.SIGKILL)
+    dev.read_until("r1 was killed by SIGKILL")
+    assert {dev.serving_replica(), dev.serving_replica()} == {"r1", "r2"}
+    dev.read_until("r1 is ready")
+    assert dev.pid_of("r1") != old
+
+
+DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nfrom gateway.demo import *\n"
+
+
+def test_a_replica_that_does_not_stop_is_killed_after_the_drain_time(start: Callable[..., Dev], tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    dev = start("--replicas", "1", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS="0")
+    dev.read_until_ready()
+    dev.process.terminate()
+    assert dev.end() == 0
+    assert_gone(dev.pid_of("r1"))
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_drain_time(start: Callable[..., Dev], tmp_path: Path) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    dev = start("--replicas", "1", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS=str(10 * STOP_SECONDS))
+    dev.read_until_ready()
+    dev.process.send_signal(signal.SIGINT)
+    dev.read_until("stopping")
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+    assert_gone(dev.pid_of("r1"))
+
+
+def test_a_replica_that_keeps_dying_stops_everything_with_exit_code_1(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "deadly.py").write_text("import os\nos._exit(7)\n")
+    dev = start("--replicas", "1", GATEWAY_TOOLS="deadly")
+    assert dev.end() == 1
+    text = "".join(dev.said)
+    assert text.count("r1 died with exit code 7") == 3
+    assert "giving up" in text
+
+
+def test_a_replica_that_finds_its_configuration_wrong_stops_everything_with_exit_code_2(
+    start: Callable[..., Dev],
+) -> None:
+    dev = start(GATEWAY_TOOLS="no_such_tools")
+    assert dev.end() == 2
+    text = "".join(dev.said)
+    assert "] gateway: no module named 'no_such_tools'" in text
+    assert "Traceback" not in text
+    assert "is ready" not in text
+
+
+def test_what_a_tool_prints_is_marked_with_its_replica(start: Callable[..., Dev], tmp_path: Path) -> None:
+    (tmp_path / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
+    dev = start("--replicas", "1", GATEWAY_TOOLS="chatty")
+    assert dev.read_until("hello")[0]
+    assert dev.said[-1] == "[r1] hello from a tool module\n"
+    dev.read_until_ready()
+
+
+def test_a_taken_port_is_one_clear_line_and_exit_code_2(start: Callable[..., Dev]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        dev = start("--port", str(port), GATEWAY_AUTH="none")
+        assert dev.end() == 2
+    assert dev.said[-1].startswith(f"gateway: cannot listen on 127.0.0.1:{port}: port {port} is already in use")
+    assert "Traceback" not in "".join(dev.said)
+
+
+def test_without_identity_it_does_not_listen_to_others(start: Callable[..., Dev]) -> None:
+    dev = start("--host", "0.0.0.0")
+    assert dev.end() == 2
+    assert "GATEWAY_AUTH=none" in dev.said[-1]
+
+
+def test_a_taken_metrics_port_is_told_and_another_one_used(start: Callable[..., Dev]) -> None:
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        dev = start("--replicas", "1", GATEWAY_METRICS_PORT=str(port))
+        other = dev.read_until(rf"port {port} is in use, so these metrics are on (\d+)")[1]
+        assert dev.read_until(r"r1 is ready: pid \d+, metrics http://127\.0\.0\.1:(\d+)/metrics")[1] == other
+
+
+def test_metrics_can_be_off(start: Callable[..., Dev]) -> None:
+    dev = start("--replicas", "1", GATEWAY_METRICS_PORT="off")
+    dev.read_until(r"r1 is ready: pid \d+$")
+
+
+def test_what_is_set_stays_as_it_is() -> None:
+    given = {
+        "GATEWAY_SEAL_KEYS": "k",
+        "GATEWAY_AUDIENCE": "a",
+        "GATEWAY_TOOLS": "t",
+        "GATEWAY_AUTH": "jwt",
+        "GATEWAY_CONNECTION_CLOSE": "off",
+    }
+    filled, made = fill_environment(given)
+    assert made == []
+    assert given.items() <= filled.items()
+
+
+def test_somebody_who_gives_a_secret_gets_identity() -> None:
+    for name in ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE"):
+        filled, made = fill_environment({name: "x"})
+        assert "GATEWAY_AUTH" not in filled
+        assert not any("GATEWAY_AUTH" in words for words in made)
+
+
+def test_a_key_file_counts_as_keys() -> None:
+    filled, made = fill_environment({"GATEWAY_SEAL_KEYS_FILE": "/keys"})
+    assert "GATEWAY_SEAL_KEYS" not in filled
+    assert "a seal key" not in made
+
+
+def test_every_run_makes_a_key_of_its_own_that_serves() -> None:
+    first, _ = fill_environment({})
+    second, _ = fill_environment({})
+    assert first["GATEWAY_SEAL_KEYS"] != second["GATEWAY_SEAL_KEYS"]
+    settings = Settings.load(first)
+    settings.check_serving()
+    assert settings.connection_close
+    assert settings.unknown == ()
+
+
+def test_a_wrong_setting_is_told_before_any_replica_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_listener(*args: object) -> None:
+        raise AssertionError("it got that far")
+
+    monkeypatch.setattr(dev_module, "listen", no_listener)
+    with pytest.raises(ConfigurationError, match="GATEWAY_LEG_SECONDS"):
+        dev_module.run(1, "127.0.0.1", 0, {"GATEWAY_LEG_SECONDS": "x"})
