@@ -93,6 +93,11 @@ class Measurement:
         return self.server_cpu_seconds * 1e6 / len(self.latencies_ns)
 
     @property
+    def server_busy(self) -> float:
+        """Share of its core that the server got; a server that is the limit, on an idle machine, is near 1."""
+        return self.server_cpu_seconds / self.elapsed_seconds
+
+    @property
     def load_busy(self) -> float:
         """Share of its core that the load itself used; near 1 the load is the limit, not the server."""
         return self.load_cpu_seconds / self.elapsed_seconds
