@@ -128,7 +128,7 @@ class Report:
         if disturbed:
             lines += [
                 "",
-                f"Disturbed: {disturbed} had less than {DISTURBED_SERVER:.0%} of a core. Trust the CPU times.",
+                f"Disturbed: less than {DISTURBED_SERVER:.0%} of a core for {disturbed}. Trust the CPU times.",
             ]
         return lines
 

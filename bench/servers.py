@@ -148,28 +148,29 @@ def _running(
         os.sched_setaffinity(0, before)
     server = Server(name, port, process, output, token)
     try:
-        _wait_until_listening(server)
+        _wait_until_it_answers(server)
         yield server
     finally:
         _stop(process)
 
 
-def _wait_until_listening(server: Server) -> None:
+def _wait_until_it_answers(server: Server) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.process.poll() is not None:
             raise ServerError(f"{server.name} ended with exit code {server.process.returncode}: {server.last_output()}")
-        if _listens(server.port):
+        if _answers(server.port):
             return
         time.sleep(0.05)
-    raise ServerError(f"{server.name} does not listen after {START_SECONDS:g} seconds: {server.last_output()}")
+    raise ServerError(f"{server.name} does not answer after {START_SECONDS:g} seconds: {server.last_output()}")
 
 
-def _listens(port: int) -> bool:
+def _answers(port: int) -> bool:
+    """Whether a server answers HTTP on `port`, whatever it says; one that only listens may not have started yet."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
-            # Connecting to a free port of the ephemeral range can, by chance, connect a socket to itself.
-            return bool(probe.getsockname() != probe.getpeername())
+            probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            return probe.recv(5) == b"HTTP/"
     except OSError:
         return False
 
