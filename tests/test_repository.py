@@ -12,7 +12,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
-PINS = sorted(path.relative_to(TOP) for path in [TOP / "constraints.txt", *TOP.glob("bench/peers/*/constraints.txt")])
+PINS = sorted(path.relative_to(TOP) for path in [TOP / "constraints.txt", *TOP.glob("*/peers/*/constraints.txt")])
 
 
 def tracked_files() -> list[Path]:
