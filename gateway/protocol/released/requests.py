@@ -8,7 +8,7 @@ headers what a proxy routes by (2026-07-28 "basic", "Per-request protocol fields
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -38,7 +38,14 @@ NAMED_METHODS: Final[Mapping[str, str]] = {
 }
 """The methods that need an `Mcp-Name` header, with the parameter it repeats."""
 
+MAX_LISTEN_URIS: Final = 1000
+"""How many resources one `subscriptions/listen` may name: each is looked at whenever something changes."""
+
+MAX_URI_CHARS: Final = 2048
+"""Longest uri in a `subscriptions/listen`; it is kept as long as the stream is open."""
+
 _META: Final = "params._meta"
+_FILTER: Final = "params.notifications"
 _QUOTED_CHARS: Final = 100
 _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
 
@@ -88,6 +95,55 @@ class ToolCall(msgspec.Struct, frozen=True):
     continuation: Continuation
 
 
+class PromptGet(msgspec.Struct, frozen=True):
+    """The parameters of `prompts/get`; `arguments` is `{}` when absent or null."""
+
+    name: str
+    arguments: dict[str, str]
+    continuation: Continuation
+
+
+class ResourceRead(msgspec.Struct, frozen=True):
+    """The parameters of `resources/read`; that `uri` is one is for whoever looks it up."""
+
+    uri: str
+    continuation: Continuation
+
+
+class CompletionRequest(msgspec.Struct, frozen=True):
+    """The parameters of `completion/complete`.
+
+    Attributes:
+        kind: what is being completed an argument of.
+        target: the name of the prompt, or the uri or uri template of the resource.
+        argument: the name of the argument.
+        value: what the user typed so far.
+        context: the arguments that are settled already.
+    """
+
+    kind: Literal["prompt", "resource"]
+    target: str
+    argument: str
+    value: str
+    context: dict[str, str]
+
+
+class ListenFilter(msgspec.Struct, frozen=True):
+    """What a `subscriptions/listen` asks for, or what we agree to tell.
+
+    Attributes:
+        tools: changes of the list of tools.
+        prompts: changes of the list of prompts.
+        resources: changes of the lists of resources and of templates.
+        uris: resources whose own changes count; each once, in the client's order.
+    """
+
+    tools: bool = False
+    prompts: bool = False
+    resources: bool = False
+    uris: tuple[str, ...] = ()
+
+
 def read_request(request: Request, headers: Headers) -> ReleasedRequest:
     """Check `_meta` and headers of a request.
 
@@ -129,10 +185,66 @@ def read_tool_call(params: Mapping[str, Any]) -> ToolCall:
     Raises:
         InvalidParams: `name`, `arguments` or `inputResponses` has the wrong type; the message names it.
     """
-    name = params.get("name")
-    if type(name) is not str:
-        raise InvalidParams("params.name must be a string")
-    return ToolCall(name, _read_object(params, "arguments"), read_continuation(params))
+    return ToolCall(_read_string(params, "name"), _read_object(params, "arguments"), read_continuation(params))
+
+
+def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
+    """Read the parameters of `prompts/get`.
+
+    Raises:
+        InvalidParams: `name`, `arguments`, one of them or `inputResponses` has the wrong type; the message names it.
+    """
+    return PromptGet(_read_string(params, "name"), _read_strings(params, "arguments"), read_continuation(params))
+
+
+def read_resource_read(params: Mapping[str, Any]) -> ResourceRead:
+    """Read the parameters of `resources/read`.
+
+    Raises:
+        InvalidParams: `uri` or `inputResponses` has the wrong type; the message names it.
+    """
+    return ResourceRead(_read_string(params, "uri"), read_continuation(params))
+
+
+def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
+    """Read the parameters of `completion/complete`.
+
+    Raises:
+        InvalidParams: a field is missing, has the wrong type, or `ref` is of no known type; the message names it.
+    """
+    ref = _require_object(params, "ref")
+    kind: Literal["prompt", "resource"]
+    match ref.get("type"):
+        case "ref/prompt":
+            kind, target = "prompt", _read_string(ref, "name", "params.ref")
+        case "ref/resource":
+            kind, target = "resource", _read_string(ref, "uri", "params.ref")
+        case _:
+            raise InvalidParams('params.ref.type must be "ref/prompt" or "ref/resource"')
+    argument = _require_object(params, "argument")
+    return CompletionRequest(
+        kind,
+        target,
+        _read_string(argument, "name", "params.argument"),
+        _read_string(argument, "value", "params.argument"),
+        _read_strings(_read_object(params, "context"), "arguments", "params.context"),
+    )
+
+
+def read_listen(params: Mapping[str, Any]) -> ListenFilter:
+    """Read the filter of `subscriptions/listen`; what it asks for beyond the fields known here is not served.
+
+    Raises:
+        InvalidParams: `notifications` is missing, a field of it has the wrong type, or there are more than
+            `MAX_LISTEN_URIS` uris or one of more than `MAX_URI_CHARS` characters; the message names it.
+    """
+    asked = _require_object(params, "notifications")
+    return ListenFilter(
+        _read_flag(asked, "toolsListChanged"),
+        _read_flag(asked, "promptsListChanged"),
+        _read_flag(asked, "resourcesListChanged"),
+        _read_uris(asked),
+    )
 
 
 def read_continuation(params: Mapping[str, Any]) -> Continuation:
@@ -201,13 +313,55 @@ def _read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     return None
 
 
-def _read_object(params: Mapping[str, Any], name: str) -> dict[str, Any]:
-    value = params.get(name)
-    if value is None:
-        return {}
+def _read_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
+    """Return an object that may be left out; null is as absent."""
+    return {} if node.get(name) is None else _require_object(node, name, parent)
+
+
+def _require_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
+    value = node.get(name)
     if type(value) is not dict:
-        raise InvalidParams(f"params.{name} must be an object")
+        raise InvalidParams(f"{parent}.{name} must be an object")
     return value
+
+
+def _read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> str:
+    value = node.get(name)
+    if type(value) is not str:
+        raise InvalidParams(f"{parent}.{name} must be a string")
+    return value
+
+
+def _read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, str]:
+    """Return an object of strings; absent and null are an empty one."""
+    values = _read_object(node, name, parent)
+    for key, value in values.items():
+        if type(value) is not str:
+            raise InvalidParams(f"{parent}.{name}[{_quote(key)}] must be a string")
+    return values
+
+
+def _read_flag(asked: Mapping[str, Any], name: str) -> bool:
+    value = asked.get(name, False)
+    if type(value) is not bool:
+        raise InvalidParams(f"{_FILTER}.{name} must be a boolean")
+    return value
+
+
+def _read_uris(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    uris = asked.get("resourceSubscriptions", [])
+    if type(uris) is not list:
+        raise InvalidParams(f"{_FILTER}.resourceSubscriptions must be an array of strings")
+    if len(uris) > MAX_LISTEN_URIS:
+        raise InvalidParams(f"{_FILTER}.resourceSubscriptions must not have more than {MAX_LISTEN_URIS} entries")
+    for index, uri in enumerate(uris):
+        if type(uri) is not str:
+            raise InvalidParams(f"{_FILTER}.resourceSubscriptions[{index}] must be a string")
+        if len(uri) > MAX_URI_CHARS:
+            raise InvalidParams(
+                f"{_FILTER}.resourceSubscriptions[{index}] must not be longer than {MAX_URI_CHARS} characters"
+            )
+    return tuple(dict.fromkeys(uris))
 
 
 def _check_name(sent: str | None, value: Any) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from gateway.engine.questions import Answer, Question
-from gateway.protocol.versions import META_SERVER_INFO
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID
 
 CacheScope = Literal["public", "private"]
 
@@ -42,6 +43,14 @@ class ResultWriter:
             "requestState": request_state,
             "_meta": self._meta,
         }
+
+    def listen_closed(self, subscription_id: RequestId) -> dict[str, Any]:
+        """Return the result that ends a `subscriptions/listen` we close (MCP "Subscriptions", Graceful Closure).
+
+        Args:
+            subscription_id: the id of the listen request, which the response has too.
+        """
+        return {"resultType": "complete", "_meta": {**self._meta, META_SUBSCRIPTION_ID: subscription_id}}
 
 
 def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:

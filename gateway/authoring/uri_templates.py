@@ -1,0 +1,146 @@
+"""URI templates of resources: the part of RFC 6570 that can be read backwards in only one way.
+
+`{name}` stands for one path segment or a part of one: it never spans `/`, `?` or `#`. `{+name}` stands for
+everything between the text before and the text after it, slashes included. Both stand for at least one
+character.
+
+What a template matches reaches the author's code decoded, so a uri that could mislead it does not match:
+broken percent encodings, bytes that are not UTF-8, an encoded slash in a `{name}` (the value would no longer
+be one segment), and `.` or `..` where a segment is expected (to other readers, RFC 3986 section 5.2.4, such
+a uri names something else).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from gateway.errors import AuthoringError
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+_VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
+_LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
+"""What a uri is written in (RFC 3986 section 2)."""
+_BROKEN_ENCODING: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_END_OF_SEGMENT: Final = re.compile(r"[/?#]")
+_DOT_SEGMENTS: Final = frozenset({".", ".."})
+
+
+def is_template(text: str) -> bool:
+    """Whether a uri has places to fill in."""
+    return "{" in text or "}" in text
+
+
+class UriTemplate:
+    """A uri with variables.
+
+    A `{name}` ends at the first place where the text after it occurs; behind a `{+name}` it begins after the
+    last place where the text before it occurs. Each character of a uri is looked at a fixed number of times:
+    there is nothing to go back to, and if there is any way to read a uri as the template, it is found.
+
+    Attributes:
+        text: the template as written.
+        variables: the names in it, in order. They are Python identifiers.
+
+    Raises:
+        AuthoringError: another expression of RFC 6570, a name used twice, two variables without text between
+            them, more than one `{+name}`, or text that no uri holds.
+    """
+
+    __slots__ = ("_literals", "_rest", "text", "variables")
+
+    def __init__(self, text: str) -> None:
+        # Text and expressions take turns: one literal more than there are variables.
+        literals, expressions = _EXPRESSION.split(text)[::2], _EXPRESSION.findall(text)
+        variables = [_variable(text, expression) for expression in expressions]
+        names = tuple(name for _, name in variables)
+        rests = [index for index, (plus, _) in enumerate(variables) if plus]
+        if not variables:
+            raise _wrong(text, "it has no {variable}")
+        if not all(_LITERAL.fullmatch(literal) for literal in literals):
+            raise _wrong(text, "outside {…}, write what a uri is written in: percent-encode everything else")
+        if len(set(names)) != len(names):
+            raise _wrong(text, "each variable may stand in it once")
+        if not all(literals[1:-1]):
+            raise _wrong(text, "put text between two variables, or nobody knows where one ends")
+        if len(rests) > 1:
+            raise _wrong(text, "only one variable may be written {+name}, or nobody knows where one ends")
+        self.text = text
+        self.variables = names
+        self._literals = tuple(literals)
+        self._rest = rests[0] if rests else None
+
+    def __repr__(self) -> str:
+        return f"UriTemplate({self.text!r})"
+
+    def match(self, uri: str) -> dict[str, str] | None:
+        """Return the decoded value of each variable, or None if the uri does not fit."""
+        spans = self._spans(uri)
+        if spans is None:
+            return None
+        values: dict[str, str] = {}
+        for index, (name, raw) in enumerate(zip(self.variables, spans, strict=True)):
+            value = _rest(raw) if index == self._rest else _segment(raw)
+            if value is None:
+                return None
+            values[name] = value
+        return values
+
+    def _spans(self, uri: str) -> list[str] | None:
+        """Cut the uri at the literals; what is between them is not yet checked.
+
+        From the left up to the variable that takes what is left, then from the right down to it.
+        """
+        literals = self._literals
+        if not (uri.startswith(literals[0]) and uri.endswith(literals[-1])):
+            return None
+        start, end = len(literals[0]), len(uri) - len(literals[-1])
+        middle = len(literals) - 2 if self._rest is None else self._rest
+        before: list[str] = []
+        for literal in literals[1 : middle + 1]:
+            found = uri.find(literal, start + 1, max(end, 0))
+            if found < 0:
+                return None
+            before.append(uri[start:found])
+            start = found + len(literal)
+        after: list[str] = []
+        for literal in reversed(literals[middle + 1 : -1]):
+            found = uri.rfind(literal, start, max(end - 1, 0))
+            if found < 0:
+                return None
+            after.append(uri[found + len(literal) : end])
+            end = found
+        return [*before, uri[start:end], *reversed(after)] if start < end else None
+
+
+def _variable(text: str, expression: str) -> tuple[str, str]:
+    variable = _VARIABLE.fullmatch(expression)
+    if variable is None:
+        raise _wrong(text, f"{{{expression}}} is neither {{name}} nor {{+name}} with a Python name")
+    return variable[1], variable[2]
+
+
+def _segment(raw: str) -> str | None:
+    value = None if _END_OF_SEGMENT.search(raw) else _decode(raw)
+    return None if value is None or "/" in value or value in _DOT_SEGMENTS else value
+
+
+def _rest(raw: str) -> str | None:
+    value = _decode(raw)
+    return None if value is None or not _DOT_SEGMENTS.isdisjoint(value.split("/")) else value
+
+
+def _decode(raw: str) -> str | None:
+    if "%" not in raw:
+        return raw
+    if _BROKEN_ENCODING.search(raw):
+        return None
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeError:
+        return None
+
+
+def _wrong(text: str, problem: str) -> AuthoringError:
+    return AuthoringError(f"the uri template {text!r} cannot be served: {problem}")

@@ -1,0 +1,190 @@
+"""Pure: arguments that a tool wants repeated in headers.
+
+A property of the input schema that is annotated with `x-mcp-header` travels in `Mcp-Param-{name}` too, so
+that proxies can route by it. What they routed by must be what the tool gets: header and argument are compared
+(2026-07-28 "Streamable HTTP", section "Custom Headers from Tool Parameters").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import HeaderMismatch
+from gateway.protocol.headers import Headers, decode_header_value
+
+ANNOTATION: Final = "x-mcp-header"
+
+_PREFIX: Final = "Mcp-Param-"
+_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""RFC 9110 section 5.6.2."""
+_TYPES: Final = frozenset({"string", "integer", "boolean"})
+_INTEGER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
+"""A decimal integer as clients write it; `42.0` is 42. Not `042`, which some readers take for octal."""
+
+_MAPS_OF_SCHEMAS: Final = frozenset(
+    {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
+)
+_DATA: Final = frozenset({"const", "enum", "default", "examples", "dependentRequired"})
+"""Keywords whose value is no schema: an `x-mcp-header` in there is data."""
+_QUOTED_CHARS: Final = 100
+
+_Path = tuple[str, ...]
+
+
+class InvalidParamHeader(ValueError):
+    """An `x-mcp-header` breaks a rule, and clients would not list the tool. The message addresses its author."""
+
+
+class ParamHeader(msgspec.Struct, frozen=True):
+    """One annotated property.
+
+    Attributes:
+        name: of the header, as its author wrote it: `Mcp-Param-Region`.
+        key: the name in lower case, as `Headers` knows it.
+        path: the names of the properties that lead to the argument.
+    """
+
+    name: str
+    key: bytes
+    path: tuple[str, ...]
+
+
+def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
+    """Find the annotated properties of a tool's input schema; most tools have none.
+
+    Raises:
+        InvalidParamHeader: an annotation is no RFC 9110 token, repeats another one but for case, is on a property
+            that is no string, integer or boolean, or stands where `properties` alone do not lead.
+    """
+    found: dict[bytes, ParamHeader] = {}
+    for path, schema in _schemas(input_schema):
+        if ANNOTATION not in schema:
+            continue
+        header = _compile(path, schema)
+        earlier = found.setdefault(header.key, header)
+        if earlier is not header:
+            raise InvalidParamHeader(
+                f"{_where(earlier.path)} and {_where(header.path)} have the same {ANNOTATION}"
+                f" {schema[ANNOTATION]!r}; upper and lower case are alike"
+            )
+    return tuple(found.values())
+
+
+def check_param_headers(compiled: tuple[ParamHeader, ...], arguments: Mapping[str, Any], headers: Headers) -> None:
+    """Compare the headers of a call with its arguments ("Server Behavior for Custom Headers").
+
+    Either both are there and equal, or both are absent; null is absent. What counts is the type of the value
+    sent, not that of the schema: whether the argument fits the tool is the tool's own check.
+
+    Args:
+        compiled: what `compile_param_headers` made of the tool's input schema.
+        arguments: as parsed.
+        headers: of the request; a repeated `Mcp-Param-*` was refused with them.
+
+    Raises:
+        HeaderMismatch: a header is missing, superfluous or malformed, differs from the argument, or stands for
+            one that no header can hold.
+    """
+    for header in compiled:
+        _check(header, _value_at(header.path, arguments), headers.get(header.key))
+
+
+def _check(header: ParamHeader, value: Any, sent: str | None) -> None:
+    where = f"arguments.{'.'.join(header.path)}"
+    if value is None:
+        if sent is not None:
+            raise _mismatch(header, f"is {_quote(sent)}, the body has no {where}")
+        return
+    if not _can_be_mirrored(value):
+        raise _mismatch(header, f"cannot hold {where}: only a string, an integer or a boolean can be mirrored")
+    if sent is None:
+        raise _mismatch(header, f"is missing, the body has {where}")
+    decoded = decode_header_value(sent)
+    if decoded is None:
+        raise _mismatch(header, f"value {_quote(sent)} is malformed")
+    if not _equal(decoded, value):
+        raise _mismatch(header, f"is {_quote(decoded)}, the body has another value in {where}")
+
+
+def _can_be_mirrored(value: Any) -> bool:
+    return type(value) in {str, int, bool} or (type(value) is float and value.is_integer())
+
+
+def _equal(text: str, value: str | int | float) -> bool:
+    """Compare numbers by their digits: exact at any size, and no header is long to convert."""
+    if isinstance(value, str):
+        return text == value
+    if isinstance(value, bool):
+        return text == ("true" if value else "false")
+    number = _INTEGER.fullmatch(text)
+    if number is None:
+        return False
+    digits = number[1]
+    return ("0" if digits == "-0" else digits) == str(int(value))
+
+
+def _value_at(path: _Path, arguments: Mapping[str, Any]) -> Any:
+    node: Any = arguments
+    for name in path:
+        if not isinstance(node, Mapping):
+            return None
+        node = node.get(name)
+    return node
+
+
+def _schemas(root: Any) -> Iterator[tuple[_Path | None, Mapping[str, Any]]]:
+    """Give every schema in `root` with its path of properties, or None where anything else leads to it.
+
+    A keyword that is not known is taken for one that holds a schema: there too, an annotation is misplaced.
+    """
+    # The list grows while it is walked: breadth first, and no depth is too much.
+    nodes: list[tuple[_Path | None, Any]] = [((), root)]
+    for path, node in nodes:
+        if isinstance(node, list | tuple):
+            nodes.extend((None, item) for item in node)
+        elif isinstance(node, Mapping):
+            yield path, node
+            for keyword, value in node.items():
+                if keyword in _MAPS_OF_SCHEMAS and isinstance(value, Mapping):
+                    inside = path if keyword == "properties" else None
+                    nodes.extend((None if inside is None else (*inside, name), item) for name, item in value.items())
+                elif keyword not in _DATA:
+                    nodes.append((None, value))
+
+
+def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:
+    token = schema[ANNOTATION]
+    if not path:
+        raise InvalidParamHeader(
+            f"{ANNOTATION} {token!r} is not on a property that `properties` alone lead to"
+            " (no items, anyOf, $ref, $defs or the like in between)"
+        )
+    where = _where(path)
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise InvalidParamHeader(
+            f"{where}: {ANNOTATION} {token!r} is no header name: letters, digits and !#$%&'*+-.^_`|~ only"
+        )
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _TYPES:
+        raise InvalidParamHeader(
+            f"{where}: {ANNOTATION} needs a property whose type is string, integer or boolean, not {kind!r}"
+            " (for one that may be left out, give it a default of that type, not None)"
+        )
+    name = _PREFIX + token
+    return ParamHeader(name, name.lower().encode("ascii"), path)
+
+
+def _where(path: _Path) -> str:
+    return f"the property {'.'.join(path)!r}"
+
+
+def _mismatch(header: ParamHeader, problem: str) -> HeaderMismatch:
+    return HeaderMismatch(f"Header mismatch: {header.name} {problem}")
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")

@@ -1,0 +1,102 @@
+"""Pure: cursors of the catalogue lists (tools, prompts, resources), the same for every caller.
+
+A cursor says where a page ended, and a MAC says that we said so: nobody else can make one, or take one of
+one list to another. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ name of the last entry`. It holds
+nothing secret and no randomness, so a page that is the same for everybody stays the same, cursor included.
+
+The MAC is HMAC-SHA256 (RFC 2104) over `length of the list's name(4) ‖ name of the list ‖ name of the last entry`,
+truncated to 128 bits, under a key of its own for each key of the ring.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.errors import RejectReason
+from gateway.sealing import base64url
+from gateway.sealing.envelope import Rejected
+from gateway.sealing.keyring import KEY_ID_BYTES, KeyRing, SealKey
+
+LABEL: Final = "c1."
+"""The format of the cursor. Another layout or MAC gets another label."""
+
+_HKDF_INFO: Final = b"sealed-gateway/cursor/v1"
+_KEY_BYTES: Final = 32
+_MAC_BYTES: Final = 16
+_HEADER_BYTES: Final = KEY_ID_BYTES + _MAC_BYTES
+_LENGTH_BYTES: Final = 4
+
+
+class CursorMaker:
+    """Makes cursors with the ring's first key, reads them with all of them.
+
+    Args:
+        ring: the deployment's keys. One key is derived from each of them here, once.
+    """
+
+    __slots__ = ("_key_id", "_keys")
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._keys = {key.key_id: _derive(key) for key in ring.keys}
+        self._key_id = ring.sealing_key.key_id
+
+    def make(self, list_name: str, last: str) -> str:
+        """Make the cursor that goes on after an entry.
+
+        Args:
+            list_name: which list, e.g. the method that reads it.
+            last: the name of the last entry told.
+        """
+        name = _bytes(last)
+        mac = _mac(self._keys[self._key_id], list_name, name)
+        return LABEL + base64url.encode(self._key_id + mac + name)
+
+    def read(self, list_name: str, cursor: object) -> str:
+        """Return the `last` of a cursor that a client presents for this list.
+
+        Args:
+            list_name: the list that is read now.
+            cursor: anything at all; only a `str` can be a cursor.
+
+        Raises:
+            Rejected: MALFORMED, UNKNOWN_KEY or NOT_AUTHENTIC, decided in this order of work.
+        """
+        raw = _decode(cursor)
+        key = self._keys.get(raw[:KEY_ID_BYTES])
+        if key is None:
+            raise Rejected(RejectReason.UNKNOWN_KEY)
+        name = raw[_HEADER_BYTES:]
+        if not hmac.compare_digest(_mac(key, list_name, name), raw[KEY_ID_BYTES:_HEADER_BYTES]):
+            raise Rejected(RejectReason.NOT_AUTHENTIC)
+        return name.decode("utf-8", "surrogatepass")
+
+
+def _derive(key: SealKey) -> bytes:
+    return HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=_HKDF_INFO).derive(key.secret)
+
+
+def _mac(key: bytes, list_name: str, name: bytes) -> bytes:
+    listed = _bytes(list_name)
+    message = len(listed).to_bytes(_LENGTH_BYTES, "big") + listed + name
+    return hmac.digest(key, message, "sha256")[:_MAC_BYTES]
+
+
+def _decode(cursor: object) -> bytes:
+    if not isinstance(cursor, str) or not cursor.startswith(LABEL):
+        raise Rejected(RejectReason.MALFORMED)
+    try:
+        raw = base64url.decode(cursor[len(LABEL) :])
+    except ValueError:
+        raise Rejected(RejectReason.MALFORMED) from None
+    if len(raw) < _HEADER_BYTES:
+        raise Rejected(RejectReason.MALFORMED)
+    return raw
+
+
+def _bytes(value: str) -> bytes:
+    # A name that an author wrote must not crash the list, whatever is in it.
+    return value.encode("utf-8", "surrogatepass")
