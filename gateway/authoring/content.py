@@ -10,6 +10,7 @@ import msgspec
 from pydantic import BaseModel
 
 from gateway.engine.values import json_value
+from gateway.errors import AuthoringError
 
 
 class Content(dict[str, Any]):
@@ -101,5 +102,8 @@ def _json_block(value: object) -> dict[str, Any]:
 
 def _structured(value: object) -> Any:
     if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", by_alias=True)
+        try:
+            value = value.model_dump(mode="json", by_alias=True)
+        except Exception as failure:
+            raise AuthoringError(f"the result: {type(value).__name__} has no JSON form: {failure}") from failure
     return json_value(value, "the result")

@@ -100,8 +100,8 @@ class Context:
         roots: list[Root] = await self._one(key, Roots(default))
         return roots
 
-    async def ask(self, **questions: Ask[Any]) -> dict[str, Any]:
-        """Ask several questions in one leg; return their values by key.
+    async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]:
+        """Ask several questions in one leg; return their values by key. A key that is no name goes in as `**{key: …}`.
 
         What was answered before is not asked again. Raises like `elicit` for the first question, in the
         order given, that the client gave no value for.

@@ -48,6 +48,15 @@ class AsyncioHost:
         """Let everything else that is ready run once."""
         await asyncio.sleep(0)
 
+    async def park(self) -> None:
+        """Suspend the caller for good."""
+        try:
+            forever = asyncio.get_running_loop().create_future()
+        except RuntimeError:  # the garbage collector is closing the caller, with no loop left to wait on
+            await asyncio.sleep(0)
+        else:
+            await forever
+
     async def bounded(self, leg: Awaitable[T]) -> T:
         """Await `leg` within the limit. A function's own `TimeoutError` passes through as it is.
 

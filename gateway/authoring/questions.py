@@ -8,14 +8,17 @@ from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from gateway.authoring.schemas import SchemaValidator, form_schema
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
+from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
 
 T = TypeVar("T")
-ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_EXACT_FLOATS: Final = 2**53
+"""Below this, a float that is integral is exactly that integer."""
 
 
 class _Missing:
@@ -102,10 +105,10 @@ class Elicit(_Elicitation[T]):
         if not isinstance(content, Mapping):
             raise InvalidAnswer
         if isinstance(self.schema, Mapping):
-            if SchemaValidator(self.schema).problem(content) is not None:
+            if _schema_validator(_canonical(self.schema)).problem(content) is not None:
                 raise InvalidAnswer
-            return dict(content)  # type: ignore[return-value]  # T is dict where a schema was given
-        value: T = _read_model(self.schema, content)
+            return copy_json(dict(content))  # type: ignore[return-value]  # T is dict where a schema was given
+        value: T = _read_model(self.schema, {name: _integral(item) for name, item in content.items()})
         return value
 
 
@@ -204,7 +207,7 @@ class Roots(Ask[list[Root]]):
         return roots.roots
 
 
-def requested_schema(schema: type[Any] | Mapping[str, Any]) -> dict[str, Any]:
+def requested_schema(schema: Any) -> dict[str, Any]:
     """Return the `requestedSchema` of a form asking for a model, or a JSON Schema as it was given.
 
     Raises:
@@ -213,18 +216,35 @@ def requested_schema(schema: type[Any] | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(schema, Mapping):
         if schema.get("type") != "object":
             raise AuthoringError("the schema of a form is a JSON Schema with type 'object'")
+        _schema_validator(_canonical(schema))
         return dict(schema)
-    if issubclass(schema, BaseModel):
+    if isinstance(schema, type) and issubclass(schema, BaseModel):
         return _form_schema(schema)
-    raise AuthoringError(f"{schema.__name__} is neither a pydantic model nor a JSON Schema")
+    raise AuthoringError(f"{schema!r} is neither a pydantic model nor a JSON Schema")
 
 
 _form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)
+
+
+@lru_cache(maxsize=1024)
+def _schema_validator(canonical: bytes) -> SchemaValidator:
+    return SchemaValidator(msgspec.json.decode(canonical))
+
+
+def _canonical(schema: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(json_value(schema, "the schema of a form"))
+
+
+def _integral(value: Any) -> Any:
+    """Return 5.0 as 5, which in JSON Schema are one number: a form's integer accepts both."""
+    if type(value) is float and value.is_integer() and abs(value) < _EXACT_FLOATS:
+        return int(value)
+    return value
 
 
 def _read_model(model: type[Any], content: Mapping[str, Any]) -> Any:
     """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
     try:
         return model.model_validate_json(msgspec.json.encode(content), strict=True)
-    except (ValidationError, ValueError, OverflowError):
+    except (ValueError, RecursionError):
         raise InvalidAnswer from None

@@ -39,15 +39,22 @@ def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        if error.name is None:
+            raise _failed(name, error) from error
         if error.name == name or name.startswith(f"{error.name}."):
             raise ConfigurationError(
                 f"no module named {name!r}; check GATEWAY_TOOLS and that its folder is on PYTHONPATH"
             ) from None
         raise ConfigurationError(f"the tool module {name!r} needs {error.name!r}, which is not installed") from None
     except AuthoringError as error:
-        raise ConfigurationError(f"the tool module {name!r} cannot be served: {error}") from None
-    except Exception as error:  # an import may raise anything, and the operator needs to know which did
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"the tool module {name!r} failed to import: {type(error).__name__}: {reason}"
-        ) from error
+        raise ConfigurationError(f"the tool module {name!r} cannot be served: {_one_line(error)}") from None
+    except (Exception, SystemExit) as error:  # an import may raise anything, even exit
+        raise _failed(name, error) from error
+
+
+def _failed(name: str, error: BaseException) -> ConfigurationError:
+    return ConfigurationError(f"the tool module {name!r} failed to import: {type(error).__name__}: {_one_line(error)}")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -8,7 +8,7 @@ from typing import Any
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.exceptions import best_match
 from jsonschema.validators import validator_for
-from pydantic import BaseModel
+from pydantic import AliasChoices, AliasPath, BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 from referencing import Registry
@@ -18,6 +18,9 @@ from gateway.errors import AuthoringError
 
 FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
 """Types a form's field may have; besides these, lists of choices (MCP "Elicitation", Requested Schema)."""
+
+FORM_FORMATS = frozenset({"email", "uri", "date", "date-time"})
+"""Formats a form's text may have. Others are left out; the model checks them when the answer is read."""
 
 
 class _WithoutTitles(GenerateJsonSchema):
@@ -46,7 +49,13 @@ def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     Raises:
         AuthoringError: the model has a field that no form can show; forms are flat.
     """
-    schema = model_schema(model)
+    try:
+        schema = model_schema(model)
+    except PydanticUserError as error:
+        raise AuthoringError(f"{model.__name__}: {error.message.splitlines()[0]}") from None
+    if schema.get("type") != "object":
+        raise AuthoringError(f"{model.__name__}: a form asks for named fields; give a model that is flat and has some")
+    _check_aliases(model)
     definitions = schema.get("$defs", {})
     form: dict[str, Any] = {"type": "object", "properties": {}}
     for name, field in schema.get("properties", {}).items():
@@ -64,21 +73,46 @@ def _form_field(field: Mapping[str, Any], definitions: Mapping[str, Any], where:
         flat = {**referred, **flat}
         if flat.get("title") == field.get("$ref", "").rpartition("/")[2]:
             flat.pop("title")
+    if flat.get("default", ...) is None:
+        flat.pop("default")
     options = [option for option in flat.get("anyOf", ()) if option.get("type") != "null"]
     if len(options) == 1:
         flat.pop("anyOf")
-        if flat.get("default", ...) is None:
-            flat.pop("default")
         return _form_field({**options[0], **flat}, definitions, where)
     if "const" in flat:
         flat["enum"] = [flat.pop("const")]
+    if flat.get("format") == "password":
+        raise AuthoringError(f"{where}: a form must not ask for secrets; send the user to a page with elicit_url")
+    if flat.get("format", "date") not in FORM_FORMATS:
+        flat.pop("format")
     if flat.get("type") == "array":
         flat["items"] = _form_field(flat.get("items", {}), definitions, where)
-        if not {"enum", "anyOf"} & flat["items"].keys():
-            raise AuthoringError(f"{where}: a form's list offers choices; annotate it as list[Literal[…]]")
+        if flat["items"]["type"] != "string" or not {"enum", "anyOf"} & flat["items"].keys():
+            raise AuthoringError(f"{where}: a form's list offers choices of text; annotate it as list[Literal[…]]")
     elif flat.get("type") not in FORM_TYPES:
         raise AuthoringError(f"{where}: forms are flat; a field is text, a number, a boolean or a choice")
     return flat
+
+
+def _check_aliases(model: type[BaseModel]) -> None:
+    """Refuse a field whose value is read from inside another one: its form would never be filled in right."""
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+        if isinstance(first, AliasPath):
+            raise AuthoringError(f"{model.__name__}.{name}: forms are flat; give the field an alias without a path")
+
+
+def form_values(model: BaseModel) -> dict[str, Any]:
+    """Return what a form for this model's class brings when filled in like `model`: values by property name."""
+    kind = type(model)
+    by_alias = kind.model_config.get("validate_by_alias", True)
+    names = {}
+    for name, field in kind.model_fields.items():
+        alias = field.validation_alias if by_alias else None
+        first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+        names[name] = first if isinstance(first, str) else name
+    return {names.get(name, name): value for name, value in model.model_dump(mode="json").items()}
 
 
 class SchemaValidator:

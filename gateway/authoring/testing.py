@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from gateway.authoring.content import tool_result
 from gateway.authoring.host import AsyncioHost
+from gateway.authoring.schemas import form_values
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, run_leg
@@ -76,7 +77,14 @@ def run(tool: Tool, args: Mapping[str, Any] | None = None, *, answers: Answers |
     Raises:
         Exception: whatever the tool raised.
         AuthoringError: the tool broke a rule, such as asking something it does not declare in `asks`.
+        GatewayError: an event loop is running here already, as in an `async def` test: await `run_async` there.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise GatewayError("run() starts an event loop and one is running here; write `await run_async(…)` instead")
     return asyncio.run(run_async(tool, args, answers=answers, **options))
 
 
@@ -156,11 +164,20 @@ def _answered(run_: Run, answers: Answers | None) -> dict[str, Answer]:
     return fresh
 
 
+def _is_whole_answer(given: Any) -> bool:
+    """Tell `{"result": {…}}` from the content of a form that has a field called "result"; forms are flat."""
+    return (
+        isinstance(given, Mapping)
+        and given.keys() in ({"result"}, {"error"})
+        and all(isinstance(value, Mapping) for value in given.values())
+    )
+
+
 def _answer(question: Question, given: Any) -> Answer:
-    if isinstance(given, Mapping) and given.keys() in ({"result"}, {"error"}):
+    if _is_whole_answer(given):
         return dict(given)
     if isinstance(given, BaseModel):
-        given = given.model_dump(mode="json")
+        given = form_values(given)
     if question.method == ELICIT:
         return {"result": {"action": "accept", "content": given}}
     if question.method == ROOTS:

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context
-from gateway.authoring.questions import Elicit
+from gateway.authoring.questions import Ask, Elicit
 from gateway.engine.leg import Leg, LegFunction, Migration
 from gateway.errors import AuthoringError
 from gateway.sealing.binding import Principal
@@ -45,12 +45,12 @@ class Tool:
         state_ttl_seconds: float | None = None,
         asks: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = function.__name__ if name is None else name
-        if not _NAME.fullmatch(self.name):
+        self.name = getattr(function, "__name__", "") if name is None else name
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise AuthoringError(f"{self.name!r} is no tool name: 1 to 128 characters of A-Z a-z 0-9 _ . -")
         if not inspect.iscoroutinefunction(function):
             raise AuthoringError(f"the tool {self.name!r} is not an async function; write `async def`")
-        if version < 1:
+        if type(version) is not int or version < 1:
             raise AuthoringError(f"the tool {self.name!r} has version {version!r}; versions are 1, 2, 3, …")
         if state_ttl_seconds is not None and not state_ttl_seconds > 0:
             raise AuthoringError(
@@ -60,12 +60,13 @@ class Tool:
         self.title = title
         self.description = description or inspect.getdoc(function) or ""
         self.state_ttl_seconds = state_ttl_seconds
-        self.asks = None if asks is None else {key: Elicit("", ask).question(key).digest for key, ask in asks.items()}
+        self.asks = None if asks is None else {key: _digest(key, ask) for key, ask in asks.items()}
         self.migrations: dict[int, tuple[int, Migration]] = {}
         self._function = function
         self._arguments = Arguments(function)
         self.input_schema = self._arguments.schema
-        functools.update_wrapper(self, function)
+        # Without its attributes: one called `version` would become the tool's.
+        functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function as it was written."""
@@ -115,6 +116,11 @@ class Tool:
         entry["description"] = self.description
         entry["inputSchema"] = self.input_schema
         return entry
+
+
+def _digest(key: str, ask: Any) -> bytes:
+    question: Ask[Any] = ask if isinstance(ask, Ask) else Elicit("", ask)
+    return question.question(key).digest
 
 
 @overload

@@ -28,6 +28,10 @@ class Host(Protocol):
         """Let everything else that is ready run once."""
         ...
 
+    async def park(self) -> None:
+        """Suspend the caller for good, at no cost. Must suspend even a coroutine that is being thrown away."""
+        ...
+
     async def bounded(self, leg: Awaitable[T]) -> T:
         """Await `leg` within the time limit of this host.
 

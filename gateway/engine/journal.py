@@ -121,12 +121,12 @@ class Journal:
                 deadline_ms=_typed(rest["deadline"], int),
                 legs=_typed(rest["legs"], int),
                 input_rounds=_typed(rest["rounds"], int),
-                pending={key: _typed(digest, bytes) for key, digest in rest.get("pending", {}).items()},
+                pending={key: _typed(digest, bytes) for key, digest in _by_key(rest, "pending")},
                 answers={
                     key: {_typed(digest, bytes): _typed(answer, dict) for digest, answer in pairs}
-                    for key, pairs in rest.get("answers", {}).items()
+                    for key, pairs in _by_key(rest, "answers")
                 },
-                steps=dict(_typed(rest.get("steps", {}), dict)),
+                steps=dict(_by_key(rest, "steps")),
             )
             if "checkpoint" in rest:
                 version, value = rest["checkpoint"]
@@ -140,6 +140,10 @@ class Journal:
 _KNOWN = frozenset(
     {"flow", "seed", "start", "deadline", "legs", "rounds", "pending", "answers", "steps", "checkpoint"},
 )
+
+
+def _by_key(rest: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+    return [(_typed(key, str), value) for key, value in _typed(rest.get(name, {}), dict).items()]
 
 
 def _typed(value: Any, kind: type[Any]) -> Any:

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import types
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 from gateway.engine.host import Host
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, InvalidAnswer, Question
-from gateway.engine.values import Json, json_value
+from gateway.engine.values import Json, copy_json, json_value
 from gateway.errors import AuthoringError, MissingCapability
 
 MAX_KEY_LENGTH = 200
 """Characters of an author's key."""
+
+MAX_IGNORED_STOPS = 1000
+"""How often a function may go on after its leg has ended before it is given up."""
 
 Migration: TypeAlias = Callable[[Json], Json]
 
@@ -28,8 +32,8 @@ Migration: TypeAlias = Callable[[Json], Json]
 class LegStopped(BaseException):
     """Ends the author's function early. Derives from `BaseException` so that `except Exception` lets it pass.
 
-    The leg remembers its outcome besides, so that a function that swallows even this cannot go on:
-    everything it does with its context raises again, and what it returns is ignored.
+    The leg remembers its outcome besides, so that a function that swallows even this cannot go on: asking,
+    steps and checkpoints raise again, what it returns is ignored, and one that tries over and over is given up.
     """
 
 
@@ -41,7 +45,6 @@ class Leg:
         fresh: the answers that came with this leg's request, by wire key.
         host: the process that runs the leg.
         supports: tells whether the client declared a capability path, e.g. `("elicitation", "form")`.
-        required_capabilities: shapes the `requiredCapabilities` of an error from such a path.
         version: the tool's version, written into checkpoints.
         migrations: version → (next version, function) for checkpoints of older versions.
         declared: key → digest of the only questions that may be asked, or None where that is not checked.
@@ -62,6 +65,8 @@ class Leg:
         self.host = host
         self.supports = supports
         self.outcome: Outcome | None = None
+        self.given_up = False
+        self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
         self._declared = declared
@@ -85,12 +90,16 @@ class Leg:
 
         Raises:
             AskError: the client declined, dismissed or refused one of them.
-            AuthoringError: a key is malformed, was used before in this leg, or is not declared.
+            AuthoringError: a key is malformed, was used before in this leg, or is not declared. A broken rule
+                is final: the leg fails with it even if the tool catches it.
         """
-        self.check_running()
-        for key, question in questions.items():
-            self._claim(key)
-            self._check_declared(key, question)
+        await self._go_on()
+        try:
+            for key, question in questions.items():
+                self._claim(key)
+                self._check_declared(key, question)
+        except AuthoringError as error:
+            raise self._broken(error) from None
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
@@ -126,22 +135,32 @@ class Leg:
         """Return the recorded result of a step, or run it once and record the result.
 
         Coroutine functions are awaited; others run in the host's pool of threads. An exception is not
-        recorded: the step runs again when the tool reaches it again.
+        recorded: the step runs again when the tool reaches it again. The value is the tool's own: changing
+        it does not change the journal.
 
         Raises:
-            AuthoringError: the key is malformed or used before, or the result is not JSON.
+            AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is
+                final, see `ask`.
         """
-        self.check_running()
-        self._claim(key)
+        await self._go_on()
+        try:
+            self._claim(key)
+        except AuthoringError as error:
+            raise self._broken(error) from None
         if key in self.journal.steps:
-            return self.journal.steps[key]
+            return copy_json(self.journal.steps[key])
         result = function(*args) if inspect.iscoroutinefunction(function) else self.host.run_sync(function, *args)
         value = await result
         if inspect.isawaitable(value):
             value = await value
+        try:
+            recorded = json_value(value, f"the result of step {key!r}")
+        except AuthoringError as error:
+            raise self._broken(error) from None
+        # What was done is recorded even if another part of the function has ended the leg meanwhile.
+        self.journal.steps[key] = recorded
         self.check_running()
-        self.journal.steps[key] = json_value(value, f"the result of step {key!r}")
-        return self.journal.steps[key]
+        return copy_json(recorded)
 
     def step_id(self, key: str) -> str:
         """Return the stable id of a step: the flow id and the key. Hand it on as an idempotency key."""
@@ -149,9 +168,17 @@ class Leg:
         return f"{self.journal.flow_id}:{key}"
 
     async def checkpoint(self, value: object) -> None:
-        """Keep the value from which this computation can go on; the last one wins. Always yields once."""
-        self.check_running()
-        self.journal.checkpoint = Checkpoint(self._version, json_value(value, "the checkpoint"))
+        """Keep the value from which this computation can go on; the last one wins. Always yields once.
+
+        Raises:
+            AuthoringError: the value is not JSON. A broken rule is final, see `ask`.
+        """
+        await self._go_on()
+        try:
+            kept = json_value(value, "the checkpoint")
+        except AuthoringError as error:
+            raise self._broken(error) from None
+        self.journal.checkpoint = Checkpoint(self._version, kept)
         await self.host.yield_now()
 
     def resumed(self, default: Any) -> Any:
@@ -164,7 +191,7 @@ class Leg:
         checkpoint = self.journal.checkpoint
         if checkpoint is None:
             return default
-        version, value = checkpoint.version, checkpoint.value
+        version, value = checkpoint.version, copy_json(checkpoint.value)
         while version < self._version and version in self._migrations:
             following, migrate = self._migrations[version]
             value = json_value(migrate(value), f"the checkpoint migrated from version {version} to {following}")
@@ -187,6 +214,21 @@ class Leg:
         """Raise again if this leg has already ended (replay rule 3)."""
         if self.outcome is not None:
             raise LegStopped
+
+    async def _go_on(self) -> None:
+        """Raise again if this leg has already ended; suspend for good a function that will not see it."""
+        if self.outcome is None:
+            return
+        self._ignored_stops += 1
+        if self._ignored_stops > MAX_IGNORED_STOPS:
+            self.given_up = True
+            await self.host.park()
+        raise LegStopped
+
+    def _broken(self, error: AuthoringError) -> AuthoringError:
+        """Remember a broken rule as the outcome: a loop around `except Exception` would go on forever."""
+        self.outcome = self.outcome or Failed(error)
+        return error
 
     def stop(self, outcome: Outcome) -> NoReturn:
         """End the leg; the first outcome is the one that counts."""
@@ -219,24 +261,43 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
     Cancellation of the host's task passes through; every other end is an outcome. What the leg learned is
     in its journal either way.
     """
+    outcome: Outcome
     try:
-        value = await leg.host.bounded(function(leg))
+        outcome = Completed(await leg.host.bounded(_driven(function(leg), leg)))
     except LegStopped:
-        pass
+        outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
-        return leg.outcome or Failed(error)
-    except BaseExceptionGroup:
-        if leg.outcome is None:
-            raise
-    else:
-        return leg.outcome or Completed(value)
+        outcome = Failed(error)
     if leg.outcome is None:
-        return Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
+        leg.outcome = outcome
     return leg.outcome
 
 
-def _check_key(key: str) -> None:
-    if not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
+@types.coroutine
+def _driven(running: Awaitable[Any], leg: Leg) -> Generator[Any, Any, Any]:
+    """Await `running`, but let go of it when the leg has given it up: it swallows even cancellation."""
+    coroutine = running.__await__()
+    resume: Callable[[Any], Any] = coroutine.send
+    value: Any = None
+    while True:
+        try:
+            wanted = resume(value)
+        except StopIteration as end:
+            return end.value
+        if leg.given_up:
+            raise LegStopped
+        try:
+            value = yield wanted
+            resume = coroutine.send
+        except BaseException as error:
+            if leg.given_up:
+                raise
+            value = error
+            resume = coroutine.throw
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
         raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 

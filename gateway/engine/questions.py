@@ -18,8 +18,10 @@ ROOTS = "roots/list"
 DIGEST_BYTES = 12
 
 _ANNOTATIONS = frozenset({"title", "description", "default"})
-_SCHEMA_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-_DATA = frozenset({"enum", "const", "required", "enumNames", "examples"})
+_SCHEMA_MAPS = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+)
+_DATA = frozenset({"enum", "const", "required", "dependentRequired", "enumNames", "examples"})
 
 
 class InvalidAnswer(Exception):

@@ -13,6 +13,9 @@ Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], 
 MAX_DEPTH = 100
 """Deepest nesting of a value that a journal carries."""
 
+MAX_INTEGER_BITS = 14_000
+"""Largest integer; Python writes no more than 4,300 digits as text."""
+
 
 def json_value(value: object, where: str) -> Json:
     """Return `value` as plain JSON: tuples become lists, everything else must be JSON already.
@@ -35,7 +38,7 @@ def _convert(value: object, where: str, depth: int) -> Json:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise AuthoringError(f"{where}: {value!r} is not a JSON number")
-        return float(value)
+        return float.__float__(value)
     if depth == 0:
         raise AuthoringError(f"{where}: nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, (list, tuple)):
@@ -48,19 +51,35 @@ def _convert(value: object, where: str, depth: int) -> Json:
     )
 
 
+def copy_json(value: Json) -> Json:
+    """Return a copy that shares nothing that can change with `value`, which is JSON already."""
+    if isinstance(value, dict):
+        return {name: copy_json(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [copy_json(element) for element in value]
+    return value
+
+
 def _scalar(value: str | bool | int | None, where: str) -> Json:
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise AuthoringError(f"{where}: text with a lone surrogate is not JSON") from None
-        return str(value)
+        return _text(value, where)
     if value is None or isinstance(value, bool):
         return value
-    return int(value)
+    if value.bit_length() > MAX_INTEGER_BITS:
+        raise AuthoringError(f"{where}: an integer of {value.bit_length()} bits is too large for JSON")
+    return int.__int__(value)
+
+
+def _text(value: str, where: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise AuthoringError(f"{where}: text with a lone surrogate is not JSON") from None
+    # Not str(value): a member of `class Colour(str, Enum)` would become "Colour.RED".
+    return str.__str__(value)
 
 
 def _name(key: object, where: str) -> str:
     if not isinstance(key, str):
         raise AuthoringError(f"{where}: {key!r} is not a JSON name; names are strings")
-    return str(key)
+    return _text(key, where)
