@@ -5,16 +5,18 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
+FASTMCP_STAMP := .venvs/fastmcp/.installed
+NODE_STAMP := .venvs/node/.installed
 TESTED := $(VENV)/.tested
 PORT ?= 8080
 CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check ci bench
+.PHONY: help run demo test check conformance ci bench
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
 	@$(RUN) gateway dev --port $(PORT)
@@ -22,7 +24,7 @@ run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client and show which replica served each leg
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) ## Run all tests, with real processes, and measure coverage
+test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run all tests, with real processes, and measure coverage
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
@@ -32,9 +34,13 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(RUN) coverage report
 
-ci: ## Do what .ci/run does: test, then check
+conformance: $(STAMP) $(NODE_STAMP) ## Run the official conformance suite against two replicas that answer in turn (CONFORMANCE="--scenario …")
+	@$(RUN) tests.conformance.run $(CONFORMANCE)
+
+ci: ## Do what .ci/run does: test, then check, then conformance
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory conformance
 
 bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
 	@$(RUN) bench $(BENCH)
@@ -44,7 +50,7 @@ define run_tests
 rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -53,4 +59,12 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
 	@sh scripts/venv.sh .venvs/sdk bench/peers/sdk/constraints.txt --requirement bench/peers/sdk/requirements.txt
+	@touch $@
+
+$(FASTMCP_STAMP): tests/peers/fastmcp/requirements.txt tests/peers/fastmcp/constraints.txt
+	@sh scripts/venv.sh .venvs/fastmcp tests/peers/fastmcp/constraints.txt --requirement tests/peers/fastmcp/requirements.txt
+	@touch $@
+
+$(NODE_STAMP): $(addprefix tests/peers/node/,requirements.txt constraints.txt package.json package-lock.json)
+	@sh scripts/node.sh .venvs/node tests/peers/node
 	@touch $@

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: pin.sh (no arguments), from the top of the repository
-# Writes every constraints file anew: the newest versions that pyproject.toml and the peers' requirements allow,
+# Writes every constraints and lock file anew: the newest versions that pyproject.toml and the peers' requirements allow,
 # as they resolve together in fresh virtual environments. Review the difference, run `make ci`, commit.
 set -eu
 scratch=$(mktemp -d)
@@ -22,4 +22,12 @@ freeze() {
 
 freeze constraints.txt /dev/null --editable '.[test]'
 # What a peer shares with us it gets in our version, so that a comparison compares servers and not releases.
-freeze bench/peers/sdk/constraints.txt constraints.txt --requirement bench/peers/sdk/requirements.txt
+for peer in bench/peers/sdk tests/peers/fastmcp tests/peers/node; do
+    freeze "$peer/constraints.txt" constraints.txt --requirement "$peer/requirements.txt"
+done
+
+# package.json names exact versions: raise them there first. What they need in turn is taken as new as they allow; the
+# lock has versions and digests only, so that every machine asks the registry that it is configured for.
+sh scripts/node.sh "$scratch/node" tests/peers/node --renew
+cp "$scratch/node/package-lock.json" tests/peers/node/package-lock.json
+echo "wrote tests/peers/node/package-lock.json" >&2
