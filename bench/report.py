@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.load import Measurement
 
@@ -49,6 +49,14 @@ class Run:
         }
 
 
+class Ratios(NamedTuple):
+    """How many times faster than the SDK and the raw ASGI echo: by requests a second, and by CPU time a request."""
+
+    raw: float
+    sdk: float
+    sdk_by_cpu: float
+
+
 class Report:
     """All runs of one benchmark, summed up."""
 
@@ -63,14 +71,14 @@ class Report:
                 name: statistics.median(numbers[name] for numbers in same) for name in same[0]
             }
 
-    def ratios(self, case: str) -> dict[str, float]:
-        """How many times faster than the peers we are, from the medians; the last is of CPU time a request."""
+    def ratios(self, case: str) -> Ratios:
+        """How many times faster than the peers we are, from the medians."""
         ours, sdk, raw = self.medians[OURS, case], self.medians[SDK, case], self.medians[RAW, "echo"]
-        return {
-            f"× {SDK}": ours["requests_per_second"] / sdk["requests_per_second"],
-            f"× {RAW}": ours["requests_per_second"] / raw["requests_per_second"],
-            f"× {SDK}, by CPU": sdk["cpu_us_per_request"] / ours["cpu_us_per_request"],
-        }
+        return Ratios(
+            sdk=ours["requests_per_second"] / sdk["requests_per_second"],
+            raw=ours["requests_per_second"] / raw["requests_per_second"],
+            sdk_by_cpu=sdk["cpu_us_per_request"] / ours["cpu_us_per_request"],
+        )
 
     def markdown(self) -> str:
         """The report for people."""
@@ -84,9 +92,9 @@ class Report:
             "|---|---|---:|---:|---:|---:|",
             *[_row(server, case, numbers) for (server, case), numbers in self.medians.items()],
             "",
-            f"| ours | {' | '.join(self.ratios(CASES[0]))} |",
+            f"| ours | × {RAW} | × {SDK} | × {SDK}, by CPU |",
             "|---|---:|---:|---:|",
-            *[f"| {case} | {' | '.join(f'{ratio:.2f}' for ratio in self.ratios(case).values())} |" for case in CASES],
+            *[_ratio_row(case, self.ratios(case)) for case in CASES],
             "",
             *self._verdict(),
         ]
@@ -105,7 +113,7 @@ class Report:
             "medians": [
                 {"server": server, "case": case, **numbers} for (server, case), numbers in self.medians.items()
             ],
-            "ratios": {case: self.ratios(case) for case in CASES},
+            "ratios": {case: self.ratios(case)._asdict() for case in CASES},
             "runs": [
                 {"server": run.server, "case": run.case, "round": run.round, **numbers} for run, numbers in self.runs
             ],
@@ -117,19 +125,22 @@ class Report:
         answers = sum(int(numbers["requests"]) for _, numbers in self.runs)
         if self.wrong:
             return [f"WRONG: {len(self.wrong)} of {answers:,} answers. The first: {self.wrong[0]}"]
-        slow = [case for case in CASES if self.ratios(case)[f"× {SDK}"] < MUST_BE_TIMES_SDK]
+        disturbed = self._servers(lambda numbers: numbers["server_busy"] < DISTURBED_SERVER)
+        slow = [
+            case
+            for case in CASES
+            if (self.ratios(case).sdk_by_cpu if disturbed else self.ratios(case).sdk) < MUST_BE_TIMES_SDK
+        ]
         verdict = f"BELOW the goal in: {', '.join(slow)}" if slow else "PASSED"
-        goal = f"at least {MUST_BE_TIMES_SDK:g} × the {SDK} in every case"
+        unit = "CPU time" if disturbed else "req/s"
+        goal = f"at least {MUST_BE_TIMES_SDK:g} × the {SDK} in every case, by {unit}"
         lines = [f"{verdict}. Goal: {goal}. {answers:,} answers checked."]
+        if disturbed:
+            share = f"less than {DISTURBED_SERVER:.0%} of a core for {disturbed}"
+            lines += ["", f"Disturbed: {share}, so CPU times decide. Run it again when nothing else runs here."]
         limited = self._servers(lambda numbers: numbers["load_busy"] >= BUSY_LOAD)
         if limited:
             lines += ["", f"The load had no time to spare against {limited}: a faster load might show more."]
-        disturbed = self._servers(lambda numbers: numbers["server_busy"] < DISTURBED_SERVER)
-        if disturbed:
-            lines += [
-                "",
-                f"Disturbed: less than {DISTURBED_SERVER:.0%} of a core for {disturbed}. Trust the CPU times.",
-            ]
         return lines
 
     def _servers(self, condition: Callable[[dict[str, float]], bool]) -> str:
@@ -143,3 +154,7 @@ def _row(server: str, case: str, numbers: dict[str, float]) -> str:
         f"| {server} | {case} | {numbers['requests_per_second']:,.0f} | {numbers['cpu_us_per_request']:.0f} "
         f"| {latency} | {numbers['resident_mib']:.0f} |"
     )
+
+
+def _ratio_row(case: str, ratios: Ratios) -> str:
+    return f"| {case} | {ratios.raw:.2f} | {ratios.sdk:.2f} | {ratios.sdk_by_cpu:.2f} |"
