@@ -1,0 +1,114 @@
+"""The real `mcp` client against a fleet, with a load balancer inside its HTTP client that remembers who served."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import mcp_types
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.integration.fleet import Fleet
+
+Answers = Mapping[str, Mapping[str, Any]]
+Hook = Callable[[str], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Served:
+    """One request as the balancer saw it: the call, and the replica that says it has served it."""
+
+    target: str
+    replica: str
+    status: int
+
+
+class RoundRobin(httpx2.AsyncBaseTransport):
+    """Gives each request to the next replica that is alive, over a connection of its own."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._turn = 0
+        self._inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=0))
+        self.served: list[Served] = []
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Forward one request."""
+        host, port = self._next()
+        request.url = request.url.copy_with(host=host, port=port)
+        response = await self._inner.handle_async_request(request)
+        target = request.headers.get("mcp-name", request.headers.get("mcp-method", ""))
+        self.served.append(Served(target, response.headers["x-gateway-replica"], response.status_code))
+        return response
+
+    def _next(self) -> tuple[str, int]:
+        for _ in self._fleet.replicas:
+            replica = self._fleet.replicas[self._turn % len(self._fleet.replicas)]
+            self._turn += 1
+            if replica.alive:
+                return replica.address
+        raise AssertionError("no replica is alive")
+
+    def turn_to(self, name: str) -> None:
+        """Give the next request to this replica."""
+        self._turn = [replica.name for replica in self._fleet.replicas].index(name)
+
+    def legs(self, tool: str) -> list[str]:
+        """Return the replicas that served the legs of a tool's calls, in order."""
+        return [served.replica for served in self.served if served.target == tool]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+@dataclass
+class Connection:
+    """A client that is connected to a fleet."""
+
+    client: Client
+    balancer: RoundRobin
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Call a tool; return the text of its result and whether it is an error."""
+        result = await self.client.call_tool(tool, arguments)
+        assert isinstance(result, mcp_types.CallToolResult)
+        (block,) = result.content
+        assert isinstance(block, mcp_types.TextContent)
+        return block.text, bool(result.is_error)
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    fleet: Fleet,
+    answers: Answers,
+    *,
+    token: str | None = None,
+    before_answer: Hook | None = None,
+) -> AsyncIterator[Connection]:
+    """Connect the real client.
+
+    Args:
+        fleet: what to connect to.
+        answers: for a form with this property, its content.
+        token: a bearer token.
+        before_answer: is awaited with the property's name before each answer is given.
+    """
+
+    async def elicit(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        assert isinstance(params, mcp_types.ElicitRequestFormParams)
+        (name,) = params.requested_schema["properties"]
+        if before_answer is not None:
+            await before_answer(name)
+        return mcp_types.ElicitResult(action="accept", content=dict(answers[name]))
+
+    balancer = RoundRobin(fleet)
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(transport=balancer, headers=headers, timeout=30) as http_client:
+        transport = streamable_http_client("http://fleet.test/mcp", http_client=http_client)
+        async with Client(transport, elicitation_callback=elicit) as client:
+            yield Connection(client, balancer)

@@ -1,0 +1,138 @@
+"""Requests as bytes and as HTTP, for tests of what a client should not send."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from http.client import HTTPResponse
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+
+from tests.integration.fleet import Replica
+
+VERSION = "2026-07-28"
+META_VERSION = "io.modelcontextprotocol/protocolVersion"
+META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+META_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
+META: Mapping[str, Any] = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}}}
+SECONDS = 20.0
+
+
+class Answer(NamedTuple):
+    """A response, read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The JSON-RPC message."""
+        message = msgspec.json.decode(self.body)
+        assert isinstance(message, dict)
+        return message
+
+    @property
+    def error(self) -> tuple[int, int]:
+        """HTTP status and JSON-RPC code."""
+        return self.status, self.message["error"]["code"]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result of a request that was answered with one."""
+        assert self.status == 200, self
+        result = self.message["result"]
+        assert isinstance(result, dict)
+        return result
+
+    @property
+    def text(self) -> str:
+        """The one text block of a tool's result."""
+        (block,) = self.result["content"]
+        assert isinstance(block["text"], str)
+        return block["text"]
+
+    @property
+    def state(self) -> str:
+        """The state of a call that asks."""
+        assert self.result["resultType"] == "input_required", self
+        assert isinstance(self.result["requestState"], str)
+        return self.result["requestState"]
+
+
+def request(method: str, params: Mapping[str, Any] | None = None, *, request_id: Any = 1) -> dict[str, Any]:
+    """Return a request that is complete."""
+    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"_meta": META, **(params or {})}}
+
+
+def tool_call(name: str, arguments: Mapping[str, Any] | None = None, /, **params: Any) -> dict[str, Any]:
+    """Return a `tools/call`."""
+    return request("tools/call", {"name": name, "arguments": arguments or {}, **params})
+
+
+def headers_of(message: Mapping[str, Any]) -> dict[str, str]:
+    """Return the headers that fit a request."""
+    headers = {"content-type": "application/json", "mcp-protocol-version": VERSION, "mcp-method": message["method"]}
+    params = message.get("params")
+    if message["method"] == "tools/call" and isinstance(params, dict) and isinstance(params.get("name"), str):
+        headers["mcp-name"] = params["name"]
+    return headers
+
+
+def post(replica: Replica, message: Mapping[str, Any], *, token: str | None = None) -> Answer:
+    """Send a message with the headers that fit it."""
+    headers = headers_of(message)
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
+    return post_bytes(replica, msgspec.json.encode(message), headers)
+
+
+def post_bytes(replica: Replica, body: bytes, headers: Mapping[str, str]) -> Answer:
+    """Send any body with any headers."""
+    response = httpx.post(replica.url, content=body, headers=dict(headers), timeout=SECONDS, trust_env=False)
+    return Answer(response.status_code, response.headers, response.content)
+
+
+def call(replica: Replica, name: str, arguments: Mapping[str, Any] | None = None, /, **params: Any) -> Answer:
+    """Call a tool anonymously."""
+    return post(replica, tool_call(name, arguments, **params))
+
+
+def accept(**content: Any) -> dict[str, Any]:
+    """Return `inputResponses` that answer the question `who`."""
+    return {"who": {"action": "accept", "content": content}}
+
+
+class RawConnection:
+    """A connection that sends any bytes."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.socket = socket.create_connection(replica.address, timeout=SECONDS)
+
+    def __enter__(self) -> RawConnection:
+        """Return itself; leaving closes."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.socket.close()
+
+    def head(self, headers: Iterable[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> None:
+        """Send the request line and headers as they are, repeated ones too."""
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
+        self.socket.sendall("\r\n".join(lines).encode("latin-1"))
+
+    def answer(self) -> Answer:
+        """Read one response."""
+        response = HTTPResponse(self.socket)
+        response.begin()
+        body = response.read()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+
+
+def head_of(message: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the headers of a raw request, without those of its body."""
+    return [("Host", "localhost"), *headers_of(message).items()]
