@@ -10,7 +10,7 @@ NODE_STAMP := .venvs/node/.installed
 TESTED := $(VENV)/.tested
 PORT ?= 8080
 CODE := gateway workers loadtest bench scripts tests
-SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' 2>/dev/null)
+SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check conformance ci bench

@@ -253,7 +253,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scenario", choices=sorted(CHECKS), metavar="NAME", help="run only this scenario")
     scenario = parser.parse_args(arguments).scenario
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # what was started is stopped then too
     shutil.rmtree(RESULTS, ignore_errors=True)
     try:
         verdicts = run_leg(2, [scenario])
@@ -268,4 +267,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # what was started is stopped then too
     sys.exit(main())

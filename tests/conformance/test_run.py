@@ -1,0 +1,88 @@
+"""The judge of conformance is stricter than the suite: a warning counts, and so does a check that never ran."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance import run
+from tests.conformance.run import ACROSS_PROCESSES, CHECKS, Verdict, judge, main, read_results, show
+
+
+def check(status: str, name: str = "a-check", message: str | None = None) -> dict[str, Any]:
+    return {"id": name, "status": status, "description": "what it looks at", "errorMessage": message}
+
+
+def test_a_scenario_is_good_when_each_of_its_checks_passed() -> None:
+    verdict = judge("caching", 2, [check("SUCCESS")] * 8 + [check("INFO")])
+    assert (verdict.passed, verdict.problems) == (8, [])
+
+
+@pytest.mark.parametrize("status", ["FAILURE", "WARNING", "SKIPPED"])
+def test_whatever_else_the_suite_says_is_a_problem_with_its_reason(status: str) -> None:
+    verdict = judge("prompts-list", 1, [check("SUCCESS"), check(status, message="no\nluck")])
+    assert verdict.problems == [f"{status} a-check: no luck"]
+
+
+def test_a_scenario_that_looked_at_nothing_is_no_good_scenario() -> None:
+    assert judge("tools-list", 2, []).problems == ["MISSING 4 of its 4 checks did not run"]
+
+
+def test_list_changes_may_get_lost_between_two_replicas_but_not_within_one() -> None:
+    name, words = next(iter(ACROSS_PROCESSES.items()))
+    warning = check("WARNING", name, f"Mutated the list but {words} on the stream.")
+    others = [check("SUCCESS")] * (CHECKS["server-stateless"] - 1)
+    two, one = (judge("server-stateless", replicas, [*others, warning]) for replicas in (2, 1))
+    assert (two.excused, two.problems) == (1, [])
+    assert (one.excused, len(one.problems)) == (0, 1)
+
+
+def test_another_warning_of_the_same_check_is_not_excused() -> None:
+    name = next(iter(ACROSS_PROCESSES))
+    verdict = judge("server-stateless", 2, [check("WARNING", name, "the trigger is missing")])
+    assert verdict.problems[0] == f"WARNING {name}: the trigger is missing"
+
+
+def test_results_are_read_by_scenario(tmp_path: Path) -> None:
+    folder = tmp_path / "server-tools-call-image-2026-11-21T22-29-20-799Z"
+    folder.mkdir()
+    (folder / "checks.json").write_text(json.dumps([check("SUCCESS")]))
+    assert read_results(tmp_path) == {"tools-call-image": [check("SUCCESS")]}
+
+
+def test_the_table_has_a_line_a_scenario_and_totals() -> None:
+    good = Verdict("caching", 2, passed=8)
+    bad = Verdict("tools-list", 2, passed=1, problems=["FAILURE a: no", "WARNING b: well", "SKIPPED c: not seen"])
+    lines = show([good, bad]).splitlines()
+    assert lines[1].split() == ["caching", "2", "8", "0", "0", "0"]
+    assert lines[2].split() == ["tools-list", "2", "1", "1", "1", "1"]
+    assert lines[3:6] == ["    FAILURE a: no", "    WARNING b: well", "    SKIPPED c: not seen"]
+    assert lines[-1] == "9 checks passed, 1 failed, 1 warnings, 1 skipped"
+
+
+@pytest.mark.parametrize(("problems", "code"), [([], 0), (["WARNING b: well"], 1)])
+def test_the_exit_code_tells_whether_all_passed(
+    problems: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(run, "run_leg", lambda replicas, scenarios: [Verdict("caching", replicas, 8, 0, problems)])
+    assert main(["--scenario", "caching"]) == code
+
+
+def test_a_suite_that_is_not_installed_is_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "PEERS", tmp_path)
+
+    def run_leg(replicas: int, scenarios: list[str | None]) -> list[Verdict]:
+        return run.run_suite("http://127.0.0.1:1/mcp", replicas, scenarios[0], tmp_path)
+
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(run, "run_leg", run_leg)
+    assert main([]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "conformance: the suite is not installed: start it with `make conformance`"
+    ]

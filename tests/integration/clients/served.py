@@ -1,0 +1,33 @@
+"""What clients meet beyond the conformance fixtures: structured output, and a resource that asks."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from gateway import Context, resource, tool
+
+
+class Sum(BaseModel):
+    """What `add` returns."""
+
+    total: int
+    terms: int
+
+
+class Key(BaseModel):
+    """What opens the vault."""
+
+    key: str
+
+
+@tool
+async def add(numbers: list[int]) -> Sum:
+    """Add numbers up."""
+    return Sum(total=sum(numbers), terms=len(numbers))
+
+
+@resource("vault://{name}", mime_type="text/plain")
+async def vault(ctx: Context, name: str) -> str:
+    """What lies in a vault, for whoever knows the key."""
+    answer = await ctx.elicit("key", f"Which key opens {name}?", Key)
+    return f"{name} opened with {answer.key}"
