@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gateway import testing
     from gateway.authoring import content
+    from gateway.authoring.completions import complete
     from gateway.authoring.content import Content, ToolResult
-    from gateway.authoring.context import Context
-    from gateway.authoring.questions import Completion, Elicit, ElicitUrl, Root, Roots, Sample
+    from gateway.authoring.context import Context, PlainContext
+    from gateway.authoring.lifespans import lifespan
+    from gateway.authoring.prompts import prompt
+    from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
+    from gateway.authoring.resources import resource
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, Declined, Dismissed, ProtocolError, Refused
     from gateway.sealing.binding import Principal
@@ -30,6 +34,8 @@ __all__ = [
     "Dismissed",
     "Elicit",
     "ElicitUrl",
+    "InputRequired",
+    "PlainContext",
     "Principal",
     "ProtocolError",
     "Refused",
@@ -37,15 +43,31 @@ __all__ = [
     "Roots",
     "Sample",
     "ToolResult",
+    "complete",
     "content",
+    "lifespan",
+    "prompt",
+    "resource",
     "testing",
     "tool",
 ]
 
 _HOMES = {
+    "gateway.authoring.completions": ("complete",),
     "gateway.authoring.content": ("Content", "ToolResult"),
-    "gateway.authoring.context": ("Context",),
-    "gateway.authoring.questions": ("Completion", "Elicit", "ElicitUrl", "Root", "Roots", "Sample"),
+    "gateway.authoring.context": ("Context", "PlainContext"),
+    "gateway.authoring.lifespans": ("lifespan",),
+    "gateway.authoring.prompts": ("prompt",),
+    "gateway.authoring.questions": (
+        "Completion",
+        "Elicit",
+        "ElicitUrl",
+        "InputRequired",
+        "Root",
+        "Roots",
+        "Sample",
+    ),
+    "gateway.authoring.resources": ("resource",),
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.sealing.binding": ("Principal",),

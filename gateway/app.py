@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import socket
 
+from gateway.authoring.lifespans import open_all
 from gateway.bootstrap import Services, build
+from gateway.errors import ConfigurationError
+from gateway.hosts import is_loopback
+from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
-from gateway.web.endpoint import McpEndpoint, Receive, Scope, Send
+from gateway.web.endpoint import McpEndpoint
+from gateway.web.exchange import Receive, Scope, Send
+from gateway.web.origins import OriginPolicy
 from gateway.web.server import ReplicaServer
 from gateway.web.site import create_site
 
@@ -20,16 +27,25 @@ MCP_PATH = "/mcp"
 
 
 class GatewayApp:
-    """The outermost ASGI callable: serves `/mcp` itself and hands every other path to the FastAPI site."""
+    """The outermost ASGI callable: serves `/mcp` itself and hands every other path to the FastAPI site.
 
-    def __init__(self, services: Services) -> None:
+    Args:
+        services: what it serves with.
+        bound_to: the address it listens on.
+        reload: whether to re-read the tool modules when their files change.
+    """
+
+    def __init__(self, services: Services, *, bound_to: str = "127.0.0.1", reload: bool = False) -> None:
         settings = services.settings
         self.leaving = False
+        self.startup_problem: ConfigurationError | None = None
         self._services = services
+        self._reloader = Reloader(services, settings.tools) if reload else None
         self._site = create_site(lambda: not self.leaving)
         self._endpoint = McpEndpoint(
             services.dispatcher,
             services.authenticator,
+            _origin_policy(settings, bound_to),
             services.telemetry,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
@@ -45,15 +61,42 @@ class GatewayApp:
         else:
             await self._site(scope, receive, send)
 
+    def leave(self) -> None:
+        """Take no new work: say so, and end the streams that would otherwise stay open."""
+        self.leaving = True
+        self._services.changes.close()
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
         try:
-            while (await receive())["type"] == "lifespan.startup":
+            async with contextlib.AsyncExitStack() as stack:
+                stack.callback(self._services.host.close)
+                await self._start(stack)
                 await send({"type": "lifespan.startup.complete"})
+                await receive()
             await send({"type": "lifespan.shutdown.complete"})
+        except ConfigurationError as problem:
+            self.startup_problem = problem
+            await send({"type": "lifespan.startup.failed", "message": str(problem)})
         except asyncio.CancelledError:
             log.debug("forced exit: no orderly shutdown")
-        finally:
-            self._services.host.close()
+
+    async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        try:
+            await stack.enter_async_context(open_all(self._services.registry.lifespans))
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"a lifespan failed to open: {type(error).__name__}: {reason}") from error
+        if self._reloader is not None:
+            await stack.enter_async_context(self._reloader.running())
+
+
+def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
+    loopback = is_loopback(bound_to)
+    hosts = settings.allowed_hosts if settings.allowed_hosts or loopback else None
+    if hosts is None:
+        log.warning("any Host is served; name yours in GATEWAY_ALLOWED_HOSTS")
+    return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 
 def create_app(settings: Settings | None = None) -> GatewayApp:
@@ -65,24 +108,34 @@ def create_app(settings: Settings | None = None) -> GatewayApp:
     return GatewayApp(build(settings or Settings.load()))
 
 
-def serve(settings: Settings, sock: socket.socket) -> int:
+def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> int:
     """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
 
     Raises:
         ConfigurationError: the process cannot serve as configured; the message says what to change.
     """
     services = build(settings)
-    app = GatewayApp(services)
-    server = ReplicaServer(app, settings.drain_seconds)
+    address = sock.getsockname()[0]
+    app = GatewayApp(services, bound_to=address, reload=reload)
+    server = ReplicaServer(
+        app,
+        drain_seconds=settings.drain_seconds,
+        trusted_proxies=settings.trusted_proxies,
+        on_leaving=app.leave,
+    )
     metrics = None
     if settings.metrics_port is not None:
-        metrics = start_metrics_server(services.telemetry.registry, sock.getsockname()[0], settings.metrics_port)
+        metrics = start_metrics_server(services.telemetry.registry, address, settings.metrics_port)
         log.info("metrics", extra={"url": f"http://{metrics.host}:{metrics.port}/metrics"})
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()
     try:
         server.run(sockets=[sock])
+    except SystemExit:
+        if app.startup_problem is not None:
+            raise app.startup_problem from None
+        raise
     finally:
         if metrics is not None:
             metrics.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from dataclasses import dataclass
@@ -11,15 +10,18 @@ from gateway import __version__
 from gateway.auth import make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
+from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
+from gateway.catalogue import Catalogue
 from gateway.dispatch import Dispatcher
 from gateway.ports import Authenticator
+from gateway.protocol.released.results import ResultWriter
+from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
+from gateway.subscriptions import ChangeHub
 from gateway.telemetry import Telemetry
-
-log = logging.getLogger(__name__)
 
 SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
@@ -30,10 +32,17 @@ class Services:
 
     settings: Settings
     registry: Registry
+    results: ResultWriter
+    cursors: CursorMaker
     authenticator: Authenticator
     dispatcher: Dispatcher
     telemetry: Telemetry
+    changes: ChangeHub
     host: AsyncioHost
+
+    def catalogue_of(self, registry: Registry) -> Catalogue:
+        """Return what this process tells of a registry."""
+        return Catalogue(registry, self.results, self.cursors)
 
 
 def build(settings: Settings) -> Services:
@@ -47,18 +56,32 @@ def build(settings: Settings) -> Services:
     assert settings.audience is not None  # noqa: S101 - the same
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     registry = load_registry(settings.tools)
-    telemetry = Telemetry(registry.tools)
-    host = AsyncioHost(settings.leg_seconds, settings.replica_id)
+    telemetry = Telemetry(registry.names)
+    changes = ChangeHub()
+    host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
+    results = ResultWriter(SERVER_INFO)
+    cursors = CursorMaker(ring)
     limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
-    carrier = SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom)
-    dispatcher = Dispatcher(
-        registry=registry,
-        carrier=carrier,
+    calls = CallRunner(
+        carrier=SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom),
         host=host,
         telemetry=telemetry,
+        results=results,
         audience=settings.audience,
-        server_info=SERVER_INFO,
         random_bytes=os.urandom,
         strict_asks=settings.strict_asks,
     )
-    return Services(settings, registry, make_verifier(settings), dispatcher, telemetry, host)
+    dispatcher = Dispatcher(
+        catalogue=Catalogue(registry, results, cursors), calls=calls, host=host, results=results, changes=changes
+    )
+    return Services(
+        settings=settings,
+        registry=registry,
+        results=results,
+        cursors=cursors,
+        authenticator=make_verifier(settings),
+        dispatcher=dispatcher,
+        telemetry=telemetry,
+        changes=changes,
+        host=host,
+    )

@@ -103,6 +103,11 @@ def _add_serve(commands: _Commands) -> None:
     parser.add_argument(
         "--fd", type=int, metavar="N", help="take over the listening socket with this file descriptor instead of a port"
     )
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="re-read the tool modules when their files change, and announce the lists that differ",
+    )
     parser.set_defaults(run=_serve)
 
 
@@ -226,7 +231,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     with listener:
         from gateway.app import serve  # last: it loads the web framework, and a wrong setting is told sooner
 
-        return serve(settings, listener)
+        return serve(settings, listener, reload=arguments.reload)
 
 
 def _dev(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""One request from its bytes to its reply: parse → open → run → seal → encode.
+"""One request from its bytes to its reply.
 
 Who calls is established before this, on the headers alone, so that nobody without a valid token makes a
 replica read or decode a body.
@@ -7,40 +7,41 @@ replica read or decode a body.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
-from gateway.authoring.arguments import InvalidArguments
-from gateway.authoring.content import tool_result
-from gateway.authoring.registry import Registry
-from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue, SealedCarrier
+from gateway.authoring.prompts import Prompt
+from gateway.authoring.resources import Resource
+from gateway.authoring.served import Served
+from gateway.calls import Call, CallRunner, Post
+from gateway.catalogue import Catalogue
 from gateway.engine.host import Host
-from gateway.engine.leg import Leg, run_leg
-from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
-from gateway.errors import AskError, GatewayError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
-from gateway.ports import Caller, RandomBytes
-from gateway.protocol.capabilities import supports
+from gateway.errors import GatewayError, InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from gateway.ports import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, RequestId, Response, parse_message, request_id_of, result_response
-from gateway.protocol.released.requests import ReleasedRequest, ToolCall, read_cursor, read_request, read_tool_call
-from gateway.protocol.released.results import ResultWriter, read_answers
+from gateway.protocol.param_headers import check_param_headers
+from gateway.protocol.released import notifications
+from gateway.protocol.released.requests import (
+    CompletionRequest,
+    Continuation,
+    ListenFilter,
+    ReleasedRequest,
+    read_completion,
+    read_cursor,
+    read_listen,
+    read_prompt_get,
+    read_request,
+    read_resource_read,
+    read_tool_call,
+)
+from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.strict_json import decode
-from gateway.protocol.versions import SUPPORTED_VERSIONS, Wire, choose_wire
-from gateway.sealing.binding import Principal, request_state_binding
-from gateway.sealing.digest import arguments_digest
-from gateway.telemetry import Telemetry
+from gateway.protocol.versions import choose_wire
+from gateway.subscriptions import ChangeHub
 
 log = logging.getLogger(__name__)
-
-CATALOGUE_TTL_MS = 60_000
-"""How long clients may keep lists and the discovery result."""
-
-REFERENCE_BYTES = 6
-"""Length of the reference id that joins what a client sees of a crash with the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,57 +64,73 @@ class Refused:
     request_id: RequestId | None = None
 
 
-Reply: TypeAlias = Answered | Accepted | Refused
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
+
+    messages: AsyncIterator[bytes]
+
+
+Reply: TypeAlias = Answered | Accepted | Refused | Listening
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request with all that came with it.
+
+    Attributes:
+        request: the request itself.
+        headers: of the HTTP request that carried it.
+        caller: who sent it.
+        post: sends a notification ahead of the answer, or None if the client takes none.
+    """
+
+    request: ReleasedRequest
+    headers: Headers
+    caller: Caller
+    post: Post | None
 
 
 class Dispatcher:
     """Turns requests into replies; holds nothing between two of them.
 
     Args:
-        registry: what is served.
-        carrier: opens and seals the state of calls.
-        host: runs legs.
-        telemetry: counts legs.
-        audience: the name all replicas of this deployment share; bound into every state.
-        server_info: name and version, told in every result.
-        random_bytes: a source of strong randomness.
-        strict_asks: whether a tool that declares its questions may ask only those.
+        catalogue: what is served; `replace` takes a newer one.
+        calls: runs legs.
+        host: runs completions.
+        results: writes results.
+        changes: what `subscriptions/listen` streams hear of.
     """
 
     def __init__(
-        self,
-        *,
-        registry: Registry,
-        carrier: SealedCarrier,
-        host: Host,
-        telemetry: Telemetry,
-        audience: str,
-        server_info: Mapping[str, Any],
-        random_bytes: RandomBytes,
-        strict_asks: bool = False,
+        self, *, catalogue: Catalogue, calls: CallRunner, host: Host, results: ResultWriter, changes: ChangeHub
     ) -> None:
-        self._registry = registry
-        self._carrier = carrier
+        self._catalogue = catalogue
+        self._calls = calls
         self._host = host
-        self._telemetry = telemetry
-        self._audience = audience
-        self._random_bytes = random_bytes
-        self._strict_asks = strict_asks
-        self._results = ResultWriter(server_info)
-        self._discovery = self._catalogue(
-            {"supportedVersions": list(SUPPORTED_VERSIONS), "capabilities": {"tools": {}}}
-        )
-        self._tools_list = self._catalogue({"tools": [tool.catalogue_entry() for tool in registry.tools.values()]})
-        self._methods: Mapping[str, Callable[[ReleasedRequest, Caller], Awaitable[bytes]]] = {
+        self._results = results
+        self._changes = changes
+        self._methods: Mapping[str, Callable[[Incoming], Awaitable[Reply]]] = {
             "server/discover": self._discover,
-            "tools/list": self._list_tools,
+            "tools/list": self._lister("tools"),
             "tools/call": self._call_tool,
+            "prompts/list": self._lister("prompts"),
+            "prompts/get": self._get_prompt,
+            "resources/list": self._lister("resources"),
+            "resources/templates/list": self._lister("resourceTemplates"),
+            "resources/read": self._read_resource,
+            "completion/complete": self._complete,
+            "subscriptions/listen": self._listen,
         }
 
-    def _catalogue(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return self._results.cacheable(fields, ttl_ms=CATALOGUE_TTL_MS, scope="public")
+    def replace(self, catalogue: Catalogue) -> None:
+        """Serve a newer catalogue from the next request on, and announce the lists that differ."""
+        changed = self._catalogue.changed_lists(catalogue)
+        self._catalogue = catalogue
+        for name in changed:
+            self._changes.announce(name)
 
-    async def handle(self, headers: Headers, body: bytes, caller: Caller) -> Reply:
+    async def handle(self, headers: Headers, body: bytes, caller: Caller, post: Post | None) -> Reply:
         """Answer one request. Whatever the client sent, the reply says so; nothing is raised for it."""
         try:
             value = decode(body)
@@ -130,107 +147,112 @@ class Dispatcher:
             method = self._methods.get(request.method)
             if method is None:
                 raise MethodNotFound(f"Method not found: {request.method}")
-            return Answered(await method(request, caller))
+            return await method(Incoming(request, headers, caller, post))
         except RpcError as error:
             return Refused(error, request_id_of(value))
 
-    async def _discover(self, request: ReleasedRequest, _caller: Caller) -> bytes:
-        return result_response(request.id, self._discovery)
+    async def _discover(self, incoming: Incoming) -> Reply:
+        return Answered(result_response(incoming.request.id, self._catalogue.discovery))
 
-    async def _list_tools(self, request: ReleasedRequest, _caller: Caller) -> bytes:
-        if read_cursor(request.params) is not None:
-            raise InvalidParams("Unknown cursor")
-        return result_response(request.id, self._tools_list)
+    def _lister(self, name: str) -> Callable[[Incoming], Awaitable[Reply]]:
+        async def list_entries(incoming: Incoming) -> Reply:
+            page = self._catalogue.page(name, read_cursor(incoming.request.params))
+            return Answered(result_response(incoming.request.id, page))
 
-    async def _call_tool(self, request: ReleasedRequest, caller: Caller) -> bytes:
-        call = read_tool_call(request.params)
-        tool = self._registry.tools.get(call.name)
+        return list_entries
+
+    async def _call_tool(self, incoming: Incoming) -> Reply:
+        wanted = read_tool_call(incoming.request.params)
+        tool = self._catalogue.registry.tools.get(wanted.name)
         if tool is None:
-            raise InvalidParams(f"Unknown tool: {call.name}")
-        began = time.perf_counter()
-        label = "failed"
-        self._telemetry.leg_started()
-        try:
-            binding = _Binding(self._audience, caller.principal, request.method, call)
-            outcome, leg = await self._run(tool, call, request, caller, binding)
-            body, label = self._tell(request.id, tool, outcome, leg, binding)
-        finally:
-            seconds = time.perf_counter() - began
-            self._telemetry.leg_finished(request.method, tool.name, label, Wire.RELEASED, seconds)
-        return body
+            raise InvalidParams(f"Unknown tool: {wanted.name}")
+        check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
+        return await self._call(incoming, tool, wanted.name, wanted.arguments, wanted.continuation)
 
-    async def _run(
-        self, tool: Tool, call: ToolCall, request: ReleasedRequest, caller: Caller, binding: _Binding
-    ) -> tuple[Outcome, Leg]:
-        state = call.continuation.request_state
-        journal = self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data)
-        leg = Leg(
-            journal,
-            read_answers(call.continuation.input_responses),
-            self._host,
-            supports=lambda path: supports(request.capabilities, path),
-            version=tool.version,
-            migrations=tool.migrations,
-            declared=tool.asks if self._strict_asks else None,
+    async def _get_prompt(self, incoming: Incoming) -> Reply:
+        wanted = read_prompt_get(incoming.request.params)
+        prompt = self._catalogue.registry.prompts.get(wanted.name)
+        if prompt is None:
+            raise InvalidParams(f"Unknown prompt: {wanted.name}")
+        return await self._call(incoming, prompt, wanted.name, dict(wanted.arguments), wanted.continuation)
+
+    async def _read_resource(self, incoming: Incoming) -> Reply:
+        wanted = read_resource_read(incoming.request.params)
+        found = self._catalogue.registry.find_resource(wanted.uri)
+        if found is None:
+            raise InvalidParams("Resource not found", {"uri": wanted.uri})
+        resource, variables = found
+        return await self._call(incoming, resource, wanted.uri, dict(variables), wanted.continuation)
+
+    async def _call(
+        self,
+        incoming: Incoming,
+        served: Served,
+        target: str,
+        arguments: dict[str, Any],
+        continuation: Continuation,
+    ) -> Reply:
+        call = Call(incoming.request, incoming.caller, served, target, arguments, continuation, incoming.post)
+        return Answered(await self._calls.run(call))
+
+    async def _complete(self, incoming: Incoming) -> Reply:
+        wanted = read_completion(incoming.request.params)
+        completer = self._catalogue.registry.completer(self._completed_target(wanted), wanted.argument)
+        completion: dict[str, Any] = {"values": [], "total": 0, "hasMore": False}
+        if completer is not None:
+            try:
+                completion = await completer.suggest(wanted.value, wanted.context, self._host)
+            except Exception as error:
+                log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
+                raise InternalError("The completion failed") from error
+        return Answered(result_response(incoming.request.id, self._results.complete({"completion": completion})))
+
+    def _completed_target(self, wanted: CompletionRequest) -> Prompt | Resource:
+        registry = self._catalogue.registry
+        target: Prompt | Resource | None
+        if wanted.kind == "prompt":
+            target = registry.prompts.get(wanted.target)
+        else:
+            target = registry.templates.get(wanted.target) or registry.resources.get(wanted.target)
+        if target is None:
+            raise InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
+        return target
+
+    async def _listen(self, incoming: Incoming) -> Reply:
+        honoured = self._honoured(read_listen(incoming.request.params))
+        return Listening(self._messages(incoming.request.id, honoured))
+
+    def _honoured(self, wanted: ListenFilter) -> ListenFilter:
+        """Return what of the filter this server really tells of."""
+        registry = self._catalogue.registry
+        return ListenFilter(
+            tools=wanted.tools,
+            prompts=wanted.prompts and bool(registry.prompts),
+            resources=wanted.resources and bool(registry.resources or registry.templates),
+            uris=tuple(uri for uri in wanted.uris if self._is_announced(uri)),
         )
+
+    def _is_announced(self, uri: str) -> bool:
+        found = self._catalogue.registry.find_resource(uri)
+        return found is not None and found[0].announces_changes
+
+    async def _messages(self, request_id: RequestId, honoured: ListenFilter) -> AsyncIterator[bytes]:
+        wanted: dict[str, notifications.ListName | None] = dict.fromkeys(honoured.uris)
+        if honoured.tools:
+            wanted["tools"] = "tools"
+        if honoured.prompts:
+            wanted["prompts"] = "prompts"
+        if honoured.resources:
+            wanted["resources"] = "resources"
+        subscription = self._changes.subscribe(wanted)
         try:
-            function = tool.bind(call.arguments, caller.principal)
-        except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
-            return Failed(error), leg
-        return await run_leg(function, leg), leg
-
-    def _tell(
-        self, request_id: RequestId, tool: Tool, outcome: Outcome, leg: Leg, binding: _Binding
-    ) -> tuple[bytes, str]:
-        """Return the response that tells the outcome, and the outcome's name."""
-        try:
-            if isinstance(outcome, InputRequired):
-                state = self._carrier.seal(leg.journal, binding.associated_data, tool.state_ttl_seconds)
-                return result_response(
-                    request_id, self._results.input_required(outcome.questions, state)
-                ), "input_required"
-            if isinstance(outcome, Completed):
-                return result_response(request_id, self._results.complete(tool_result(outcome.value))), "completed"
-            error = outcome.error
-        except Exception as failure:  # noqa: BLE001 - what a tool returns or asks may break whoever reads it
-            error = failure
-        return result_response(request_id, self._results.complete(self._failure(tool, error, leg))), "failed"
-
-    def _failure(self, tool: Tool, error: Exception, leg: Leg) -> dict[str, Any]:
-        """Return the tool result that tells a failure, without anything internal in it.
-
-        Raises:
-            RpcError: the failure is a JSON-RPC error, not a result.
-        """
-        if isinstance(error, RpcError):
-            raise error
-        if isinstance(error, InvalidArguments):
-            return _error_result(f"Invalid arguments for {tool.name}: {error}")
-        if isinstance(error, (AskError, CannotContinue)):
-            return _error_result(str(error))
-        reference = self._random_bytes(REFERENCE_BYTES).hex()
-        fields = {"tool": tool.name, "flow": leg.journal.flow_id, "reference": reference}
-        if isinstance(error, LegTimedOut):
-            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
-            return _error_result(f"{tool.name} did not finish within {error.seconds:g} seconds (reference {reference})")
-        log.error("tool failed", extra=fields, exc_info=error)
-        return _error_result(f"{tool.name} failed (reference {reference})")
-
-
-class _Binding:
-    """What the state of one call is bound to; worked out only if a state is opened or sealed."""
-
-    def __init__(self, audience: str, principal: Principal | None, method: str, call: ToolCall) -> None:
-        self._audience = audience
-        self._principal = principal
-        self._method = method
-        self._call = call
-
-    @cached_property
-    def associated_data(self) -> bytes:
-        digest = arguments_digest(self._call.arguments)
-        return request_state_binding(self._audience, self._principal, self._method, self._call.name, digest)
-
-
-def _error_result(message: str) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": message}], "isError": True}
+            yield notifications.acknowledged(request_id, honoured)
+            while (topic := await subscription.next()) is not None:
+                name = wanted[topic]
+                if name is None:
+                    yield notifications.resource_updated(topic, request_id)
+                else:
+                    yield notifications.list_changed(name, request_id)
+            yield result_response(request_id, self._results.listen_closed(request_id))
+        finally:
+            self._changes.unsubscribe(subscription)

@@ -9,6 +9,7 @@ Docker and Kubernetes secrets. An empty variable counts as unset.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import secrets
@@ -16,12 +17,14 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.errors import ConfigurationError
+from gateway.hosts import without_port
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
@@ -44,12 +47,6 @@ class Expects(NamedTuple):
     text: str
 
 
-def _split_modules(value: object) -> object:
-    if isinstance(value, str):
-        return tuple(name for name in (part.strip() for part in value.split(",")) if name)
-    return value
-
-
 def _check_modules(modules: tuple[str, ...]) -> tuple[str, ...]:
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
@@ -66,6 +63,33 @@ def _check_jwt_secret(secret: SecretStr) -> SecretStr:
 
 def _read_port(value: object) -> object:
     return None if isinstance(value, str) and value.strip().lower() == "off" else value
+
+
+def _split_names(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(name for name in (part.strip() for part in value.split(",")) if name)
+    return value
+
+
+def _check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    for host in hosts:
+        if without_port(host) is None or "/" in host or "*" in host:
+            raise ValueError(f"{host!r} is not a host")
+    return hosts
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for origin in origins:
+        parts = urlsplit(origin)
+        if origin != "*" and (not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment):
+            raise ValueError(f"{origin!r} is not an origin")
+    return origins
+
+
+def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
+    for network in networks:
+        ipaddress.ip_network(network)
+    return networks
 
 
 def _strip(value: object) -> object:
@@ -110,7 +134,7 @@ class Settings(BaseSettings):
 
     tools: Annotated[
         tuple[str, ...],
-        BeforeValidator(_split_modules),
+        BeforeValidator(_split_names),
         AfterValidator(_check_modules),
         Expects("a comma-separated list of Python modules, such as my_tools,my_other.tools"),
     ] = Field(default=(), description="The modules whose tools are served, separated by commas.")
@@ -186,6 +210,42 @@ class Settings(BaseSettings):
         default=False,
         description=(
             "Whether a tool that declares its questions may ask only those. `gateway dev` turns it on for its replicas."
+        ),
+    )
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_hosts),
+        Expects("a comma-separated list of hosts, such as mcp.example.com,mcp.example.com:8443"),
+    ] = Field(
+        default=(),
+        description=(
+            "The hosts that requests may be for, separated by commas, each for any port or with one. Unset: the "
+            "loopback names when listening on a loopback address, any host otherwise."
+        ),
+    )
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_origins),
+        Expects("a comma-separated list of origins, such as https://app.example.com, or *"),
+    ] = Field(
+        default=(),
+        description=(
+            "The origins of web pages that may call, separated by commas, or `*`; they get CORS headers. When "
+            "listening on a loopback address, pages served from this machine may too. Any other `Origin` is refused."
+        ),
+    )
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_networks),
+        Expects("a comma-separated list of addresses or networks, such as 10.0.0.0/8,192.0.2.7"),
+    ] = Field(
+        default=(),
+        description=(
+            "The addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, "
+            "separated by commas."
         ),
     )
     metrics_port: Annotated[

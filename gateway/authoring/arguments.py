@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gateway.authoring.context import Context
-from gateway.authoring.schemas import model_schema
+from gateway.authoring.content import ToolResult
+from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.schemas import SchemaValidator, model_schema
 from gateway.errors import AuthoringError, GatewayError
 
 MAX_PROBLEMS = 10
@@ -36,25 +37,15 @@ class Arguments:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        name = getattr(function, "__qualname__", repr(function))
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except NameError as error:
-            raise AuthoringError(f"{name}: the annotation {error.name!r} is not defined in its module") from None
-        except Exception as error:  # noqa: BLE001 - annotations are code and may raise anything
-            raise AuthoringError(f"{name}: its annotations cannot be read: {error}") from None
-        self.context_name: str | None = None
+        name = _name_of(function)
+        hints = _hints(function)
+        self.context_name, parameters = _split_signature(function, hints)
         fields: dict[str, Any] = {}
         self._names: dict[str, str] = {}
-        for parameter in inspect.signature(function).parameters.values():
+        for parameter in parameters:
             annotation = hints.get(parameter.name, Any)
             if parameter.kind not in _NAMED:
                 raise AuthoringError(f"{name}: the parameter {parameter.name!r} must be one that has a name")
-            if annotation is Context or (parameter.name == "ctx" and parameter.name not in hints):
-                if self.context_name is not None:
-                    raise AuthoringError(f"{name}: two parameters take the context; one is enough")
-                self.context_name = parameter.name
-                continue
             # Fields get names of their own: an argument may be called like an attribute of BaseModel.
             field = f"argument_{len(fields)}"
             fields[field] = _field(parameter, annotation)
@@ -79,6 +70,84 @@ class Arguments:
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+
+class SchemaArguments(Arguments):
+    """The arguments of a function that brings its own schema: passed on as they are once they fit it.
+
+    Args:
+        function: takes `**arguments`, or names every property of the schema among its parameters.
+        schema: JSON Schema of an object, told to clients untouched.
+    """
+
+    def __init__(self, function: Callable[..., Any], schema: Mapping[str, Any]) -> None:
+        name = _name_of(function)
+        if schema.get("type") != "object":
+            raise AuthoringError(f"{name}: an input schema has type 'object'")
+        self.context_name, parameters = _split_signature(function, _hints(function))
+        takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+        named = {parameter.name for parameter in parameters if parameter.kind in _NAMED}
+        unnamed = sorted(set(schema.get("properties", {})) - named)
+        if unnamed and not takes_all:
+            raise AuthoringError(f"{name}: its schema has {', '.join(unnamed)}; name them or take **arguments")
+        self.schema = dict(schema)
+        self._validator = SchemaValidator(schema)
+        self._taken = None if takes_all else named
+
+    def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return keywords for the function.
+
+        Raises:
+            InvalidArguments: they do not fit the schema.
+        """
+        problem = self._validator.problem(arguments)
+        if problem is not None:
+            raise InvalidArguments(problem)
+        if self._taken is None:
+            return {name: value for name, value in arguments.items() if name != self.context_name}
+        return {name: value for name, value in arguments.items() if name in self._taken}
+
+
+def return_model(function: Callable[..., Any]) -> type[BaseModel] | None:
+    """Return the pydantic model that a function is annotated to return, if it is one."""
+    annotation = _hints(function).get("return")
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, ToolResult):
+        return annotation
+    return None
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError as error:
+        message = f"{_name_of(function)}: the annotation {error.name!r} is not defined in its module"
+        raise AuthoringError(message) from None
+    except Exception as error:  # noqa: BLE001 - annotations are code and may raise anything
+        raise AuthoringError(f"{_name_of(function)}: its annotations cannot be read: {error}") from None
+
+
+def _split_signature(
+    function: Callable[..., Any], hints: Mapping[str, Any]
+) -> tuple[str | None, list[inspect.Parameter]]:
+    """Return the name of the parameter that takes the context, if any, and the other parameters."""
+    context_name: str | None = None
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(function).parameters.values():
+        annotation = hints.get(parameter.name)
+        if annotation in (Context, PlainContext) or (parameter.name == "ctx" and annotation is None):
+            if context_name is not None:
+                raise AuthoringError(f"{_name_of(function)}: two parameters take the context; one is enough")
+            if parameter.kind not in _NAMED:
+                message = f"{_name_of(function)}: the parameter {parameter.name!r} must be one that has a name"
+                raise AuthoringError(message)
+            context_name = parameter.name
+        else:
+            parameters.append(parameter)
+    return context_name, parameters
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:

@@ -1,10 +1,10 @@
-"""Content blocks of results, and what a function's return value becomes (MCP "Tool Result")."""
+"""Content blocks, and what a function's return value becomes in a result."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel
@@ -16,6 +16,31 @@ from gateway.errors import AuthoringError
 class Content(dict[str, Any]):
     """One content block, as the protocol writes it. Made by the functions of this module."""
 
+    def annotated(
+        self,
+        *,
+        audience: Sequence[Literal["user", "assistant"]] | None = None,
+        priority: float | None = None,
+        last_modified: str | None = None,
+    ) -> Content:
+        """Return the block with hints for clients (MCP "Resources", Annotations).
+
+        Args:
+            audience: whom it is for.
+            priority: from 0, entirely optional, to 1, effectively required.
+            last_modified: when it was last changed, ISO 8601.
+        """
+        hints = {"audience": audience and list(audience), "priority": priority, "lastModified": last_modified}
+        return Content(self, annotations={name: value for name, value in hints.items() if value is not None})
+
+
+class Message(dict[str, Any]):
+    """One message of a prompt. Made by `user` and `assistant`."""
+
+
+class ResourceContents(dict[str, Any]):
+    """One part of what a resource reads. Made by `resource_text` and `resource_blob`."""
+
 
 def text(value: str) -> Content:
     """Return a text block."""
@@ -24,12 +49,12 @@ def text(value: str) -> Content:
 
 def image(data: bytes, mime_type: str) -> Content:
     """Return an image block from the image's bytes."""
-    return Content(type="image", data=base64.b64encode(data).decode(), mimeType=mime_type)
+    return Content(type="image", data=_base64(data), mimeType=mime_type)
 
 
 def audio(data: bytes, mime_type: str) -> Content:
     """Return an audio block from the sound's bytes."""
-    return Content(type="audio", data=base64.b64encode(data).decode(), mimeType=mime_type)
+    return Content(type="audio", data=_base64(data), mimeType=mime_type)
 
 
 def resource_link(uri: str, name: str, *, mime_type: str | None = None, description: str | None = None) -> Content:
@@ -44,12 +69,28 @@ def resource_link(uri: str, name: str, *, mime_type: str | None = None, descript
 
 def embedded(uri: str, contents: str | bytes, mime_type: str) -> Content:
     """Return a resource embedded in the result: text as it is, bytes in base64."""
-    resource: dict[str, Any] = {"uri": uri, "mimeType": mime_type}
-    if isinstance(contents, str):
-        resource["text"] = contents
-    else:
-        resource["blob"] = base64.b64encode(contents).decode()
-    return Content(type="resource", resource=resource)
+    part = resource_text if isinstance(contents, str) else resource_blob
+    return Content(type="resource", resource=dict(part(uri, contents, mime_type)))  # type: ignore[arg-type]  # by kind
+
+
+def user(value: str | Content) -> Message:
+    """Return a prompt's message of the user."""
+    return Message(role="user", content=text(value) if isinstance(value, str) else value)
+
+
+def assistant(value: str | Content) -> Message:
+    """Return a prompt's message of the assistant."""
+    return Message(role="assistant", content=text(value) if isinstance(value, str) else value)
+
+
+def resource_text(uri: str, contents: str, mime_type: str = "text/plain") -> ResourceContents:
+    """Return text as a part of what a resource reads."""
+    return ResourceContents(uri=uri, mimeType=mime_type, text=contents)
+
+
+def resource_blob(uri: str, contents: bytes, mime_type: str = "application/octet-stream") -> ResourceContents:
+    """Return bytes as a part of what a resource reads."""
+    return ResourceContents(uri=uri, mimeType=mime_type, blob=_base64(contents))
 
 
 class ToolResult(BaseModel):
@@ -107,3 +148,54 @@ def _structured(value: object) -> Any:
         except Exception as failure:
             raise AuthoringError(f"the result: {type(value).__name__} has no JSON form: {failure}") from failure
     return json_value(value, "the result")
+
+
+def prompt_messages(value: object) -> list[dict[str, Any]]:
+    """Return the messages of a `GetPromptResult` for what a prompt's function returned.
+
+    Text and content blocks become messages of the user.
+
+    Raises:
+        AuthoringError: the value is none of those.
+    """
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return [_message(item) for item in items]
+
+
+def _message(item: object) -> dict[str, Any]:
+    if isinstance(item, (str, Content)):
+        item = user(item)
+    if not isinstance(item, Message):
+        raise AuthoringError(f"a prompt returns text, content blocks or messages, not {type(item).__name__}")
+    return {"role": item["role"], "content": _block(item["content"])}
+
+
+def resource_contents(value: object, uri: str, mime_type: str | None) -> list[dict[str, Any]]:
+    """Return the `contents` of a `ReadResourceResult` for what a resource's function returned.
+
+    Args:
+        value: text, bytes, a model or a dict (told as JSON), or a list of `ResourceContents`.
+        uri: what was asked for.
+        mime_type: of the resource; guessed from the kind of value if None.
+
+    Raises:
+        AuthoringError: the value is none of those, or an empty list, which would read as "no such resource".
+    """
+    if isinstance(value, ResourceContents):
+        value = [value]
+    if isinstance(value, str):
+        value = [resource_text(uri, value, mime_type or "text/plain")]
+    elif isinstance(value, bytes):
+        value = [resource_blob(uri, value, mime_type or "application/octet-stream")]
+    elif isinstance(value, (BaseModel, Mapping)):
+        told = msgspec.json.encode(_structured(value)).decode()
+        value = [resource_text(uri, told, mime_type or "application/json")]
+    if not isinstance(value, (list, tuple)) or not value:
+        raise AuthoringError(f"a resource returns text, bytes, JSON or a list of contents, not {value!r}")
+    if not all(isinstance(part, ResourceContents) for part in value):
+        raise AuthoringError("a resource's list holds what content.resource_text and content.resource_blob make")
+    return [{name: json_value(item, f"the contents' {name}") for name, item in part.items()} for part in value]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,33 +1,69 @@
-"""`Context`: what a tool's function may ask, do and know."""
+"""`Context`: what an authored function may ask, do and know."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from gateway.authoring.questions import MISSING, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.engine.leg import Leg
+from gateway.errors import AuthoringError
 from gateway.protocol.capabilities import capability_path
+from gateway.protocol.versions import LOG_LEVELS
 from gateway.sealing.binding import Principal
 
 T = TypeVar("T")
 
+LISTS = ("tools", "prompts", "resources")
+"""What `changed` announces besides the URI of a resource."""
 
-class Context:
-    """The call as its author sees it; the same in every leg, on every replica.
 
-    Awaited methods may end the leg: the function is then run again from the top, later and elsewhere, and
-    comes back to the same place with the answer. So everything with an effect belongs in a `step`.
-    """
+class Answers:
+    """The answers a call has so far, for the return style."""
 
-    __slots__ = ("_leg", "principal")
+    __slots__ = ("_declared", "_leg")
 
-    def __init__(self, leg: Leg, principal: Principal | None) -> None:
+    def __init__(self, leg: Leg, declared: Mapping[str, Ask[Any]]) -> None:
         self._leg = leg
+        self._declared = declared
+
+    def get(self, key: str, ask: Ask[Any] | None = None, default: Any = None) -> Any:
+        """Return the answer to a question, validated, or `default` if there is none yet.
+
+        Args:
+            key: the question's key.
+            ask: the question; may be left out if the function declares it in `asks`.
+            default: what to return if it has no answer.
+
+        Raises:
+            Declined: the user said no.
+            Dismissed: the user closed the question without deciding.
+            Refused: the client answered with an error.
+            AuthoringError: the question is neither given nor declared.
+        """
+        ask = ask or self._declared.get(key)
+        if ask is None:
+            raise AuthoringError(f"no question is declared under {key!r}; give it, or declare it in `asks`")
+        return self._leg.answer(key, ask.question(key), default)
+
+
+class PlainContext:
+    """The part of the context that does not wait: all that a function without `async` gets."""
+
+    __slots__ = ("_declared", "_leg", "principal")
+
+    def __init__(self, leg: Leg, principal: Principal | None, declared: Mapping[str, Ask[Any]]) -> None:
+        self._leg = leg
+        self._declared = declared
         self.principal = principal
         """Who calls: issuer, subject and client id, or None for an anonymous caller."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in AWAITED:
+            raise AuthoringError(f"ctx.{name} is awaited, so the function must be an `async def`")
+        raise AttributeError(f"the context has no attribute {name!r}")
 
     @property
     def call_id(self) -> str:
@@ -38,6 +74,70 @@ class Context:
     def replica_id(self) -> str:
         """The name of the replica that runs this leg. For people and logs: another leg may run elsewhere."""
         return self._leg.host.replica_id
+
+    @property
+    def answers(self) -> Answers:
+        """The answers the call has so far; for functions that return `InputRequired`."""
+        return Answers(self._leg, self._declared)
+
+    def resumed(self, default: T) -> T:
+        """Return the last checkpoint of an earlier leg, or `default` if there is none to go on from."""
+        value: T = self._leg.resumed(default)
+        return value
+
+    def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far the call is. Only ever rises: less than what was told before is not sent."""
+        self._leg.progress(done, total, message)
+
+    def log(self, level: str, data: object, logger: str | None = None) -> None:
+        """Send the client's developer a message, if they asked for this level. Sent once, whatever is replayed.
+
+        Args:
+            level: `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert` or `emergency` (RFC 5424).
+            data: any JSON value.
+            logger: a name for where it comes from.
+        """
+        if level not in LOG_LEVELS:
+            raise AuthoringError(f"{level!r} is no log level; there are {', '.join(LOG_LEVELS)}")
+        self._leg.log(level, data, logger)
+
+    def step_id(self, key: str) -> str:
+        """Return a stable id for the step: the same in every leg of this call, unlike any other's."""
+        return self._leg.step_id(key)
+
+    def now(self) -> datetime:
+        """Return when the call began, in UTC: one value in every leg. A fresh clock is a step."""
+        return datetime.fromtimestamp(self._leg.journal.started_ms / 1000, UTC)
+
+    def uuid(self, key: str) -> uuid.UUID:
+        """Return a random UUID that is the same in every leg of this call."""
+        return self._leg.uuid(key)
+
+    def random(self, key: str) -> float:
+        """Return a random number from [0, 1) that is the same in every leg of this call."""
+        return self._leg.random(key)
+
+    def can(self, capability: str) -> bool:
+        """Tell whether the client declared a capability, e.g. `"elicitation.url"`, `"sampling"`, `"roots"`."""
+        return self._leg.supports(capability_path(capability))
+
+    def changed(self, what: str) -> None:
+        """Announce to subscribed clients that a list, or what a resource reads, has changed.
+
+        Args:
+            what: `"tools"`, `"prompts"`, `"resources"`, or the URI of a resource that announces its changes.
+        """
+        self._leg.host.changed(what)
+
+
+class Context(PlainContext):
+    """The call as its author sees it; the same in every leg, on every replica.
+
+    Awaited methods may end the leg: the function is then run again from the top, later and elsewhere, and
+    comes back to the same place with the answer. So everything with an effect belongs in a `step`.
+    """
+
+    __slots__ = ()
 
     @overload
     async def elicit(self, key: str, message: str, schema: type[T], *, default: Any = MISSING) -> T: ...
@@ -120,31 +220,10 @@ class Context:
         """
         return await self._leg.step(key, function, args)
 
-    def step_id(self, key: str) -> str:
-        """Return a stable id for the step: the same in every leg of this call, unlike any other's."""
-        return self._leg.step_id(key)
-
     async def checkpoint(self, value: object) -> None:
         """Keep the one JSON value from which a long computation can go on; the last one wins. Yields once."""
         await self._leg.checkpoint(value)
 
-    def resumed(self, default: T) -> T:
-        """Return the last checkpoint of an earlier leg, or `default` if there is none to go on from."""
-        value: T = self._leg.resumed(default)
-        return value
 
-    def now(self) -> datetime:
-        """Return when the call began, in UTC: one value in every leg. A fresh clock is a step."""
-        return datetime.fromtimestamp(self._leg.journal.started_ms / 1000, UTC)
-
-    def uuid(self, key: str) -> uuid.UUID:
-        """Return a random UUID that is the same in every leg of this call."""
-        return self._leg.uuid(key)
-
-    def random(self, key: str) -> float:
-        """Return a random number from [0, 1) that is the same in every leg of this call."""
-        return self._leg.random(key)
-
-    def can(self, capability: str) -> bool:
-        """Tell whether the client declared a capability, e.g. `"elicitation.url"`, `"sampling"`, `"roots"`."""
-        return self._leg.supports(capability_path(capability))
+AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
+"""The methods that only an `async def` can use."""

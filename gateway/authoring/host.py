@@ -24,10 +24,18 @@ class AsyncioHost:
         limit_seconds: time limit of a leg, or None for none.
         replica_id: the name of this replica or worker.
         threads: size of the pool for blocking functions.
+        on_change: told, on any thread, what a tool announces as changed.
     """
 
-    def __init__(self, limit_seconds: float | None, replica_id: str, threads: int = DEFAULT_THREADS) -> None:
+    def __init__(
+        self,
+        limit_seconds: float | None,
+        replica_id: str,
+        threads: int = DEFAULT_THREADS,
+        on_change: Callable[[str], None] = lambda _what: None,
+    ) -> None:
         self.replica_id = replica_id
+        self._on_change = on_change
         self._limit_seconds = limit_seconds
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
 
@@ -43,6 +51,10 @@ class AsyncioHost:
                 raise RuntimeError("the function raised StopIteration") from error
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    def changed(self, what: str) -> None:
+        """Announce that a list, or what a resource reads, has changed."""
+        self._on_change(what)
 
     async def yield_now(self) -> None:
         """Let everything else that is ready run once."""
@@ -68,16 +80,18 @@ class AsyncioHost:
         try:
             async with timeout:
                 return await leg
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as error:
+            # Before Python 3.13 a failed TaskGroup can leave its task marked as being cancelled (`cancelling()`);
+            # then `asyncio.timeout` lets its own cancellation out instead of a TimeoutError.
             if timeout.expired() and self._limit_seconds is not None:
                 raise LegTimedOut(self._limit_seconds) from None
-            raise
+            task = asyncio.current_task()
+            if isinstance(error, TimeoutError) or task is None or task.cancelling():
+                raise
+            raise LegCrashed(type(error).__name__) from error
         except (Exception, LegStopped, GeneratorExit):
             raise
         except BaseException as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
             raise LegCrashed(type(error).__name__) from error
 
     def close(self) -> None:

@@ -77,6 +77,19 @@ class Ask(Generic[T]):
         return self.default
 
 
+class InputRequired:
+    """Returned by a function instead of a value: ask these questions, then run me again (return style).
+
+    Args:
+        questions: the questions by key; keys that are identifiers may be given as keywords instead.
+    """
+
+    def __init__(self, questions: Mapping[str, Ask[Any]] | None = None, /, **more: Ask[Any]) -> None:
+        self.questions: dict[str, Ask[Any]] = {**(questions or {}), **more}
+        if not self.questions:
+            raise AuthoringError("InputRequired needs at least one question")
+
+
 class _Elicitation(Ask[T]):
     """Marks the questions whose result has an `action`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.exceptions import best_match
@@ -38,9 +38,9 @@ class _WithoutTitles(GenerateJsonSchema):
         return result
 
 
-def model_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema 2020-12 of a model, with the author's titles only."""
-    return model.model_json_schema(schema_generator=_WithoutTitles)
+def model_schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
+    """Return the JSON Schema 2020-12 of a model as it is read or as it is told, with the author's titles only."""
+    return model.model_json_schema(schema_generator=_WithoutTitles, mode=mode)
 
 
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Run a tool without a server: the same engine, the journal carried from leg to leg as it would travel."""
+"""Run a tool, prompt or resource without a server: the same engine, the journal packed between legs as it travels."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gateway.authoring.content import tool_result
 from gateway.authoring.host import AsyncioHost
+from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.schemas import form_values
-from gateway.authoring.tools import Tool
+from gateway.authoring.served import Served
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, run_leg
 from gateway.engine.outcomes import Completed, Failed, Outcome
@@ -50,6 +51,9 @@ class Run:
         asked: the keys of the questions, in the order they were asked.
         unanswered: the questions the test gave no answer for, by key; the call ended there.
         legs: how often the function ran.
+        progress: what was told of progress: done, total, message.
+        logs: the log messages: level, data.
+        changed: what was announced as changed.
     """
 
     value: Any = None
@@ -57,6 +61,9 @@ class Run:
     asked: list[str] = field(default_factory=list)
     unanswered: Mapping[str, Question] = field(default_factory=dict)
     legs: int = 0
+    progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
+    logs: list[tuple[str, Any]] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -64,8 +71,10 @@ class Run:
         return "\n".join(block["text"] for block in self.result.get("content", ()) if block.get("type") == "text")
 
 
-def run(tool: Tool, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
-    """Call `tool` and answer its questions until it returns.
+def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
+    """Call a tool, prompt or resource and answer its questions until it returns.
+
+    The lifespans of its module are opened for the call, unless the test uses other values for them.
 
     Args:
         tool: the decorated function.
@@ -89,7 +98,7 @@ def run(tool: Tool, args: Mapping[str, Any] | None = None, *, answers: Answers |
 
 
 async def run_async(
-    tool: Tool,
+    tool: Served,
     args: Mapping[str, Any] | None = None,
     *,
     answers: Answers | None = None,
@@ -107,41 +116,61 @@ async def run_async(
         can: tells which capabilities the client declares, as `ctx.can` names them; all by default.
         limit_seconds: time limit of each leg.
     """
-    function = tool.bind(args or {}, principal)
-    host = AsyncioHost(limit_seconds, "test")
     run_ = Run()
+    host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
     journal = Journal.begin(
         now_ms=int(time.time() * 1000), flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes
     ).to_map()
     fresh: dict[str, Answer] = {}
     try:
-        for _ in range(MAX_LEGS):
-            leg = Leg(
-                Journal.from_map(unpack(pack(journal))),
-                fresh,
-                host,
-                supports=lambda path: can(".".join(path)),
-                version=tool.version,
-                migrations=tool.migrations,
-                declared=tool.asks,
-            )
-            outcome = await run_leg(function, leg)
-            run_.legs += 1
-            journal = leg.journal.to_map()
-            if _finished(run_, outcome):
-                return run_
-            fresh = _answered(run_, answers)
-            if run_.unanswered:
-                return run_
+        async with open_all(_lifespans(tool)):
+            for _ in range(MAX_LEGS):
+                leg = Leg(
+                    Journal.from_map(unpack(pack(journal))),
+                    fresh,
+                    host,
+                    supports=lambda path: can(".".join(path)),
+                    version=tool.version,
+                    migrations=tool.migrations,
+                    declared=tool.asks,
+                    notices=_Notices(run_),
+                )
+                outcome = await run_leg(tool.bind(args or {}, principal), leg)
+                run_.legs += 1
+                journal = leg.journal.to_map()
+                if _finished(run_, outcome, tool):
+                    return run_
+                fresh = _answered(run_, answers)
+                if run_.unanswered:
+                    return run_
     finally:
         host.close()
-    raise GatewayError(f"{tool.name} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
+    raise GatewayError(f"{tool} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
 
 
-def _finished(run_: Run, outcome: Outcome) -> bool:
+class _Notices:
+    """Keeps what a leg tells of itself."""
+
+    def __init__(self, run_: Run) -> None:
+        self._run = run_
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        self._run.progress.append((done, total, message))
+
+    def log(self, level: str, data: Any, _logger: str | None) -> None:
+        self._run.logs.append((level, data))
+
+
+def _lifespans(tool: Served) -> list[Lifespan[Any]]:
+    """Return what the tool's module opens once a process and the test has not opened itself."""
+    module = sys.modules.get(tool.__module__)
+    return [value for value in vars(module).values() if isinstance(value, Lifespan) and not value.is_open]
+
+
+def _finished(run_: Run, outcome: Outcome, tool: Served) -> bool:
     if isinstance(outcome, Completed):
         run_.value = outcome.value
-        run_.result = tool_result(outcome.value)
+        run_.result = tool.result(outcome.value, tool.name)
         return True
     if isinstance(outcome, Failed):
         raise outcome.error

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from gateway.engine.values import Json
+
 T = TypeVar("T")
+
+
+class Notices(Protocol):
+    """Where a leg tells of itself while it runs. May be called from any thread of the host."""
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Tell how far the leg is."""
+        ...
+
+    def log(self, level: str, data: Json, logger: str | None) -> None:
+        """Tell the client's developer something."""
+        ...
 
 
 class Host(Protocol):
@@ -18,6 +32,10 @@ class Host(Protocol):
     @property
     def replica_id(self) -> str:
         """The name of this replica or worker, for people."""
+        ...
+
+    def changed(self, what: str) -> None:
+        """Announce that a list, or what a resource reads, has changed. May be called from any thread."""
         ...
 
     async def run_sync(self, function: Callable[..., T], *args: Any) -> T:

@@ -24,10 +24,17 @@ class MalformedJournal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The value from which a long computation can go on, and the tool version that wrote it."""
+    """The value from which a long computation can go on.
+
+    Attributes:
+        version: of the tool that wrote it.
+        value: as the author gave it.
+        logs: log messages sent before it, so that a computation that goes on here does not skip later ones.
+    """
 
     version: int
     value: Json
+    logs: int = 0
 
 
 @dataclass(slots=True)
@@ -46,6 +53,8 @@ class Journal:
             under one key keep their answers side by side.
         steps: key → result of a step.
         checkpoint: the last checkpoint, if any.
+        progress: the highest progress told so far, if any.
+        logs: log messages sent so far.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -59,6 +68,8 @@ class Journal:
     answers: dict[str, dict[bytes, Answer]] = field(default_factory=dict)
     steps: dict[str, Json] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
+    progress: float | None = None
+    logs: int = 0
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -103,7 +114,12 @@ class Journal:
         if self.steps:
             rest["steps"] = self.steps
         if self.checkpoint is not None:
-            rest["checkpoint"] = [self.checkpoint.version, self.checkpoint.value]
+            kept = self.checkpoint
+            rest["checkpoint"] = {"version": kept.version, "value": kept.value, "logs": kept.logs}
+        if self.progress is not None:
+            rest["progress"] = self.progress
+        if self.logs:
+            rest["logs"] = self.logs
         return rest
 
     @classmethod
@@ -129,8 +145,10 @@ class Journal:
                 steps=dict(_by_key(rest, "steps")),
             )
             if "checkpoint" in rest:
-                version, value = rest["checkpoint"]
-                journal.checkpoint = Checkpoint(_typed(version, int), value)
+                kept = rest["checkpoint"]
+                journal.checkpoint = Checkpoint(_typed(kept["version"], int), kept["value"], _typed(kept["logs"], int))
+            journal.progress = _number(rest.get("progress"))
+            journal.logs = _typed(rest.get("logs", 0), int)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedJournal(str(error)) from None
         journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
@@ -138,8 +156,28 @@ class Journal:
 
 
 _KNOWN = frozenset(
-    {"flow", "seed", "start", "deadline", "legs", "rounds", "pending", "answers", "steps", "checkpoint"},
+    {
+        "flow",
+        "seed",
+        "start",
+        "deadline",
+        "legs",
+        "rounds",
+        "pending",
+        "answers",
+        "steps",
+        "checkpoint",
+        "progress",
+        "logs",
+    }
 )
+
+
+def _number(value: Any) -> float | None:
+    if value is None or type(value) in (int, float):
+        number: float | None = value
+        return number
+    raise TypeError(f"{type(value).__name__} is not a number")
 
 
 def _by_key(rest: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import types
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from gateway.engine.host import Host
+from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
 from gateway.engine.questions import Answer, InvalidAnswer, Question
@@ -27,6 +28,8 @@ MAX_IGNORED_STOPS = 1000
 """How often a function may go on after its leg has ended before it is given up."""
 
 Migration: TypeAlias = Callable[[Json], Json]
+
+_NO_ANSWER = object()
 
 
 class LegStopped(BaseException):
@@ -48,6 +51,7 @@ class Leg:
         version: the tool's version, written into checkpoints.
         migrations: version → (next version, function) for checkpoints of older versions.
         declared: key → digest of the only questions that may be asked, or None where that is not checked.
+        notices: where progress and log messages go, or None if nobody asked for any.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Leg:
         version: int = 1,
         migrations: Mapping[int, tuple[int, Migration]] | None = None,
         declared: Mapping[str, bytes] | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self.journal = journal
         self.host = host
@@ -70,6 +75,8 @@ class Leg:
         self._version = version
         self._migrations = migrations or {}
         self._declared = declared
+        self._notices = notices
+        self._logs = 0
         self._used: set[str] = set()
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
@@ -103,10 +110,8 @@ class Leg:
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
-            try:
-                values[key] = question.read(self._answer(key, question.digest))
-            except InvalidAnswer:
-                self.journal.forget(key, question.digest)
+            values[key] = self.answer(key, question, _NO_ANSWER)
+            if values[key] is _NO_ANSWER:
                 missing[key] = question
         if missing:
             self._require_input(missing)
@@ -130,6 +135,36 @@ class Leg:
         self.journal.pending.update({key: question.digest for key, question in missing.items()})
         self.journal.input_rounds += 1
         self.stop(InputRequired(dict(missing)))
+
+    def answer(self, key: str, question: Question, default: Any) -> Any:
+        """Return the value of a question without asking it: `default` if it has none.
+
+        Raises:
+            AskError: the client declined, dismissed or refused it.
+        """
+        self.check_running()
+        _check_key(key)
+        try:
+            return question.read(self._answer(key, question.digest))
+        except InvalidAnswer:
+            self.journal.forget(key, question.digest)
+            return default
+
+    def require(self, questions: Mapping[str, Question]) -> NoReturn:
+        """End the leg asking those of the questions that have no answer yet (return style).
+
+        Raises:
+            AuthoringError: all of them have one, so asking would never end; or a key is wrong.
+        """
+        self.check_running()
+        missing: dict[str, Question] = {}
+        for key, question in questions.items():
+            self._check_declared(key, question)
+            if self.answer(key, question, _NO_ANSWER) is _NO_ANSWER:
+                missing[key] = question
+        if not missing:
+            raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
+        self._require_input(missing)
 
     async def step(self, key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
         """Return the recorded result of a step, or run it once and record the result.
@@ -178,7 +213,7 @@ class Leg:
             kept = json_value(value, "the checkpoint")
         except AuthoringError as error:
             raise self._broken(error) from None
-        self.journal.checkpoint = Checkpoint(self._version, kept)
+        self.journal.checkpoint = Checkpoint(self._version, kept, self._logs)
         await self.host.yield_now()
 
     def resumed(self, default: Any) -> Any:
@@ -196,7 +231,41 @@ class Leg:
             following, migrate = self._migrations[version]
             value = json_value(migrate(value), f"the checkpoint migrated from version {version} to {following}")
             version = following
-        return value if version == self._version else default
+        if version != self._version:
+            return default
+        self._logs = checkpoint.logs
+        return value
+
+    def progress(self, done: float, total: float | None, message: str | None) -> None:
+        """Tell how far the call is. Told once: what an earlier leg told, or less than that, is not told again.
+
+        Raises:
+            AuthoringError: `done` or `total` is no finite number.
+        """
+        self.check_running()
+        for number in (done, total):
+            if number is not None and (isinstance(number, bool) or not math.isfinite(number)):
+                raise AuthoringError(f"progress is told in finite numbers, not {number!r}")
+        if self.journal.progress is not None and done <= self.journal.progress:
+            return
+        self.journal.progress = done
+        if self._notices is not None:
+            self._notices.progress(done, total, message)
+
+    def log(self, level: str, data: object, logger: str | None) -> None:
+        """Send a log message, unless an earlier leg sent it: the n-th message of a call is sent once.
+
+        Raises:
+            AuthoringError: the data is not JSON.
+        """
+        self.check_running()
+        message = json_value(data, "the log message")
+        self._logs += 1
+        if self._logs <= self.journal.logs:
+            return
+        self.journal.logs = self._logs
+        if self._notices is not None:
+            self._notices.log(level, message, logger)
 
     def uuid(self, key: str) -> uuid.UUID:
         """Return a version 4 UUID that is the same in every leg of this call."""

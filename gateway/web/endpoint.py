@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeAlias
 
-from gateway.dispatch import Accepted, Answered, Dispatcher, Reply
+from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Reply
 from gateway.errors import GatewayError, HttpRefusal, InternalError
 from gateway.ports import Authenticator
 from gateway.protocol.headers import Headers, check_content
 from gateway.telemetry import RefusalReason, Telemetry
-from gateway.web.errors import JSON, RawHeaders, to_http
+from gateway.web.errors import JSON, to_http
+from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, RawHeaders, Receive, Scope, Send
+from gateway.web.origins import OriginPolicy
 
 log = logging.getLogger(__name__)
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 CLOSE = (b"connection", b"close")
-
-
-class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
 
 
 class McpEndpoint:
@@ -32,6 +25,7 @@ class McpEndpoint:
     Args:
         dispatcher: answers requests.
         authenticator: tells who calls.
+        origins: tells which hosts and web pages may call.
         telemetry: counts refusals.
         max_body_bytes: the largest body; more is refused while it streams in.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
@@ -42,6 +36,7 @@ class McpEndpoint:
         self,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
+        origins: OriginPolicy,
         telemetry: Telemetry,
         *,
         max_body_bytes: int,
@@ -50,6 +45,7 @@ class McpEndpoint:
     ) -> None:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
+        self._origins = origins
         self._telemetry = telemetry
         self._max_body_bytes = max_body_bytes
         self._headers: RawHeaders = []
@@ -60,71 +56,74 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
+        exchange = Exchange(receive, send, self._headers)
         try:
-            reply = await self._handle(scope, receive)
+            await self._serve(scope, exchange)
         except ClientGone:
-            return
+            pass
+        except asyncio.CancelledError:
+            if not exchange.client_gone:
+                raise
+            log.debug("client went away; its request is cancelled")
         except GatewayError as error:
-            await self._refuse(send, error, None)
+            await self._refuse(exchange, error, None)
         except Exception:  # the last line of defence: a bug must not take the connection's neighbours down
             log.exception("request failed")
-            await self._refuse(send, InternalError("Internal error"), None)
-        else:
-            await self._reply(send, reply)
+            await self._refuse(exchange, InternalError("Internal error"), None)
+        finally:
+            exchange.close()
 
-    async def _handle(self, scope: Scope, receive: Receive) -> Reply:
+    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
+        headers = Headers(scope["headers"])
+        cors = self._origins.check(headers)
+        if cors:
+            exchange.add_headers(cors)
+        if scope["method"] == "OPTIONS" and cors:
+            await exchange.answer(204, self._origins.preflight(headers), b"")
+            return
         if scope["method"] != "POST":
             raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
-        headers = Headers(scope["headers"])
         caller = self._authenticator.authenticate(headers.get(b"authorization"))
         check_content(headers)
-        body = await self._read_body(headers, receive)
-        return await self._dispatcher.handle(headers, body, caller)
+        body = await self._read_body(headers, exchange)
+        may_stream = _takes_streams(headers)
+        exchange.begin(may_stream=may_stream)
+        reply = await self._dispatcher.handle(headers, body, caller, exchange.post if may_stream else None)
+        if isinstance(reply, Listening) and not may_stream:
+            raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
+        await self._reply(exchange, reply)
 
-    async def _read_body(self, headers: Headers, receive: Receive) -> bytes:
-        """Return the body.
-
-        Raises:
-            HttpRefusal: 413, as soon as the declared or received length is over the limit.
-            ClientGone: the client went away first.
-        """
+    async def _read_body(self, headers: Headers, exchange: Exchange) -> bytes:
         declared = headers.get(b"content-length")
         if declared is not None and _exceeds(declared, self._max_body_bytes):
             raise self._too_large()
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            event = await receive()
-            if event["type"] == "http.disconnect":
-                raise ClientGone
-            chunk = event.get("body", b"")
-            size += len(chunk)
-            if size > self._max_body_bytes:
-                raise self._too_large()
-            chunks.append(chunk)
-            if not event.get("more_body", False):
-                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        try:
+            return await exchange.read_body(self._max_body_bytes)
+        except BodyTooLarge:
+            raise self._too_large() from None
 
     def _too_large(self) -> HttpRefusal:
         # The rest of the body is not read, so the connection cannot be used again.
         return HttpRefusal(413, f"The body is larger than {self._max_body_bytes} bytes", [("connection", "close")])
 
-    async def _reply(self, send: Send, reply: Reply) -> None:
+    async def _reply(self, exchange: Exchange, reply: Reply) -> None:
         if isinstance(reply, Answered):
-            await self._send(send, 200, [JSON], reply.body)
+            await exchange.answer(200, [JSON], reply.body)
         elif isinstance(reply, Accepted):
-            await self._send(send, 202, [], b"")
+            await exchange.answer(202, [], b"")
+        elif isinstance(reply, Listening):
+            await exchange.stream(reply.messages)
         else:
-            await self._refuse(send, reply.error, reply.request_id)
+            await self._refuse(exchange, reply.error, reply.request_id)
 
-    async def _refuse(self, send: Send, error: GatewayError, request_id: str | int | None) -> None:
+    async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
-        await self._send(send, *to_http(error, request_id))
+        await exchange.answer(*to_http(error, request_id))
 
-    async def _send(self, send: Send, status: int, headers: RawHeaders, body: bytes) -> None:
-        length = (b"content-length", str(len(body)).encode())
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, length, *self._headers]})
-        await send({"type": "http.response.body", "body": body})
+
+def _takes_streams(headers: Headers) -> bool:
+    accept = headers.get(b"accept")
+    return accept is None or "text/event-stream" in accept or "*/*" in accept or "text/*" in accept
 
 
 def _exceeds(length: str, limit: int) -> bool:

@@ -62,20 +62,21 @@ class Front:
         await self._server.wait_closed()
         self._server = None
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a connection is served by a task")
-        self._connections.add(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.create_task(self._handle((reader, writer)))
+        self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+
+    async def _handle(self, client: _Stream) -> None:
         # Without a buffer of its own, `drain` waits until the kernel has everything, and `abort` below loses nothing.
-        writer.transport.set_write_buffer_limits(high=0)
+        transport = client[1].transport
+        transport.set_write_buffer_limits(high=0)
         try:
-            await self._serve((reader, writer))
+            await self._serve(client)
         except OSError as error:
             log.debug("connection lost", extra={"reason": type(error).__name__})
         finally:
-            self._connections.discard(task)
-            writer.transport.abort()
+            transport.abort()
 
     async def _serve(self, client: _Stream) -> None:
         # A replica is chosen when there is something to send, so that a bare connection does not take its turn.

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -34,9 +34,18 @@ class ReplicaServer(uvicorn.Server):
     Args:
         app: the ASGI application.
         drain_seconds: how long what is in flight may take to finish after a signal.
+        trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
+        on_leaving: called once, on the event loop, when the server begins to leave.
     """
 
-    def __init__(self, app: Callable[..., Awaitable[None]], drain_seconds: float) -> None:
+    def __init__(
+        self,
+        app: Callable[..., Awaitable[None]],
+        *,
+        drain_seconds: float,
+        trusted_proxies: Sequence[str] = (),
+        on_leaving: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -47,13 +56,15 @@ class ReplicaServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,
+                proxy_headers=bool(trusted_proxies),
+                forwarded_allow_ips=list(trusted_proxies),
                 backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )
         self._drain_seconds = drain_seconds
         self._first_signal_at = 0.0
+        self._on_leaving = on_leaving
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where."""
@@ -66,6 +77,7 @@ class ReplicaServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let what is in flight finish within the drain time, then cut the rest off."""
+        self._on_leaving()
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         await super().shutdown(sockets)
         deadline.cancel()

@@ -35,7 +35,8 @@ def progress(token: str | int, done: float, total: float | None = None, message:
         params["total"] = total
     if message is not None:
         params["message"] = message
-    if not math.isfinite(done) or not math.isfinite(total or 0):
+    # Not `math.isfinite`, which turns integers into floats first.
+    if not -math.inf < done < math.inf or not -math.inf < (total or 0) < math.inf:
         raise ValueError("progress is told in finite numbers")
     return notification("notifications/progress", params)
 

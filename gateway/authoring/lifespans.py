@@ -1,0 +1,78 @@
+"""The `lifespan` decorator: what a process opens once and all its calls share, such as an HTTP client."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from gateway.errors import AuthoringError
+
+T = TypeVar("T")
+
+
+class Lifespan(Generic[T]):
+    """Something shared, opened when the process starts and closed when it ends; see `lifespan`."""
+
+    def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
+        self.name = function.__name__
+        self._open = contextlib.asynccontextmanager(function)
+        self._values: list[T] = []
+
+    @property
+    def value(self) -> T:
+        """What the function yielded.
+
+        Raises:
+            AuthoringError: it is not open.
+        """
+        if not self._values:
+            raise AuthoringError(f"the lifespan {self.name!r} is not open; it opens when the process serves")
+        return self._values[-1]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a value."""
+        return bool(self._values)
+
+    @contextlib.contextmanager
+    def using(self, value: T) -> Iterator[T]:
+        """Use another value for a while; for tests."""
+        self._values.append(value)
+        try:
+            yield value
+        finally:
+            self._values.pop()
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[T]:
+        """Open it, and close it at the end."""
+        async with self._open() as value:
+            with self.using(value):
+                yield value
+
+
+def lifespan(function: Callable[[], AsyncIterator[T]]) -> Lifespan[T]:
+    """Open something once a process: the function yields it once, and closes it after the `yield`.
+
+    Its name then has the value as `.value`::
+
+        @lifespan
+        async def http() -> AsyncIterator[httpx.AsyncClient]:
+            async with httpx.AsyncClient() as client:
+                yield client
+
+        @tool
+        async def status(url: str) -> str:
+            return str((await http.value.get(url)).status_code)
+    """
+    return Lifespan(function)
+
+
+@contextlib.asynccontextmanager
+async def open_all(lifespans: Iterable[Lifespan[Any]]) -> AsyncIterator[None]:
+    """Open lifespans in order, and close them in reverse order."""
+    async with contextlib.AsyncExitStack() as stack:
+        for entry in lifespans:
+            await stack.enter_async_context(entry.opened())
+        yield

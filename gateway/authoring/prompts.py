@@ -1,0 +1,81 @@
+"""The `prompt` decorator and what it makes of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, overload
+
+from gateway.authoring.content import prompt_messages
+from gateway.authoring.served import Function, Icons, Served
+
+
+class Prompt(Served):
+    """A template of messages that users pick; see `prompt` for the arguments."""
+
+    KIND = "prompt"
+
+    def __init__(self, function: Function, **options: Any) -> None:
+        super().__init__(function, **options)
+        properties: Mapping[str, Any] = self._arguments.schema.get("properties", {})
+        required = self._arguments.schema.get("required", ())
+        self._told = [_argument(name, schema, name in required) for name, schema in properties.items()]
+
+    @property
+    def argument_names(self) -> frozenset[str]:
+        """The names of the prompt's arguments."""
+        return frozenset(argument["name"] for argument in self._told)
+
+    def result(self, value: Any, _target: str) -> dict[str, Any]:
+        """Return the fields of a `GetPromptResult` (MCP "Prompts")."""
+        return {"description": self.description, "messages": prompt_messages(value)}
+
+    def catalogue_entry(self) -> dict[str, Any]:
+        """Return the prompt as `prompts/list` tells it (MCP "Prompts", Prompt)."""
+        entry = super().catalogue_entry()
+        entry["arguments"] = self._told
+        return entry
+
+
+def _argument(name: str, schema: Mapping[str, Any], required: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"name": name}
+    told.update({field: schema[field] for field in ("title", "description") if field in schema})
+    told["required"] = required
+    return told
+
+
+@overload
+def prompt(function: Function, /) -> Prompt: ...
+
+
+@overload
+def prompt(
+    name: str | None = None,
+    /,
+    *,
+    version: int = 1,
+    title: str | None = None,
+    description: str | None = None,
+    icons: Icons | None = None,
+    meta: Mapping[str, Any] | None = None,
+    state_ttl_seconds: float | None = None,
+    asks: Mapping[str, Any] | None = None,
+) -> Callable[[Function], Prompt]: ...
+
+
+def prompt(function_or_name: Function | str | None = None, /, **options: Any) -> Prompt | Callable[[Function], Prompt]:
+    """Make a prompt of a function: `@prompt`, `@prompt("name")` or `@prompt(title=…)`.
+
+    The function's parameters are the prompt's arguments; clients send them as text. It returns a text (one
+    message of the user), content blocks, or messages made by `content.user` and `content.assistant`.
+
+    Args:
+        function_or_name: the function itself, or the prompt's name where it is not the function's.
+        **options: those of every served function: `version`, `title`, `description`, `icons`, `meta`,
+            `state_ttl_seconds`, `asks`.
+
+    Raises:
+        AuthoringError: the prompt cannot be served as it is written.
+    """
+    if callable(function_or_name):
+        return Prompt(function_or_name, **options)
+    return lambda function: Prompt(function, name=function_or_name, **options)

@@ -1,0 +1,79 @@
+"""Changes of lists and resources, told to the `subscriptions/listen` streams of this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+
+class Subscription:
+    """What one stream has still to be told. The same change is told once, however often it came meanwhile.
+
+    Args:
+        topics: names of lists and URIs of resources that the stream wants to hear of.
+    """
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self._topics = frozenset(topics)
+        self._pending: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._closed = False
+
+    def tell(self, topic: str) -> None:
+        """Note a change, if the stream wants to hear of it."""
+        if topic in self._topics:
+            self._pending[topic] = None
+            self._wake.set()
+
+    def close(self) -> None:
+        """End the stream after what is pending."""
+        self._closed = True
+        self._wake.set()
+
+    async def next(self) -> str | None:
+        """Return the next change, or None when the stream is to end."""
+        while not self._pending:
+            if self._closed:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        topic = next(iter(self._pending))
+        del self._pending[topic]
+        return topic
+
+
+class ChangeHub:
+    """Hands announcements to the subscriptions of this process. `announce` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def subscribe(self, topics: Iterable[str]) -> Subscription:
+        """Return a new subscription; end it with `unsubscribe`."""
+        self._loop = asyncio.get_running_loop()
+        subscription = Subscription(topics)
+        self._subscriptions.add(subscription)
+        if self._closed:
+            subscription.close()
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Forget a subscription."""
+        self._subscriptions.discard(subscription)
+
+    def announce(self, topic: str) -> None:
+        """Tell every subscription of a change: the name of a list, or the URI of a resource."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._deliver, topic)
+
+    def _deliver(self, topic: str) -> None:
+        for subscription in self._subscriptions:
+            subscription.tell(topic)
+
+    def close(self) -> None:
+        """End every stream, those that come later included. Call it on the event loop."""
+        self._closed = True
+        for subscription in self._subscriptions:
+            subscription.close()

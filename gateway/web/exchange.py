@@ -1,0 +1,199 @@
+"""One HTTP request and its answer, on bare ASGI.
+
+The answer is plain JSON unless something has to be told before it is complete: then it becomes a stream of
+Server-Sent Events, whose last event is the response (2026-07-28 "Streamable HTTP", Receiving Messages).
+Closing the connection cancels the request (Cancellation).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, TypeAlias
+
+from gateway.protocol import sse
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
+
+KEEP_ALIVE_SECONDS = 15.0
+"""A stream that has been quiet this long gets a comment; a request that has been, becomes a stream for it."""
+
+WATCH_AFTER_SECONDS = 0.02
+"""Most requests are over by then, and are spared the watch for a client that goes away."""
+
+MAX_PENDING_BYTES = 1 << 20
+"""Notifications wait up to this size for a slow reader; more are dropped, as the protocol lets a server do."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+class BodyTooLarge(Exception):
+    """The body is over the limit; the rest of it is not read."""
+
+
+class Exchange:
+    """Reads one request and writes its answer.
+
+    Args:
+        receive: ASGI's.
+        send: ASGI's.
+        headers: sent with every answer.
+    """
+
+    def __init__(self, receive: Receive, send: Send, headers: RawHeaders) -> None:
+        self.client_gone = False
+        self._receive = receive
+        self._send = send
+        self._headers = headers
+        self._thread = threading.get_ident()
+        self._loop = asyncio.get_running_loop()
+        self._timers: list[asyncio.TimerHandle] = []
+        self._watcher: asyncio.Task[None] | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._wake = asyncio.Event()
+        self._ending = False
+
+    def add_headers(self, headers: RawHeaders) -> None:
+        """Send these headers too, whatever the answer is."""
+        self._headers = [*self._headers, *headers]
+
+    async def read_body(self, limit: int) -> bytes:
+        """Return the body.
+
+        Raises:
+            BodyTooLarge: as soon as more than `limit` bytes came.
+            ClientGone: the client went away first.
+        """
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            event = await self._receive()
+            if event["type"] == "http.disconnect":
+                raise ClientGone
+            chunk = event.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLarge
+            chunks.append(chunk)
+            if not event.get("more_body", False):
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def begin(self, *, may_stream: bool) -> None:
+        """Watch for the client going away from now on; if it does, the current task is cancelled.
+
+        Args:
+            may_stream: whether the client takes a stream; one that hears nothing for long then gets one.
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("an exchange runs in a task")
+        self._timers.append(self._loop.call_later(WATCH_AFTER_SECONDS, self._watch, task))
+        if may_stream:
+            self._timers.append(self._loop.call_later(KEEP_ALIVE_SECONDS, self._start_stream))
+
+    def _watch(self, task: asyncio.Task[Any]) -> None:
+        self._watcher = self._loop.create_task(self._wait_for_disconnect(task))
+
+    async def _wait_for_disconnect(self, task: asyncio.Task[Any]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.client_gone = True
+        task.cancel()
+
+    def post(self, message: bytes) -> None:
+        """Send a message ahead of the answer. May be called from any thread; ignored once the answer is told."""
+        if threading.get_ident() == self._thread:
+            self._enqueue(message)
+        else:
+            self._loop.call_soon_threadsafe(self._enqueue, message)
+
+    def _enqueue(self, message: bytes) -> None:
+        if self._ending or self._pending_bytes + len(message) > MAX_PENDING_BYTES:
+            return
+        self._pending.append(sse.event(message))
+        self._pending_bytes += len(message)
+        self._start_stream()
+        self._wake.set()
+
+    def _start_stream(self) -> None:
+        if self._writer is None:
+            self._writer = self._loop.create_task(self._write_stream())
+
+    async def _write_stream(self) -> None:
+        """Write what is posted until the answer is told."""
+        await self._send_start(200, list(sse.HEADERS))
+        while True:
+            if self._pending:
+                chunk = b"".join(self._pending)
+                self._pending.clear()
+                self._pending_bytes = 0
+                await self._send_body(chunk, more=True)
+            elif self._ending:
+                return
+            else:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    await self._send_body(sse.comment(), more=True)
+
+    async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        """Tell the answer: as it is, or as the last event where a stream has begun."""
+        self._ending = True
+        if self._writer is not None:
+            self._wake.set()
+            await self._writer
+            self._stop()
+            await self._send_body(sse.event(body) if body else b"", more=False)
+            return
+        self._stop()
+        await self._send_start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self._send_body(body, more=False)
+
+    async def stream(self, messages: AsyncIterator[bytes]) -> None:
+        """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
+        await self._send_start(200, list(sse.HEADERS))
+        try:
+            while (message := await self._next(messages)) is not None:
+                await self._send_body(sse.event(message), more=True)
+        finally:
+            await messages.aclose()  # type: ignore[attr-defined]  # an async generator
+        self._stop()
+        await self._send_body(b"", more=False)
+
+    async def _next(self, messages: AsyncIterator[bytes]) -> bytes | None:
+        upcoming = asyncio.ensure_future(anext(messages, None))
+        try:
+            while not (await asyncio.wait({upcoming}, timeout=KEEP_ALIVE_SECONDS))[0]:
+                await self._send_body(sse.comment(), more=True)
+            return upcoming.result()
+        finally:
+            upcoming.cancel()
+
+    def close(self) -> None:
+        """Let go of everything; call it at the end, whatever happened."""
+        self._ending = True
+        self._stop()
+        if self._writer is not None:
+            self._writer.cancel()
+
+    def _stop(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def _send_start(self, status: int, headers: RawHeaders) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})
+
+    async def _send_body(self, body: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})

@@ -1,0 +1,90 @@
+"""Which hosts and web pages may call: protection against DNS rebinding, and CORS.
+
+2026-07-28 "Streamable HTTP", Security & Endpoint: an `Origin` that is present and not allowed is refused with
+403. A `Host` that is not ours is refused likewise: it is how a rebound name shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from gateway.errors import HttpRefusal
+from gateway.hosts import is_loopback, without_port
+from gateway.protocol.headers import Headers
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+PREFLIGHT_SECONDS = 600
+MAX_KNOWN_HOSTS = 1024
+EXPOSED = b"x-gateway-replica, www-authenticate, retry-after"
+ALLOWED_HEADERS = "authorization, content-type, mcp-protocol-version, mcp-method, mcp-name"
+
+
+class OriginPolicy:
+    """Checks `Host` and `Origin`.
+
+    Args:
+        hosts: hosts that may be asked for, `name` for any port or `name:port`; None for any host.
+        origins: origins of web pages that may call, `scheme://host[:port]`, or `*` for all.
+        loopback: whether loopback names are ours too, with any port, and pages served from them may call.
+    """
+
+    def __init__(self, hosts: Iterable[str] | None, origins: Iterable[str], *, loopback: bool) -> None:
+        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._loopback = loopback
+        # Clients ask for the same host again and again; hostile ones must not fill the memory.
+        self._known_hosts: dict[str, bool] = {}
+
+    def check(self, headers: Headers) -> RawHeaders:
+        """Return the CORS headers for the answer: none unless a web page calls.
+
+        Raises:
+            HttpRefusal: 403, the host or the origin is not allowed.
+        """
+        host = headers.get(b"host") or ""
+        if not self._is_known(host):
+            raise HttpRefusal(403, "This server does not answer for that host")
+        origin = headers.get(b"origin")
+        if origin is None:
+            return []
+        if not self._is_allowed(origin):
+            raise HttpRefusal(403, "That origin may not call this server")
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-expose-headers", EXPOSED),
+            (b"vary", b"origin"),
+        ]
+
+    def preflight(self, headers: Headers) -> RawHeaders:
+        """Return the headers that answer a CORS preflight from an allowed origin."""
+        wanted = headers.get(b"access-control-request-headers") or ALLOWED_HEADERS
+        return [
+            (b"access-control-allow-methods", b"POST"),
+            (b"access-control-allow-headers", wanted.encode("latin-1")),
+            (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
+        ]
+
+    def _is_known(self, host: str) -> bool:
+        known = self._known_hosts.get(host)
+        if known is None:
+            known = self._judge_host(host.lower())
+            if known and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+                self._known_hosts[host] = known
+        return known
+
+    def _judge_host(self, host: str) -> bool:
+        if self._hosts is None:
+            return True
+        name = without_port(host)
+        if name is None:
+            return False
+        return host in self._hosts or name in self._hosts or (self._loopback and is_loopback(name))
+
+    def _is_allowed(self, origin: str) -> bool:
+        origin = origin.lower()
+        if origin in self._origins or "*" in self._origins:
+            return True
+        parts = urlsplit(origin)
+        return self._loopback and parts.scheme in ("http", "https") and is_loopback(without_port(parts.netloc) or "")
