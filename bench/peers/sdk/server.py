@@ -1,7 +1,7 @@
 """The official SDK's server, set up for speed: stateless, plain JSON answers, no identity, no structured output.
 
 Its request states are sealed under a key of the process, which is the SDK's default. The question is asked in the
-SDK's return style; its other style, `Resolve`, costs it almost three times the CPU on these legs.
+SDK's return style; its other style, `Resolve`, costs it about twice the CPU on these legs.
 """
 
 from __future__ import annotations
