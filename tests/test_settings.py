@@ -173,7 +173,7 @@ def test_an_argument_that_is_no_setting_is_refused() -> None:
 
 def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
     assert "hunter2" not in refusal({"GATEWAY_JWT_SECRET": "hunter2-hunter2"})
-    assert "\udc80" not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
+    assert SECRET not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
     settings = Settings.load(SERVING)
     assert SECRET not in repr(settings)
     assert SERVING["GATEWAY_SEAL_KEYS"] not in str(settings)

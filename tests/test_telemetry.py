@@ -222,7 +222,7 @@ def test_only_what_is_important_enough_is_logged() -> None:
 
 
 @pytest.mark.usefixtures("kept_logging")
-def test_uvicorns_messages_come_in_our_form_and_its_access_log_not_at_all() -> None:
+def test_uvicorns_messages_come_in_our_form_and_its_access_log_not_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     own = io.StringIO()
     logging.getLogger("uvicorn").addHandler(logging.StreamHandler(own))
     stream = configured("json")
@@ -232,6 +232,7 @@ def test_uvicorns_messages_come_in_our_form_and_its_access_log_not_at_all() -> N
     assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["failed"]
     assert "color_message" not in stream.getvalue()
     assert own.getvalue() == ""
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("kept_logging")

@@ -132,6 +132,7 @@ BAD_TOKENS = {
     "an expiry that is a bool": f"Bearer {signed(exp=True)}",
     "an expiry beyond every clock": f"Bearer {signed(exp=10**400)}",
     "an endless expiry": f"Bearer {signed(exp=math.inf)}",
+    "a start that is a bool": f"Bearer {signed(nbf=True)}",
     "not yet valid": f"Bearer {signed(nbf=NOW + 31)}",
     "issued in the future": f"Bearer {signed(iat=NOW + 31)}",
     "an issue time that is no number": f"Bearer {signed(iat=[])}",
@@ -157,6 +158,15 @@ def test_every_bad_token_gets_the_same_answer(header: str) -> None:
         ),
     )
     assert str(refusal) == "The access token is not valid"
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError, jwt.PyJWTError])
+def test_whatever_the_parser_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def give_up(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(jwt, "decode", give_up)
+    refused("Bearer abc")
 
 
 def test_an_unsigned_token_is_refused() -> None:

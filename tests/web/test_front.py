@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -20,19 +23,27 @@ BIG = 8 * 1024 * 1024
 
 @asynccontextmanager
 async def replica(handler: Handler) -> AsyncIterator[Address]:
+    tasks: list[asyncio.Task[None]] = []
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             await handler(reader, writer)
         writer.transport.abort()
 
-    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.create_task(handle(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()
+    await asyncio.gather(*tasks)
 
 
 @asynccontextmanager
-async def front_of(*addresses: Address) -> AsyncIterator[Address]:
+async def front_of(*addresses: Address, send_buffer_bytes: int | None = None) -> AsyncIterator[Address]:
     listener = listen("127.0.0.1", 0)
+    if send_buffer_bytes is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     address = listener.getsockname()
     front = Front(addresses, listener)
     await front.start()
@@ -51,6 +62,16 @@ async def client_of(address: Address) -> AsyncIterator[Stream]:
         writer.transport.abort()
 
 
+@asynccontextmanager
+async def raw_client_of(address: Address, receive_buffer_bytes: int | None = None) -> AsyncIterator[socket.socket]:
+    with socket.socket() as client:
+        if receive_buffer_bytes is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        client.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(client, address)
+        yield client
+
+
 def named(name: bytes) -> Handler:
     """Answer one line with a name, and close, as a replica does."""
 
@@ -62,6 +83,16 @@ def named(name: bytes) -> Handler:
         await reader.read()
 
     return handle
+
+
+@pytest.fixture(autouse=True)
+async def nothing_goes_unnoticed() -> AsyncIterator[None]:
+    """Fail a test whose tasks ended with an error that nobody looked at."""
+    noticed: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noticed.append(context))
+    yield
+    gc.collect()
+    assert noticed == []
 
 
 async def ask(address: Address) -> bytes:
@@ -124,28 +155,48 @@ async def test_a_large_request_and_a_large_response_arrive_whole() -> None:
         assert await reader.read() == body[::-1]
 
 
-async def test_a_client_that_has_sent_everything_still_gets_the_whole_response() -> None:
+async def test_a_slow_client_that_has_sent_everything_still_gets_the_whole_response() -> None:
+    size = 100_000
+    sent = asyncio.Event()
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.read() == b"request"
-        writer.write(b"x" * BIG)
+        writer.write(b"x" * size)
         await writer.drain()
-
-    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
-        writer.write(b"request")
         writer.write_eof()
-        assert len(await reader.read()) == BIG
+        sent.set()
+        await reader.read()
+
+    received = 0
+    async with (
+        replica(handle) as backend,
+        front_of(backend, send_buffer_bytes=4096) as address,
+        raw_client_of(address, receive_buffer_bytes=4096) as client,
+    ):
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"request")
+        client.shutdown(socket.SHUT_WR)
+        await sent.wait()
+        while data := await loop.sock_recv(client, 1024):
+            received += len(data)
+            await asyncio.sleep(0)
+    assert received == size
 
 
-async def test_a_response_arrives_whole_while_the_client_is_still_sending() -> None:
+async def test_a_client_may_send_everything_before_it_reads_the_refusal() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(1)
         writer.write(b"refused")
+        await writer.drain()
         writer.write_eof()
-        await reader.read()
+        while await reader.read(65536):
+            pass
 
-    async with replica(handle) as backend, front_of(backend) as address, client_of(address) as (reader, writer):
-        writer.write(b"x" * BIG)
-        assert await reader.read() == b"refused"
+    async with replica(handle) as backend, front_of(backend) as address, raw_client_of(address) as client:
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, b"x" * 4 * BIG)
+        client.shutdown(socket.SHUT_WR)
+        assert await loop.sock_recv(client, 100) == b"refused"
 
 
 async def test_a_receiver_that_does_not_read_holds_back_the_sender() -> None:
@@ -179,7 +230,8 @@ async def test_bytes_pass_while_both_sides_stay_open() -> None:
             assert await reader.readline() == line.upper()
 
 
-async def test_a_client_that_goes_away_ends_its_stream_at_the_replica() -> None:
+@pytest.mark.parametrize("linger", [None, struct.pack("ii", 1, 0)], ids=["closed", "reset"])
+async def test_a_client_that_goes_away_ends_its_stream_at_the_replica(linger: bytes | None) -> None:
     ended = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,6 +245,8 @@ async def test_a_client_that_goes_away_ends_its_stream_at_the_replica() -> None:
         async with client_of(address) as (reader, writer):
             writer.write(b"listen\n")
             await reader.readline()
+            if linger is not None:
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         await ended.wait()
 
 
