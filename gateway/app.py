@@ -6,7 +6,10 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import socket
+import sys
+from typing import NoReturn
 
 from gateway.authoring.lifespans import open_all
 from gateway.bootstrap import Services, build
@@ -139,4 +142,16 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     finally:
         if metrics is not None:
             metrics.stop()
-    return 1 if server.force_exit else 0
+    exit_code = 1 if server.force_exit else 0
+    if services.host.busy_threads:
+        _exit_without_threads(exit_code, services.host.busy_threads)
+    return exit_code
+
+
+def _exit_without_threads(exit_code: int, threads: int) -> NoReturn:
+    """End the process though threads still run: nobody waits for them, nothing can stop them, Python would wait."""
+    log.warning("blocking functions of tools are left behind", extra={"threads": threads})
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

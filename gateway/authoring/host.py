@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -38,17 +39,27 @@ class AsyncioHost:
         self._on_change = on_change
         self._limit_seconds = limit_seconds
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
+        self._busy: set[int] = set()
+
+    @property
+    def busy_threads(self) -> int:
+        """How many threads run a blocking function now, those whose leg has ended included."""
+        return len(self._busy)
 
     async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function in the pool, with the caller's context variables."""
         context = contextvars.copy_context()
 
         def call() -> T:
+            thread = threading.get_ident()
+            self._busy.add(thread)
             try:
                 return context.run(function, *args)
             except StopIteration as error:
                 # No future can hold it: its waiter would wait forever.
                 raise RuntimeError("the function raised StopIteration") from error
+            finally:
+                self._busy.discard(thread)
 
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
 

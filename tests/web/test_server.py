@@ -1,0 +1,134 @@
+"""How a replica leaves: real processes, told to stop by signals."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gateway.web.server import REPEATED_SIGNAL_SECONDS
+from tests.integration.fleet import Fleet, Replica, wait_until
+from tests.integration.raw import Answer, RawConnection, call
+
+TOOLS = {"GATEWAY_TOOLS": "tests.integration.tools"}
+LONG = "3600"
+
+
+class Held:
+    """A call that is in flight until `release`."""
+
+    def __init__(self, replica: Replica, directory: Path, pool: ThreadPoolExecutor) -> None:
+        self._started, self._release = directory / "started", directory / "release"
+        arguments = {"started": str(self._started), "release": str(self._release)}
+        self.answer: Future[Answer] = pool.submit(call, replica, "hold", arguments)
+        wait_until(self._started.exists, "the call to start")
+
+    def release(self) -> None:
+        self._release.touch()
+
+    def check_cut_off(self) -> None:
+        """The client was told, by an error or by the end of its connection."""
+        problem = self.answer.exception()
+        if problem is None:
+            assert self.answer.result().status == 500
+        else:
+            assert isinstance(problem, httpx.TransportError)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def signal_twice(replica: Replica, number: signal.Signals) -> int:
+    """Tell it to leave, and later again; return its exit code."""
+    replica.signal(number)
+    wait_until(lambda: bool(replica.logged("leaving")), "the replica to leave")
+    heard = time.monotonic()
+    # Sooner, the second signal would count as an echo of the first.
+    wait_until(lambda: time.monotonic() > heard + REPEATED_SIGNAL_SECONDS, "the clock")
+    assert replica.alive
+    replica.signal(number)
+    return replica.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_leaving_replica_finishes_what_is_in_flight_and_exits_0(
+    tmp_path: Path, pool: ThreadPoolExecutor, number: signal.Signals
+) -> None:
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        replica = fleet["r1"]
+        held = Held(replica, tmp_path, pool)
+        replica.signal(number)
+        wait_until(lambda: bool(replica.logged("leaving", signal=number.name)), "the replica to leave")
+        assert replica.alive
+        held.release()
+        assert held.answer.result().text == "released"
+        assert replica.wait() == 0
+        assert not [line for line in replica.log_lines() if line.get("level") in {"warning", "error"}]
+
+
+def test_an_idle_connection_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        replica = fleet["r1"]
+        with httpx.Client(trust_env=False) as client, RawConnection(replica):
+            assert client.get(replica.url.replace("mcp", "healthz")).status_code == 200
+            assert replica.terminate() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once_with_1(
+    tmp_path: Path, pool: ThreadPoolExecutor, number: signal.Signals
+) -> None:
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        held = Held(fleet["r1"], tmp_path, pool)
+        assert signal_twice(fleet["r1"], number) == 1
+        held.check_cut_off()
+        assert fleet["r1"].logged("leaving at once")
+
+
+def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": "0.1"}, names=("r1",)) as fleet:
+        held = Held(fleet["r1"], tmp_path, pool)
+        assert fleet["r1"].terminate() == 1
+        held.check_cut_off()
+        (record,) = fleet["r1"].logged("drain time is over; work in flight is cut off")
+        assert record["requests"] == 1
+
+
+def test_a_thread_that_nothing_can_stop_does_not_outlive_a_second_signal(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    started = tmp_path / "started"
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        answer = pool.submit(call, fleet["r1"], "linger_in_step", {"started": str(started)})
+        wait_until(started.exists, "the step to start")
+        assert signal_twice(fleet["r1"], signal.SIGTERM) == 1
+        assert answer.exception() is not None or answer.result().status == 500
+        assert fleet["r1"].logged("blocking functions of tools are left behind", threads=1)
+
+
+def test_a_thread_whose_call_has_ended_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_LEG_SECONDS": "1"}, names=("r1",)) as fleet:
+        assert "did not finish within 1 seconds" in call(fleet["r1"], "linger_in_step", {"started": str(started)}).text
+        assert started.exists()
+        assert fleet["r1"].terminate() == 0
+
+
+def test_the_same_signal_twice_in_a_row_counts_once(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    """A supervisor may signal a process and then its whole group."""
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
+        held = Held(fleet["r1"], tmp_path, pool)
+        fleet["r1"].signal(signal.SIGTERM)
+        fleet["r1"].signal(signal.SIGINT)
+        wait_until(lambda: bool(fleet["r1"].logged("leaving")), "the replica to leave")
+        held.release()
+        assert held.answer.result().text == "released"
+        assert fleet["r1"].wait() == 0
