@@ -2,7 +2,8 @@
 
 Every scenario of the 2026-07-28 wire runs against two replicas that answer in turn. What one process alone can do,
 telling its own list changes to its own listeners, runs once more against one replica. The suite calls a scenario good
-that has looked at nothing, and forgives warnings; here every check of `CHECKS` has to be there and to pass.
+that has looked at nothing, and forgives warnings; here every check of `CHECKS` has to be there and to pass, and the
+gateway's log may hold no traceback.
 
 Exit codes: 0 all passed, 1 something did not, 2 the suite or the gateway could not be started.
 """
@@ -139,6 +140,13 @@ def judge(scenario: str, replicas: int, checks: Sequence[dict[str, Any]]) -> Ver
     return verdict
 
 
+def judge_log(replicas: int, text: str) -> list[Verdict]:
+    """Judge what the gateway logged while the suite ran: nothing that the suite does may make it stumble."""
+    if "Traceback (most recent call last)" not in text:
+        return []
+    return [Verdict("gateway.log", replicas, problems=[f"TRACEBACK in reports/conformance/{_folder(replicas)}"])]
+
+
 @contextmanager
 def gateway(replicas: int, log: Path) -> Iterator[str]:
     """Run `gateway dev` with the fixtures and yield its URL; it is gone afterwards, and its replicas with it."""
@@ -218,11 +226,17 @@ def read_results(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def run_leg(replicas: int, scenarios: Sequence[str | None]) -> list[Verdict]:
-    """Run scenarios against a gateway of their own; the suite's results and the log stay in `reports/`."""
-    folder = RESULTS / f"{replicas}-replicas"
+    """Run scenarios against a gateway of their own; the suite's results and both logs stay in `reports/`."""
+    folder = RESULTS / _folder(replicas)
     folder.mkdir(parents=True)
-    with gateway(replicas, folder / "gateway.log") as url:
-        return [verdict for scenario in scenarios for verdict in run_suite(url, replicas, scenario, folder)]
+    log = folder / "gateway.log"
+    with gateway(replicas, log) as url:
+        verdicts = [verdict for scenario in scenarios for verdict in run_suite(url, replicas, scenario, folder)]
+    return verdicts + judge_log(replicas, log.read_text(errors="replace"))
+
+
+def _folder(replicas: int) -> str:
+    return "one-replica" if replicas == 1 else f"{replicas}-replicas"
 
 
 def show(verdicts: Sequence[Verdict]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conformance import run
-from tests.conformance.run import ACROSS_PROCESSES, CHECKS, Verdict, judge, main, read_results, show
+from tests.conformance.run import ACROSS_PROCESSES, CHECKS, Verdict, judge, judge_log, main, read_results, show
 
 
 def check(status: str, name: str = "a-check", message: str | None = None) -> dict[str, Any]:
@@ -44,6 +44,12 @@ def test_another_warning_of_the_same_check_is_not_excused() -> None:
     name = next(iter(ACROSS_PROCESSES))
     verdict = judge("server-stateless", 2, [check("WARNING", name, "the trigger is missing")])
     assert verdict.problems[0] == f"WARNING {name}: the trigger is missing"
+
+
+def test_a_traceback_in_the_log_is_a_problem() -> None:
+    assert judge_log(2, "[r1] 2026-11-21 info serving\n") == []
+    (verdict,) = judge_log(2, "[r1] error request failed\n[r1] Traceback (most recent call last):\n")
+    assert verdict.problems == ["TRACEBACK in reports/conformance/2-replicas"]
 
 
 def test_results_are_read_by_scenario(tmp_path: Path) -> None:
