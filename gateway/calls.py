@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from gateway.authoring.arguments import InvalidArguments
@@ -116,7 +115,7 @@ class CallRunner:
 
     async def _leg(self, call: Call, binding: _Binding) -> tuple[bytes, str]:
         state = call.continuation.request_state
-        journal = self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data)
+        journal = self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
         served = call.served
         leg = Leg(
             journal,
@@ -142,7 +141,7 @@ class CallRunner:
         request_id = call.request.id
         try:
             if isinstance(outcome, InputRequired):
-                state = self._carrier.seal(leg.journal, binding.associated_data, call.served.state_ttl_seconds)
+                state = self._carrier.seal(leg.journal, binding.associated_data(), call.served.state_ttl_seconds)
                 result = self._results.input_required(outcome.questions, state)
                 return result_response(request_id, result), "input_required"
             if isinstance(outcome, Completed):
@@ -199,12 +198,17 @@ class _Binding:
     def __init__(self, audience: str, call: Call) -> None:
         self._audience = audience
         self._call = call
+        self._bytes: bytes | None = None
 
-    @cached_property
     def associated_data(self) -> bytes:
-        call = self._call
-        digest = arguments_digest(call.arguments)
-        return request_state_binding(self._audience, call.caller.principal, call.request.method, call.target, digest)
+        """Return the bytes that the state is sealed with."""
+        if self._bytes is None:
+            call = self._call
+            digest = arguments_digest(call.arguments)
+            self._bytes = request_state_binding(
+                self._audience, call.caller.principal, call.request.method, call.target, digest
+            )
+        return self._bytes
 
 
 class _RequestNotices:

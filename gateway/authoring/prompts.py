@@ -27,7 +27,10 @@ class Prompt(Served):
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `GetPromptResult` (MCP "Prompts")."""
-        return {"description": self.description, "messages": prompt_messages(value)}
+        fields: dict[str, Any] = {"messages": prompt_messages(value)}
+        if self.description:
+            fields["description"] = self.description
+        return fields
 
     def catalogue_entry(self) -> dict[str, Any]:
         """Return the prompt as `prompts/list` tells it (MCP "Prompts", Prompt)."""

@@ -44,9 +44,12 @@ class Ask(Generic[T]):
             method=method,
             params=params,
             capability=capability,
-            digest=question_digest(method, params),
+            digest=self._digest(method, params),
             read=lambda answer: self._read(key, answer),
         )
+
+    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
+        return question_digest(method, params)
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         raise NotImplementedError
@@ -112,6 +115,10 @@ class Elicit(_Elicitation[T]):
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         params = {"mode": "form", "message": self.message, "requestedSchema": requested_schema(self.schema)}
         return ELICIT, params, ("elicitation", "form")
+
+    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
+        schema: Any = self.schema
+        return super()._digest(method, params) if isinstance(schema, Mapping) else _model_digest(schema)
 
     def _value(self, result: Mapping[str, Any]) -> T:
         content = result.get("content", {})
@@ -237,6 +244,11 @@ def requested_schema(schema: Any) -> dict[str, Any]:
 
 
 _form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)
+
+
+@lru_cache(maxsize=1024)
+def _model_digest(model: type[BaseModel]) -> bytes:
+    return question_digest(ELICIT, {"mode": "form", "requestedSchema": _form_schema(model)})
 
 
 @lru_cache(maxsize=1024)

@@ -147,7 +147,8 @@ class Served:
         entry: dict[str, Any] = {"name": self.name}
         if self.title is not None:
             entry["title"] = self.title
-        entry["description"] = self.description
+        if self.description:
+            entry["description"] = self.description
         if self.icons is not None:
             entry["icons"] = self.icons
         if self.meta is not None:

@@ -99,14 +99,14 @@ class UriTemplate:
         middle = len(literals) - 2 if self._rest is None else self._rest
         before: list[str] = []
         for literal in literals[1 : middle + 1]:
-            found = uri.find(literal, start + 1, max(end, 0))
+            found = uri.find(literal, start + 1, end)
             if found < 0:
                 return None
             before.append(uri[start:found])
             start = found + len(literal)
         after: list[str] = []
         for literal in reversed(literals[middle + 1 : -1]):
-            found = uri.rfind(literal, start, max(end - 1, 0))
+            found = uri.rfind(literal, start, max(end - 1, 0))  # a negative end would count from the other side
             if found < 0:
                 return None
             after.append(uri[found + len(literal) : end])

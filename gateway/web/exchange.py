@@ -19,6 +19,9 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
+NO_CONTENT = 204
+"""The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
+
 KEEP_ALIVE_SECONDS = 15.0
 """A stream that has been quiet this long gets a comment; a request that has been, becomes a stream for it."""
 
@@ -156,7 +159,8 @@ class Exchange:
             await self._send_body(sse.event(body) if body else b"", more=False)
             return
         self._stop()
-        await self._send_start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        length = [] if status == NO_CONTENT else [(b"content-length", str(len(body)).encode())]
+        await self._send_start(status, [*headers, *length])
         await self._send_body(body, more=False)
 
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
