@@ -10,18 +10,30 @@ import mcp_types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types.methods import validate_client_request
+from pydantic import ValidationError
 
 from gateway.errors import HeaderMismatch, InvalidParams, RpcError, UnsupportedVersion
 from gateway.protocol.headers import Headers, encode_header_value
 from gateway.protocol.jsonrpc import Request
 from gateway.protocol.released.requests import (
+    MAX_LISTEN_URIS,
+    MAX_URI_CHARS,
     NAMED_METHODS,
+    CompletionRequest,
     Continuation,
+    ListenFilter,
+    PromptGet,
     ReleasedRequest,
+    ResourceRead,
     ToolCall,
+    read_completion,
     read_continuation,
     read_cursor,
+    read_listen,
+    read_prompt_get,
     read_request,
+    read_resource_read,
     read_tool_call,
 )
 
@@ -334,6 +346,173 @@ def test_a_cursor_of_another_type_is_named(cursor: Any) -> None:
         read_cursor({"cursor": cursor})
 
 
+NO_STRING: list[Any] = [None, 1, 1.5, True, [], {}, ["x"]]
+NO_OBJECT: list[Any] = [[], "x", 0, False, 1.5]
+
+
+def test_a_prompt_get_is_read() -> None:
+    params = {"name": "p", "arguments": {"a": "1", "b": ""}, "inputResponses": {"k": 5}, "requestState": "s1.x"}
+    assert read_prompt_get(params) == PromptGet("p", {"a": "1", "b": ""}, Continuation({"k": 5}, "s1.x"))
+
+
+@pytest.mark.parametrize("params", [{}, {"arguments": None}, {"arguments": {}}])
+def test_a_prompt_needs_no_arguments(params: dict[str, Any]) -> None:
+    assert read_prompt_get({"name": "p", **params}) == PromptGet("p", {}, Continuation({}, None))
+
+
+@pytest.mark.parametrize("value", NO_STRING)
+def test_an_argument_of_a_prompt_that_is_no_string_is_named(value: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"params\.arguments\['language'\] must be a string"):
+        read_prompt_get({"name": "p", "arguments": {"code": "x", "language": value}})
+
+
+def test_a_long_name_of_an_argument_is_not_repeated_whole() -> None:
+    with pytest.raises(InvalidParams) as caught:
+        read_prompt_get({"name": "p", "arguments": {"x" * 100_000: 1}})
+    assert len(caught.value.message) < 500
+
+
+def test_a_resource_read_is_read() -> None:
+    params = {"uri": "test://a", "inputResponses": {"k": 5}, "requestState": "s1.x"}
+    assert read_resource_read(params) == ResourceRead("test://a", Continuation({"k": 5}, "s1.x"))
+    assert read_resource_read({"uri": ""}) == ResourceRead("", Continuation({}, None))
+
+
+@pytest.mark.parametrize("value", NO_STRING)
+def test_a_name_or_uri_that_is_no_string_is_named(value: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"params\.name must be a string"):
+        read_prompt_get({"name": value})
+    with pytest.raises(InvalidParams, match=r"params\.uri must be a string"):
+        read_resource_read({"uri": value})
+
+
+@pytest.mark.parametrize("value", NO_OBJECT)
+def test_every_method_that_may_ask_checks_its_answers_alike(value: Any) -> None:
+    for read in (read_tool_call, read_prompt_get, read_resource_read):
+        with pytest.raises(InvalidParams, match=r"params\.inputResponses must be an object"):
+            read({"name": "n", "uri": "u", "inputResponses": value})
+
+
+PROMPT_COMPLETION: dict[str, Any] = {
+    "ref": {"type": "ref/prompt", "name": "code_review", "uri": 5},
+    "argument": {"name": "framework", "value": "fla"},
+    "context": {"arguments": {"language": "python"}},
+}
+
+
+def test_a_completion_for_a_prompt_is_read() -> None:
+    assert read_completion(PROMPT_COMPLETION) == CompletionRequest(
+        "prompt", "code_review", "framework", "fla", {"language": "python"}
+    )
+
+
+def test_a_completion_for_a_resource_is_read() -> None:
+    params = {"ref": {"type": "ref/resource", "uri": "file:///{path}"}, "argument": {"name": "path", "value": ""}}
+    assert read_completion(params) == CompletionRequest("resource", "file:///{path}", "path", "", {})
+
+
+@pytest.mark.parametrize("context", [None, {}, {"arguments": None}, {"arguments": {}}, {"other": 1}])
+def test_a_completion_needs_no_context(context: Any) -> None:
+    assert read_completion({**PROMPT_COMPLETION, "context": context}).context == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "problem"),
+    [
+        (("ref",), [None, *NO_OBJECT], r"params\.ref must be an object"),
+        (
+            ("ref", "type"),
+            [*NO_STRING, "ref/tool", "prompt", ""],
+            r'params\.ref\.type must be "ref/prompt" or "ref/resource"',
+        ),
+        (("ref", "name"), NO_STRING, r"params\.ref\.name must be a string"),
+        (("argument",), [None, *NO_OBJECT], r"params\.argument must be an object"),
+        (("argument", "name"), NO_STRING, r"params\.argument\.name must be a string"),
+        (("argument", "value"), NO_STRING, r"params\.argument\.value must be a string"),
+        (("context",), NO_OBJECT, r"params\.context must be an object"),
+        (("context", "arguments"), NO_OBJECT, r"params\.context\.arguments must be an object"),
+        (("context", "arguments", "a"), NO_STRING, r"params\.context\.arguments\['a'\] must be a string"),
+    ],
+)
+def test_a_field_of_a_completion_that_is_wrong_is_named(path: tuple[str, ...], values: list[Any], problem: str) -> None:
+    for value in values:
+        params = copy.deepcopy(PROMPT_COMPLETION)
+        node = params
+        for name in path[:-1]:
+            node = node[name]
+        node[path[-1]] = value
+        with pytest.raises(InvalidParams, match=problem):
+            read_completion(params)
+        if len(path) < 3 and path[0] != "context":
+            del node[path[-1]]
+            with pytest.raises(InvalidParams, match=problem):
+                read_completion(params)
+
+
+def test_a_completion_for_a_resource_needs_its_uri() -> None:
+    for ref in ({"name": "p"}, {"uri": None}, {"uri": 5}):
+        with pytest.raises(InvalidParams, match=r"params\.ref\.uri must be a string"):
+            read_completion({**PROMPT_COMPLETION, "ref": {"type": "ref/resource", **ref}})
+
+
+def test_a_filter_is_read() -> None:
+    asked = {
+        "toolsListChanged": True,
+        "promptsListChanged": False,
+        "resourcesListChanged": True,
+        "resourceSubscriptions": ["test://b", "test://a", "test://b"],
+        "taskIds": 5,
+    }
+    assert read_listen({"notifications": asked}) == ListenFilter(True, False, True, ("test://b", "test://a"))
+
+
+@pytest.mark.parametrize("name", ["toolsListChanged", "promptsListChanged", "resourcesListChanged"])
+def test_each_list_is_asked_for_by_its_own_field(name: str) -> None:
+    heard = read_listen({"notifications": {name: True}})
+    assert (heard.tools, heard.prompts, heard.resources) == (name[0] == "t", name[0] == "p", name[0] == "r")
+
+
+def test_what_is_not_asked_for_is_not_heard() -> None:
+    assert read_listen({"notifications": {}}) == ListenFilter(False, False, False, ())
+    assert read_listen({"notifications": {"other": True}}) == ListenFilter()
+
+
+@pytest.mark.parametrize("params", [{}, *({"notifications": value} for value in [None, *NO_OBJECT])])
+def test_listening_needs_a_filter(params: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParams, match=r"params\.notifications must be an object"):
+        read_listen(params)
+
+
+@pytest.mark.parametrize("name", ["toolsListChanged", "promptsListChanged", "resourcesListChanged"])
+@pytest.mark.parametrize("value", [None, 0, 1, "true", [], {}])
+def test_a_flag_of_the_filter_that_is_no_boolean_is_named(name: str, value: Any) -> None:
+    with pytest.raises(InvalidParams, match=rf"params\.notifications\.{name} must be a boolean"):
+        read_listen({"notifications": {name: value}})
+
+
+@pytest.mark.parametrize("value", [None, "test://a", 1, True, {}])
+def test_uris_that_are_no_array_are_named(value: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"resourceSubscriptions must be an array of strings"):
+        read_listen({"notifications": {"resourceSubscriptions": value}})
+
+
+@pytest.mark.parametrize("value", NO_STRING)
+def test_a_uri_that_is_no_string_is_named(value: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"resourceSubscriptions\[1\] must be a string"):
+        read_listen({"notifications": {"resourceSubscriptions": ["test://a", value]}})
+
+
+def test_the_filter_names_only_so_many_uris_of_so_many_characters() -> None:
+    many = [f"test://{index}" for index in range(MAX_LISTEN_URIS)]
+    longest = "x" * MAX_URI_CHARS
+    assert read_listen({"notifications": {"resourceSubscriptions": many}}).uris == tuple(many)
+    assert read_listen({"notifications": {"resourceSubscriptions": [longest]}}).uris == (longest,)
+    with pytest.raises(InvalidParams, match=r"must not have more than 1000 entries"):
+        read_listen({"notifications": {"resourceSubscriptions": [*many, "test://0"]}})
+    with pytest.raises(InvalidParams, match=r"resourceSubscriptions\[0\] must not be longer than 2048 characters"):
+        read_listen({"notifications": {"resourceSubscriptions": [longest + "x"]}})
+
+
 # --- hostile input -----------------------------------------------------------------------------------
 
 json_values = st.recursive(
@@ -375,3 +554,59 @@ def test_a_spoilt_request_is_read_or_refused_as_the_specification_says(
         read_tool_call(request.params)
     except RpcError as error:
         assert error.code in {-32602, -32020, -32022}  # noqa: PT017
+
+
+READERS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "tools/call": read_tool_call,
+    "prompts/get": read_prompt_get,
+    "resources/read": read_resource_read,
+    "completion/complete": read_completion,
+    "subscriptions/listen": read_listen,
+}
+params_of_all_methods: dict[str, Any] = {
+    "name": "n",
+    "uri": "u",
+    "arguments": {"a": "b"},
+    **PROMPT_COMPLETION,
+    "notifications": {"toolsListChanged": True, "resourceSubscriptions": ["test://a"]},
+}
+param_spots = st.sampled_from(
+    [
+        ("name",), ("uri",), ("arguments",), ("arguments", "a"), ("inputResponses",), ("requestState",),
+        ("ref",), ("ref", "type"), ("ref", "name"), ("ref", "uri"), ("argument",), ("argument", "name"),
+        ("argument", "value"), ("context",), ("context", "arguments"), ("context", "arguments", "a"),
+        ("notifications",), ("notifications", "toolsListChanged"), ("notifications", "promptsListChanged"),
+        ("notifications", "resourcesListChanged"), ("notifications", "resourceSubscriptions"),
+    ]
+)  # fmt: skip
+
+
+@given(st.sampled_from(sorted(READERS)), st.lists(st.tuples(param_spots, json_values | st.just(...)), max_size=3))
+def test_whatever_stands_where_in_the_parameters_they_are_read_or_invalid(
+    method: str, changes: list[tuple[tuple[str, ...], Any]]
+) -> None:
+    params = copy.deepcopy(params_of_all_methods)
+    for path, value in changes:
+        node: Any = params
+        for name in path[:-1]:
+            node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict) and value is ...:
+            node.pop(path[-1], None)
+        elif isinstance(node, dict):
+            node[path[-1]] = value
+    try:
+        READERS[method](params)
+    except InvalidParams:
+        return
+    # What we read is what the published types read, but that we take a null for an absent object, and leave what is
+    # in answers and state to those who ask and open.
+    without_nulls = {name: value for name, value in params.items() if value is not None}
+    for name in ("inputResponses", "requestState"):
+        without_nulls.pop(name, None)
+    if isinstance(context := without_nulls.get("context"), dict) and context.get("arguments") is None:
+        context.pop("arguments", None)
+    without_nulls["_meta"] = {VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: {"name": "c", "version": "1"}}
+    try:
+        validate_client_request(method, "2026-07-28", without_nulls)
+    except ValidationError as error:
+        pytest.fail(f"the published types refuse what we read: {error}")
