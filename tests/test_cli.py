@@ -150,7 +150,7 @@ def test_serve_with_a_descriptor_that_is_no_socket_says_so() -> None:
         ("import no_such_library", "no_such_library"),
         ("1 / 0", "ZeroDivisionError"),
         ("def f(:", "SyntaxError"),
-        ("from gateway import tool\n@tool\ndef f() -> str: ...", "async"),
+        ("from gateway import tool\n@tool(version=0)\nasync def f() -> str: ...", "version 0"),
     ],
     ids=["missing", "needs a library", "raises", "no Python", "breaks a rule"],
 )
