@@ -62,9 +62,10 @@ class McpEndpoint:
         except ClientGone:
             pass
         except asyncio.CancelledError:
-            if not exchange.client_gone:
-                raise
-            log.debug("client went away; its request is cancelled")
+            if exchange.client_gone:
+                log.debug("client went away; its request is cancelled")
+            else:  # by nobody but a replica that is forced to leave
+                await self._refuse(exchange, InternalError("The server stopped before the request was done"), None)
         except GatewayError as error:
             await self._refuse(exchange, error, None)
         except Exception:  # the last line of defence: a bug must not take the connection's neighbours down

@@ -40,6 +40,7 @@ class RoundRobin(httpx2.AsyncBaseTransport):
         """Forward one request."""
         host, port = self._next()
         request.url = request.url.copy_with(host=host, port=port)
+        request.headers["host"] = f"{host}:{port}"
         response = await self._inner.handle_async_request(request)
         target = request.headers.get("mcp-name", request.headers.get("mcp-method", ""))
         self.served.append(Served(target, response.headers["x-gateway-replica"], response.status_code))

@@ -31,13 +31,18 @@ class Held:
     def release(self) -> None:
         self._release.touch()
 
-    def check_cut_off(self) -> None:
-        """The client was told, by an error or by the end of its connection."""
-        problem = self.answer.exception()
-        if problem is None:
-            assert self.answer.result().status == 500
-        else:
-            assert isinstance(problem, httpx.TransportError)
+    def check_cut_off(self, replica: Replica) -> None:
+        check_cut_off(self.answer, replica)
+
+
+def check_cut_off(future: Future[Answer], replica: Replica) -> None:
+    """The client was told, if there was still time for it, and the log holds no traceback."""
+    if future.exception() is None:
+        assert future.result().error == (500, -32603)
+        assert future.result().headers["x-gateway-replica"] == replica.name
+    else:
+        assert isinstance(future.exception(), httpx.TransportError)
+    assert not [line for line in replica.log_lines() if "exception" in line or line.get("level") == "error"]
 
 
 @pytest.fixture
@@ -89,7 +94,7 @@ def test_a_second_signal_ends_it_at_once_with_1(
     with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
         held = Held(fleet["r1"], tmp_path, pool)
         assert signal_twice(fleet["r1"], number) == 1
-        held.check_cut_off()
+        held.check_cut_off(fleet["r1"])
         assert fleet["r1"].logged("leaving at once")
 
 
@@ -97,7 +102,7 @@ def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, 
     with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": "0.1"}, names=("r1",)) as fleet:
         held = Held(fleet["r1"], tmp_path, pool)
         assert fleet["r1"].terminate() == 1
-        held.check_cut_off()
+        held.check_cut_off(fleet["r1"])
         (record,) = fleet["r1"].logged("drain time is over; work in flight is cut off")
         assert record["requests"] == 1
 
@@ -110,7 +115,7 @@ def test_a_thread_that_nothing_can_stop_does_not_outlive_a_second_signal(
         answer = pool.submit(call, fleet["r1"], "linger_in_step", {"started": str(started)})
         wait_until(started.exists, "the step to start")
         assert signal_twice(fleet["r1"], signal.SIGTERM) == 1
-        assert answer.exception() is not None or answer.result().status == 500
+        check_cut_off(answer, fleet["r1"])
         assert fleet["r1"].logged("blocking functions of tools are left behind", threads=1)
 
 
