@@ -182,6 +182,7 @@ class Exchange:
             return upcoming.result()
         finally:
             upcoming.cancel()
+            await asyncio.wait({upcoming})  # the generator can be closed only once it stands still
 
     def close(self) -> None:
         """Let go of everything; call it at the end, whatever happened."""
