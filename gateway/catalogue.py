@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.errors import InvalidParams
-from gateway.protocol.released.results import ResultWriter
+from gateway.ports import Caller
+from gateway.protocol.released.results import CacheScope, ResultWriter
 from gateway.protocol.versions import SUPPORTED_VERSIONS
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Rejected
@@ -48,21 +50,26 @@ class Catalogue:
         }
         self._pages: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def page(self, name: str, cursor: str | None) -> dict[str, Any]:
+    def page(self, name: str, cursor: str | None, caller: Caller) -> dict[str, Any]:
         """Return one page of a list: the first without a cursor, else the one after the cursor's entry.
+
+        An entry that asks for scopes is told only to callers whose token grants them.
 
         Args:
             name: the result's field, `tools`, `prompts`, `resources` or `resourceTemplates`.
             cursor: as the client sent it.
+            caller: who asks.
 
         Raises:
             InvalidParams: the cursor is not one of ours, or its entry is no longer there.
         """
         entries = self._lists[name]
         start = 0 if cursor is None else self._after(name, entries, cursor)
+        if entries.has_scopes:
+            return self._make_page(name, entries, start, caller)
         place = (name, start)
         if place not in self._pages:
-            self._pages[place] = self._make_page(name, entries, start)
+            self._pages[place] = self._make_page(name, entries, start, caller)
         return self._pages[place]
 
     def _after(self, name: str, entries: _Entries, cursor: str) -> int:
@@ -75,15 +82,18 @@ class Catalogue:
             raise InvalidParams("Unknown cursor")
         return position + 1
 
-    def _make_page(self, name: str, entries: _Entries, start: int) -> dict[str, Any]:
-        end = start + self._page_size
-        fields: dict[str, Any] = {name: entries.told[start:end]}
-        if end < len(entries.told):
-            fields["nextCursor"] = self._cursors.make(name, entries.names[end - 1])
-        return self._cacheable(fields)
+    def _make_page(self, name: str, entries: _Entries, start: int, caller: Caller) -> dict[str, Any]:
+        """A list is private for everyone as soon as any of its entries has scopes, visible or not."""
+        places = range(start, len(entries.told))
+        visible = (place for place in places if caller.grants(entries.scopes[place]))
+        page = list(itertools.islice(visible, self._page_size))
+        fields: dict[str, Any] = {name: [entries.told[place] for place in page]}
+        if next(visible, None) is not None:
+            fields["nextCursor"] = self._cursors.make(name, entries.names[page[-1]])
+        return self._cacheable(fields, "private" if entries.has_scopes else "public")
 
-    def _cacheable(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return self._results.cacheable(fields, ttl_ms=TTL_MS, scope="public")
+    def _cacheable(self, fields: Mapping[str, Any], scope: CacheScope = "public") -> dict[str, Any]:
+        return self._results.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
         """Return which lists differ in another catalogue, as `subscriptions/listen` names them."""
@@ -96,6 +106,8 @@ class _Entries:
     def __init__(self, served: Mapping[str, Served]) -> None:
         self.names: Sequence[str] = list(served)
         self.told = [entry.catalogue_entry() for entry in served.values()]
+        self.scopes = [entry.scopes for entry in served.values()]
+        self.has_scopes = any(self.scopes)
         self.positions = {name: position for position, name in enumerate(self.names)}
 
 

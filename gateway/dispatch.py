@@ -17,7 +17,15 @@ from gateway.authoring.served import Served
 from gateway.calls import Call, CallRunner, Post
 from gateway.catalogue import Catalogue
 from gateway.engine.host import Host
-from gateway.errors import GatewayError, InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from gateway.errors import (
+    GatewayError,
+    InsufficientScope,
+    InternalError,
+    InvalidParams,
+    InvalidRequest,
+    MethodNotFound,
+    RpcError,
+)
 from gateway.ports import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, RequestId, Response, parse_message, request_id_of, result_response
@@ -148,7 +156,7 @@ class Dispatcher:
             if method is None:
                 raise MethodNotFound(f"Method not found: {request.method}")
             return await method(Incoming(request, headers, caller, post))
-        except RpcError as error:
+        except (RpcError, InsufficientScope) as error:
             return Refused(error, request_id_of(value))
 
     async def _discover(self, incoming: Incoming) -> Reply:
@@ -156,7 +164,7 @@ class Dispatcher:
 
     def _lister(self, name: str) -> Callable[[Incoming], Awaitable[Reply]]:
         async def list_entries(incoming: Incoming) -> Reply:
-            page = self._catalogue.page(name, read_cursor(incoming.request.params))
+            page = self._catalogue.page(name, read_cursor(incoming.request.params), incoming.caller)
             return Answered(result_response(incoming.request.id, page))
 
         return list_entries
@@ -192,12 +200,15 @@ class Dispatcher:
         arguments: dict[str, Any],
         continuation: Continuation,
     ) -> Reply:
+        _check_scopes(served, incoming.caller)
         call = Call(incoming.request, incoming.caller, served, target, arguments, continuation, incoming.post)
         return Answered(await self._calls.run(call))
 
     async def _complete(self, incoming: Incoming) -> Reply:
         wanted = read_completion(incoming.request.params)
-        completer = self._catalogue.registry.completer(self._completed_target(wanted), wanted.argument)
+        target = self._completed_target(wanted)
+        _check_scopes(target, incoming.caller)
+        completer = self._catalogue.registry.completer(target, wanted.argument)
         completion: dict[str, Any] = {"values": [], "total": 0, "hasMore": False}
         if completer is not None:
             try:
@@ -219,22 +230,22 @@ class Dispatcher:
         return target
 
     async def _listen(self, incoming: Incoming) -> Reply:
-        honoured = self._honoured(read_listen(incoming.request.params))
+        honoured = self._honoured(read_listen(incoming.request.params), incoming.caller)
         return Listening(self._messages(incoming.request.id, honoured))
 
-    def _honoured(self, wanted: ListenFilter) -> ListenFilter:
-        """Return what of the filter this server really tells of."""
+    def _honoured(self, wanted: ListenFilter, caller: Caller) -> ListenFilter:
+        """Return what of the filter this server really tells this caller of."""
         registry = self._catalogue.registry
         return ListenFilter(
             tools=wanted.tools,
             prompts=wanted.prompts and bool(registry.prompts),
             resources=wanted.resources and bool(registry.resources or registry.templates),
-            uris=tuple(uri for uri in wanted.uris if self._is_announced(uri)),
+            uris=tuple(uri for uri in wanted.uris if self._is_announced(uri, caller)),
         )
 
-    def _is_announced(self, uri: str) -> bool:
+    def _is_announced(self, uri: str, caller: Caller) -> bool:
         found = self._catalogue.registry.find_resource(uri)
-        return found is not None and found[0].announces_changes
+        return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
 
     async def _messages(self, request_id: RequestId, honoured: ListenFilter) -> AsyncIterator[bytes]:
         wanted: dict[str, notifications.ListName | None] = dict.fromkeys(honoured.uris)
@@ -256,3 +267,13 @@ class Dispatcher:
             yield result_response(request_id, self._results.listen_closed(request_id))
         finally:
             self._changes.unsubscribe(subscription)
+
+
+def _check_scopes(served: Served, caller: Caller) -> None:
+    """Let only callers through whose token grants what it takes.
+
+    Raises:
+        InsufficientScope: it does not.
+    """
+    if served.scopes and not caller.grants(served.scopes):
+        raise InsufficientScope(served.scopes)

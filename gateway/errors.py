@@ -10,6 +10,7 @@
     │   ├── Dismissed               the user closed the question without deciding
     │   └── Refused                 the client answered with an error
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
+    ├── InsufficientScope           403: the caller's token lacks a scope
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
@@ -28,7 +29,7 @@ Expected refusals are these; anything else is a bug or a tool's own exception. O
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -90,6 +91,18 @@ class HttpRefusal(GatewayError):
         super().__init__(message)
         self.status = status
         self.headers = tuple(headers)
+
+
+class InsufficientScope(GatewayError):
+    """The caller's token does not grant what the tool, prompt or resource asks for (RFC 6750 section 3.1).
+
+    Attributes:
+        required: every scope that is asked for, granted or not.
+    """
+
+    def __init__(self, required: Iterable[str]) -> None:
+        self.required = frozenset(required)
+        super().__init__(f"This needs the scopes: {' '.join(sorted(self.required))}")
 
 
 class RpcError(GatewayError):

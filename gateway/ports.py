@@ -22,9 +22,8 @@ class Caller(Protocol):
         """The authenticated principal, or None for an anonymous caller."""
         ...
 
-    @property
-    def scopes(self) -> frozenset[str]:
-        """The scopes the token grants (RFC 6749 section 3.3)."""
+    def grants(self, scopes: frozenset[str]) -> bool:
+        """Tell whether the token grants all of these scopes (RFC 6749 section 3.3)."""
         ...
 
 

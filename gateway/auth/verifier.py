@@ -46,6 +46,10 @@ class VerifiedToken:
     scopes: frozenset[str]
     expires_at: float
 
+    def grants(self, scopes: frozenset[str]) -> bool:
+        """Tell whether the token allows all of these; without identity there is nothing to withhold."""
+        return self.principal is None or scopes <= self.scopes
+
 
 class AnonymousVerifier:
     """Lets everybody in as the anonymous caller, whatever they send. For `GATEWAY_AUTH=none`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from gateway.authoring.content import prompt_messages
@@ -61,6 +61,7 @@ def prompt(
     icons: Icons | None = None,
     meta: Mapping[str, Any] | None = None,
     state_ttl_seconds: float | None = None,
+    scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Prompt]: ...
 
@@ -74,7 +75,7 @@ def prompt(function_or_name: Function | str | None = None, /, **options: Any) ->
     Args:
         function_or_name: the function itself, or the prompt's name where it is not the function's.
         **options: those of every served function: `version`, `title`, `description`, `icons`, `meta`,
-            `state_ttl_seconds`, `asks`.
+            `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:
         AuthoringError: the prompt cannot be served as it is written.

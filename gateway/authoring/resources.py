@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from gateway.authoring.content import resource_contents
@@ -93,6 +93,7 @@ def resource(
     cache: CacheScope = "private",
     announces_changes: bool = False,
     state_ttl_seconds: float | None = None,
+    scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Resource]:
     """Make a resource of a function: `@resource("docs://readme")` or, with variables, `@resource("docs://{page}")`.
@@ -116,6 +117,7 @@ def resource(
         cache: `"public"` only if every caller reads the same.
         announces_changes: whether clients may subscribe: `ctx.changed(uri)` then tells them.
         state_ttl_seconds: how long an answer may take, if the function asks.
+        scopes: what a caller's token must grant to see and read it.
         asks: the questions it may ask, by key.
 
     Raises:
@@ -137,5 +139,6 @@ def resource(
         cache=cache,
         announces_changes=announces_changes,
         state_ttl_seconds=state_ttl_seconds,
+        scopes=scopes,
         asks=asks,
     )

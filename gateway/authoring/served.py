@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeAlias
 
@@ -13,6 +14,9 @@ from gateway.authoring.questions import Ask, Elicit, InputRequired
 from gateway.engine.leg import Leg, LegFunction, Migration
 from gateway.errors import AuthoringError
 from gateway.sealing.binding import Principal
+
+_SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
+"""A scope token (RFC 6749 section 3.3)."""
 
 Function: TypeAlias = Callable[..., Any]
 Icons: TypeAlias = Iterable[Mapping[str, Any]]
@@ -31,6 +35,7 @@ class Served:
         icons: `Icon` objects of the protocol (MCP "Overview", icons).
         meta: the entry's `_meta` in the catalogue.
         state_ttl_seconds: how long an answer may take; the deployment's default if None.
+        scopes: what a caller's token must grant to see and reach it (RFC 6749 section 3.3).
         asks: the questions it may ask, by key: a model, a JSON schema, or any question. Checked in tests and by
             `gateway dev`; None leaves the questions undeclared.
 
@@ -55,6 +60,7 @@ class Served:
         icons: Icons | None = None,
         meta: Mapping[str, Any] | None = None,
         state_ttl_seconds: float | None = None,
+        scopes: Iterable[str] = (),
         asks: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = getattr(function, "__name__", "") if name is None else name
@@ -68,6 +74,7 @@ class Served:
         self.icons = None if icons is None else [dict(icon) for icon in icons]
         self.meta = meta
         self.state_ttl_seconds = state_ttl_seconds
+        self.scopes = _scopes(scopes, str(self))
         self._declared = _declared(asks or {})
         self.asks = None if asks is None else {key: ask.question(key).digest for key, ask in self._declared.items()}
         self.migrations: dict[int, tuple[int, Migration]] = {}
@@ -154,6 +161,16 @@ class Served:
         if self.meta is not None:
             entry["_meta"] = dict(self.meta)
         return entry
+
+
+def _scopes(scopes: Iterable[str], where: str) -> frozenset[str]:
+    if isinstance(scopes, str):
+        raise AuthoringError(f"{where} has scopes={scopes!r}; give a list of scopes, not one text")
+    names = frozenset(scopes)
+    for name in names:
+        if not _SCOPE.fullmatch(name):
+            raise AuthoringError(f"{where} asks for the scope {name!r}, which no token can carry")
+    return names
 
 
 def _declared(asks: Mapping[str, Any]) -> dict[str, Ask[Any]]:

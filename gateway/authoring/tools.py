@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from pydantic import BaseModel, ValidationError
@@ -112,6 +112,7 @@ def tool(
     icons: Icons | None = None,
     meta: Mapping[str, Any] | None = None,
     state_ttl_seconds: float | None = None,
+    scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Tool]: ...
 
@@ -124,7 +125,7 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
         **options: `input_schema`, a JSON Schema that is passed through untouched and checked instead of the
             type hints; `output_schema`, likewise for a result that is no model; `annotations`, hints for
             clients (`ToolAnnotations`); and those of every served function: `version`, `title`,
-            `description`, `icons`, `meta`, `state_ttl_seconds`, `asks`.
+            `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:
         AuthoringError: the tool cannot be served as it is written.
