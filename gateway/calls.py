@@ -24,6 +24,7 @@ from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import Continuation, ReleasedRequest
 from gateway.protocol.released.results import ResultWriter, read_answers
+from gateway.protocol.strict_json import encode
 from gateway.protocol.versions import Wire
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
@@ -168,7 +169,7 @@ class CallRunner:
         Raises:
             RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
         """
-        if isinstance(error, RpcError):
+        if isinstance(error, RpcError) and _can_be_told(error):
             raise error
         name = call.served.name
         if isinstance(error, InvalidArguments):
@@ -231,6 +232,15 @@ class _RequestNotices:
 def _notices(call: Call) -> Notices | None:
     asked = call.request.progress_token is not None or call.request.log_level is not None
     return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
+
+
+def _can_be_told(error: RpcError) -> bool:
+    """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
+    try:
+        encode([error.message, error.data])
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(error.code) is int
 
 
 def _label(call: Call) -> str:

@@ -157,6 +157,11 @@ def test_a_tool_may_end_its_call_with_an_error_of_its_own(replica: Replica, code
     assert answer.message["id"] == 1
 
 
+@pytest.mark.parametrize("what", tools.ERRORS)
+def test_an_error_that_no_client_could_read_is_a_failure(replica: Replica, what: str) -> None:
+    check_failure(replica, call(replica, "refuse_badly", {"what": what}), "refuse_badly")
+
+
 @pytest.mark.parametrize(("action", "name"), [("decline", "Declined"), ("cancel", "Dismissed")])
 def test_a_tool_hears_that_the_user_gave_no_answer(replica: Replica, action: str, name: str) -> None:
     state = call(replica, "require_name").state

@@ -264,6 +264,22 @@ async def refuse(code: int, message: str = "I would rather not") -> str:
     raise ProtocolError(code, message, {"hint": "ask somebody else"})
 
 
+ERRORS: dict[str, tuple[Any, str, Any]] = {
+    "code": ("x", "I would rather not", None),
+    "message": (42, "\ud800", None),
+    "data": (42, "I would rather not", {"data": object()}),
+    "circle": (42, "I would rather not", {"data": _loop()}),
+}
+"""Errors of `refuse_badly` that no client could read."""
+
+
+@tool
+async def refuse_badly(what: str) -> str:
+    """End with an error that is none."""
+    code, message, data = ERRORS[what]
+    raise ProtocolError(code, message, data)
+
+
 @tool
 async def require_name(ctx: Context) -> str:
     """Go on only with a name."""

@@ -1,0 +1,101 @@
+"""An ASGI application driven without a server: any bytes in, all events out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from gateway.app import GatewayApp, create_app
+from gateway.settings import Settings
+from tests.integration.fleet import new_key
+from tests.integration.raw import Answer, headers_of
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+HOST = (b"host", b"127.0.0.1:8080")
+
+
+def make_app(tools: str = "tests.integration.tools", **settings: Any) -> GatewayApp:
+    """Make the application of one replica, without identity unless told otherwise."""
+    given = {"seal_keys": new_key(), "audience": "tests", "auth": "none", "replica_id": "r1", **settings}
+    return create_app(Settings.load({}, tools=(tools,), **given))
+
+
+def raw_headers(message: Mapping[str, Any], **more: str) -> list[tuple[bytes, bytes]]:
+    """Return the headers that fit a message, as ASGI has them."""
+    headers = {**headers_of(message), **more}
+    return [HOST, *((name.encode(), value.encode()) for name, value in headers.items())]
+
+
+@dataclass
+class Client:
+    """One connection.
+
+    Attributes:
+        app: what it is connected to.
+        leaves: whether it is gone after its last chunk, instead of waiting for the answer.
+        asked_for: how many chunks the application has asked for.
+        sent: the events that the application has sent.
+    """
+
+    app: GatewayApp
+    leaves: bool = False
+    asked_for: int = 0
+    sent: list[MutableMapping[str, Any]] = field(default_factory=list)
+
+    async def post(self, message: Mapping[str, Any], **headers: str) -> Answer:
+        """Send a message with the headers that fit it."""
+        return await self.send([msgspec.json.encode(message)], raw_headers(message, **headers))
+
+    async def send(
+        self, chunks: Iterable[bytes], headers: RawHeaders, *, method: str = "POST", path: str = "/mcp"
+    ) -> Answer:
+        """Send a request in chunks, `more_body` with each but the last, and return the answer."""
+        await self.run(chunks, headers, method=method, path=path)
+        start, *bodies = self.sent
+        assert start["type"] == "http.response.start"
+        assert bodies
+        assert [body.get("more_body", False) for body in bodies] == [True] * (len(bodies) - 1) + [False]
+        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in start["headers"]}
+        return Answer(start["status"], given, b"".join(body.get("body", b"") for body in bodies))
+
+    async def run(
+        self, chunks: Iterable[bytes], headers: RawHeaders, *, method: str = "POST", path: str = "/mcp"
+    ) -> None:
+        """Send a request and wait until the application is done with it."""
+        remaining = iter(chunks)
+        upcoming = next(remaining, None)
+
+        async def receive() -> MutableMapping[str, Any]:
+            nonlocal upcoming
+            self.asked_for += 1
+            if upcoming is not None:
+                chunk, upcoming = upcoming, next(remaining, None)
+                return {"type": "http.request", "body": chunk, "more_body": upcoming is not None or self.leaves}
+            if not self.leaves:
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: MutableMapping[str, Any]) -> None:
+            self.sent.append(event)
+
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": list(headers),
+            "client": ("127.0.0.1", 50000),
+            "server": ("127.0.0.1", 8080),
+            "state": {},
+        }
+        await self.app(scope, receive, send)

@@ -1,0 +1,376 @@
+"""Whatever arrives at the endpoint, one clear answer leaves, and no altered token ever opens."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import itertools
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from gateway.app import GatewayApp
+from gateway.auth.tokens import mint
+from gateway.sealing import base64url
+from gateway.web.endpoint import McpEndpoint
+from tests.asgi import HOST, Client, make_app, raw_headers
+from tests.integration.raw import META, META_CAPABILITIES, META_VERSION, VERSION, Answer, accept, request, tool_call
+
+CODES = {-32700, -32600, -32601, -32602, -32020, -32021, -32022}
+FROZEN = {"code": -32602, "message": "Invalid or expired requestState", "data": {"reason": "invalid_request_state"}}
+ECHO = tool_call("echo", {"text": "hello"})
+GREET = tool_call("greet", {"greeting": "Hi"})
+LIMIT = 4096
+SECRET = "a secret that only these tests know, 32 bytes"
+
+
+@pytest.fixture(scope="module")
+def app() -> GatewayApp:
+    return make_app(max_body_bytes=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> GatewayApp:
+    return make_app(auth="jwt", jwt_secret=SECRET)
+
+
+@pytest.fixture(autouse=True)
+def _no_failure_of_our_own(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert not [record for record in caplog.records if record.getMessage() == "request failed"]
+
+
+def check(answer: Answer) -> None:
+    """The answer is well formed, and not an error of ours."""
+    assert answer.headers["x-gateway-replica"] == "r1"
+    assert answer.status < 500
+    if answer.status in {202, 204}:
+        assert answer.body == b""
+        return
+    assert answer.headers["content-type"] == "application/json"
+    assert int(answer.headers["content-length"]) == len(answer.body)
+    message = json.loads(answer.body)
+    assert message["jsonrpc"] == "2.0"
+    if answer.status == 200:
+        assert set(message) == {"jsonrpc", "id", "result"}
+        assert message["result"]["resultType"] in {"complete", "input_required"}
+    else:
+        assert set(message) - {"id"} == {"jsonrpc", "error"}
+        assert message["error"]["code"] in CODES
+        assert "Traceback" not in message["error"]["message"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+member_names = st.sampled_from(
+    ["jsonrpc", "id", "method", "params", "name", "arguments", "_meta", "requestState", "inputResponses", "cursor"]
+)
+telling_values = st.sampled_from(
+    [
+        *(
+            "tools/call",
+            "tools/list",
+            "server/discover",
+            "initialize",
+            "notifications/cancelled",
+            "ping",
+            "2.0",
+            "echo",
+        ),
+        *("greet", "add_one", "crash", "babble", "who", VERSION, "2025-11-25", "s1.", 2**70, -0.0, 1e308),
+    ]
+)
+
+
+@given(body=st.binary(max_size=2 * LIMIT))
+async def test_arbitrary_bytes_get_a_clear_answer(app: GatewayApp, body: bytes) -> None:
+    answer = await Client(app).send([body], raw_headers(ECHO))
+    check(answer)
+    assert answer.status in {400, 413}
+
+
+@given(value=json_values | st.dictionaries(member_names, json_values | telling_values))
+async def test_arbitrary_json_gets_a_clear_answer(app: GatewayApp, value: Any) -> None:
+    check(await Client(app).send([json.dumps(value).encode()], raw_headers(ECHO)))
+
+
+@st.composite
+def mutated_messages(draw: st.DrawFn) -> dict[str, Any]:
+    """A good request in which a few places were replaced, removed or added."""
+    message: dict[str, Any] = copy.deepcopy(
+        draw(st.sampled_from([ECHO, GREET, request("tools/list"), request("server/discover")]))
+    )
+    for _mutation in range(draw(st.integers(1, 4))):
+        holders = list(_holders(message))
+        holder = draw(st.sampled_from(holders))
+        name = draw(st.sampled_from([*holder, *META]) | member_names | st.text(max_size=5))
+        if draw(st.booleans()):
+            holder[name] = draw(telling_values | json_values)
+        else:
+            holder.pop(name, None)
+    return message
+
+
+def _holders(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        for member in value.values():
+            yield from _holders(member)
+
+
+@settings(max_examples=300)
+@given(message=mutated_messages(), fitting=st.booleans())
+async def test_a_mutated_request_gets_a_clear_answer(app: GatewayApp, message: dict[str, Any], fitting: bool) -> None:
+    """Also with headers that fit the mutation, which gets past the comparison of headers and body."""
+    headers = raw_headers(ECHO)
+    if fitting:
+        headers = [HOST, *_fitting_headers(message)]
+    check(await Client(app).send([msgspec.json.encode(message)], headers))
+
+
+def _fitting_headers(message: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+    params = message.get("params")
+    params = params if isinstance(params, dict) else {}
+    meta = params.get("_meta")
+    version = meta.get(META_VERSION) if isinstance(meta, dict) else VERSION
+    texts = {"mcp-protocol-version": version, "mcp-method": message.get("method"), "mcp-name": params.get("name")}
+    return [
+        (b"content-type", b"application/json"),
+        *(
+            (name.encode(), _header_value(text) if name == "mcp-name" else text.encode())
+            for name, text in texts.items()
+            if isinstance(text, str)
+        ),
+    ]
+
+
+def _header_value(text: str) -> bytes:
+    return b"=?base64?" + msgspec.json.encode(text.encode()).strip(b'"') + b"?="
+
+
+known_names = st.sampled_from(
+    [
+        *(b"host", b"authorization", b"content-type", b"content-length", b"content-encoding", b"origin", b"accept"),
+        *(b"mcp-protocol-version", b"mcp-method", b"mcp-name", b"mcp-session-id", b"mcp-param-x", b"last-event-id"),
+    ]
+)
+header_values = st.binary(max_size=40) | st.sampled_from(
+    [
+        b"",
+        b"application/json",
+        b"tools/call",
+        b"echo",
+        VERSION.encode(),
+        b"9" * 5000,
+        b"-1",
+        b"=?base64??=",
+        b"127.0.0.1",
+    ]
+)
+raw_header_lists = st.lists(st.tuples(known_names | st.binary(min_size=1, max_size=10), header_values), max_size=8)
+
+
+@settings(max_examples=300)
+@given(headers=raw_header_lists, keep=st.booleans())
+async def test_arbitrary_headers_get_a_clear_answer(
+    app: GatewayApp, headers: list[tuple[bytes, bytes]], keep: bool
+) -> None:
+    given_names = {name for name, _value in headers}
+    rest = [pair for pair in raw_headers(ECHO) if keep and pair[0] not in given_names]
+    check(await Client(app).send([msgspec.json.encode(ECHO)], [*rest, *headers]))
+
+
+@given(authorization=st.binary(max_size=200) | st.builds(lambda text: b"Bearer " + text, st.binary(max_size=200)))
+async def test_arbitrary_credentials_are_refused(guarded: GatewayApp, authorization: bytes) -> None:
+    headers = [*raw_headers(ECHO), (b"authorization", authorization)]
+    answer = await Client(guarded).send([msgspec.json.encode(ECHO)], headers)
+    check(answer)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer ")
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+async def test_an_altered_bearer_token_is_refused(guarded: GatewayApp, data: st.DataObject) -> None:
+    token = mint(SECRET, "alice", "tests", now=2e9, ttl_seconds=10**6)
+    altered = data.draw(alterations(token))
+    assume(altered.isascii() and altered.isprintable() and not _same_token(altered, token))
+    answer = await Client(guarded).post(ECHO, authorization=f"Bearer {altered}")
+    assert answer.status == 401
+
+
+def _same_token(altered: str, token: str) -> bool:
+    """A JWT has several texts: bits beyond the signature's last byte do not count."""
+    *head, signature = altered.strip().split(".")
+    *same_head, same_signature = token.split(".")
+    return head == same_head and signature[:-1] == same_signature[:-1]
+
+
+@st.composite
+def alterations(draw: st.DrawFn, token: str) -> str:
+    """A text that is nearly this token."""
+    start = draw(st.integers(0, len(token)))
+    end = draw(st.integers(start, min(len(token), start + 3)))
+    characters = st.sampled_from("ABCXYZabcxyz0189-_.=+/ \n\0é") | st.characters(exclude_categories=["Cs"])
+    altered = token[:start] + draw(st.text(characters, max_size=3)) + token[end:]
+    assume(altered != token)
+    return altered
+
+
+async def first_leg(app: GatewayApp) -> str:
+    return (await Client(app).post(GREET)).state
+
+
+async def retry(app: GatewayApp, state: Any) -> Answer:
+    message = copy.deepcopy(GREET)
+    message["params"] |= {"requestState": state, "inputResponses": accept(name="Ada")}
+    return await Client(app).post(message)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+async def test_no_altered_state_ever_opens(app: GatewayApp, data: st.DataObject) -> None:
+    answer = await retry(app, data.draw(alterations(await first_leg(app))))
+    assert (answer.status, answer.message["error"]) == (400, FROZEN)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+async def test_no_state_opens_that_has_one_bit_changed_under_its_text(app: GatewayApp, data: st.DataObject) -> None:
+    raw = bytearray(base64url.decode((await first_leg(app)).removeprefix("s1.")))
+    raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    answer = await retry(app, "s1." + base64url.encode(bytes(raw)))
+    assert (answer.status, answer.message["error"]) == (400, FROZEN)
+
+
+@given(state=st.text() | st.builds("s1.".__add__, st.text()) | json_values.filter(lambda value: value is not None))
+async def test_nothing_that_we_did_not_make_opens(app: GatewayApp, state: Any) -> None:
+    answer = await retry(app, state)
+    assert (answer.status, answer.message["error"]) == (400, FROZEN)
+
+
+@given(answers=st.dictionaries(st.just("who") | st.text(max_size=3), json_values, max_size=3))
+async def test_arbitrary_answers_never_reach_the_tool(app: GatewayApp, answers: dict[str, Any]) -> None:
+    """None of them is an accepted form with a text `name`, so the question is asked again."""
+    message = copy.deepcopy(GREET)
+    message["params"] |= {"requestState": await first_leg(app), "inputResponses": answers}
+    answer = await Client(app).post(message)
+    check(answer)
+    assert list(answer.result["inputRequests"]) == ["who"]
+
+
+async def test_what_was_not_altered_opens(app: GatewayApp) -> None:
+    assert (await retry(app, await first_leg(app))).text == "Hi Ada"
+
+
+@settings(max_examples=30)
+@given(cuts=st.lists(st.integers(0, len(msgspec.json.encode(ECHO))), max_size=5))
+async def test_a_body_may_come_in_pieces(app: GatewayApp, cuts: list[int]) -> None:
+    body = msgspec.json.encode(ECHO)
+    edges = [0, *sorted(cuts), len(body)]
+    pieces = [body[start:end] for start, end in itertools.pairwise(edges)]
+    assert (await Client(app).send(pieces, raw_headers(ECHO))).text == "hello"
+
+
+async def test_nothing_is_read_beyond_the_limit(app: GatewayApp) -> None:
+    client = Client(app)
+    answer = await client.send(itertools.repeat(b" " * 1000), raw_headers(ECHO))
+    assert answer.error == (413, -32600)
+    assert answer.headers["connection"] == "close"
+    assert client.asked_for == LIMIT // 1000 + 1
+
+
+@pytest.mark.parametrize("length", [str(LIMIT + 1), "0" * 30 + str(LIMIT + 1), "9" * 5000])
+async def test_nothing_is_read_of_a_body_that_is_announced_as_too_large(app: GatewayApp, length: str) -> None:
+    client = Client(app)
+    answer = await client.send(itertools.repeat(b" "), [*raw_headers(ECHO), (b"content-length", length.encode())])
+    assert answer.error == (413, -32600)
+    assert client.asked_for == 0
+
+
+@pytest.mark.parametrize("length", ["0" * 30 + "5", "-1", "many", "²", ""])
+async def test_a_length_that_says_nothing_is_not_relied_on(app: GatewayApp, length: str) -> None:
+    headers = [*raw_headers(ECHO), (b"content-length", length.encode())]
+    assert (await Client(app).send([msgspec.json.encode(ECHO)], headers)).text == "hello"
+
+
+async def test_nothing_is_read_from_somebody_without_a_token(guarded: GatewayApp) -> None:
+    client = Client(guarded)
+    assert (await client.send(itertools.repeat(b" "), raw_headers(ECHO))).status == 401
+    assert client.asked_for == 0
+
+
+@pytest.mark.parametrize("chunks", [[], [b"{"], [msgspec.json.encode(ECHO)]])
+async def test_a_client_that_leaves_before_its_body_is_complete_gets_no_answer(
+    app: GatewayApp, chunks: list[bytes]
+) -> None:
+    client = Client(app, leaves=True)
+    await client.run(chunks, raw_headers(ECHO))
+    assert client.sent == []
+
+
+async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_arguments: object) -> None:
+        raise RuntimeError("the secret")
+
+    app = make_app()
+    with monkeypatch.context() as patch:
+        patch.setattr(McpEndpoint, "_read_body", fail)
+        answer = await Client(app).post(ECHO)
+    assert answer.error == (500, -32603)
+    assert answer.message["error"] == {"code": -32603, "message": "Internal error"}
+    (record,) = caplog.records
+    assert (record.getMessage(), record.levelno) == ("request failed", logging.ERROR)
+    assert record.exc_info is not None
+    assert "the secret" in str(record.exc_info[1])
+    caplog.clear()
+    assert (await Client(app).post(ECHO)).text == "hello"
+
+
+async def test_the_name_of_the_replica_is_told_unless_it_is_off() -> None:
+    assert (await Client(make_app(replica_id="left")).post(ECHO)).headers["x-gateway-replica"] == "left"
+    assert "x-gateway-replica" not in (await Client(make_app(replica_header=False)).post(ECHO)).headers
+
+
+async def test_each_answer_closes_its_connection_if_so_set() -> None:
+    app = make_app(connection_close=True)
+    assert (await Client(app).post(ECHO)).headers["connection"] == "close"
+    assert (await Client(app).send([b"{"], raw_headers(ECHO))).headers["connection"] == "close"
+    assert "connection" not in (await Client(make_app()).post(ECHO)).headers
+
+
+async def test_calls_at_the_same_time_do_not_mix(app: GatewayApp) -> None:
+    """Each answer goes to its own request, also while others crash."""
+
+    async def one(number: int) -> str:
+        if number % 3 == 0:
+            return (await Client(app).post(tool_call("crash", {"how": "base"}))).text.partition(" (")[0]
+        return (await Client(app).post(tool_call("echo", {"text": str(number)}))).text
+
+    told = await asyncio.gather(*map(one, range(60)))
+    assert told == [str(number) if number % 3 else "crash failed" for number in range(60)]
+
+
+async def test_other_paths_are_served_by_the_site(app: GatewayApp) -> None:
+    assert (await Client(app).send([b""], [HOST], method="GET", path="/healthz")).message == {"status": "alive"}
+    assert (await Client(app).send([b""], [HOST], method="GET", path="/readyz")).message == {"status": "ready"}
+    assert (await Client(app).send([b""], [HOST], method="GET", path="/other")).status == 404
+
+
+async def test_discovery_names_the_server_and_what_it_serves(app: GatewayApp) -> None:
+    result = (await Client(app).post(request("server/discover"))).result
+    assert result["supportedVersions"] == [VERSION]
+    assert "tools" in result["capabilities"]
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "sealed-gateway"
+    assert META_CAPABILITIES not in result["_meta"]
