@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Final
+
+MAX_PORT_DIGITS: Final = 5
 
 
 def is_loopback(name: str) -> bool:
@@ -10,11 +13,17 @@ def is_loopback(name: str) -> bool:
     if name.lower() == "localhost":
         return True
     try:
-        address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        if name.startswith("[") and name.endswith("]"):
+            return _is_loopback_6(ipaddress.IPv6Address(name[1:-1]))
+        address = ipaddress.ip_address(name)
     except ValueError:
         return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return _is_loopback_6(address) if isinstance(address, ipaddress.IPv6Address) else address.is_loopback
+
+
+def _is_loopback_6(address: ipaddress.IPv6Address) -> bool:
+    # A zone may be any text, and no Host has one (RFC 9110 section 4.2.1).
+    return address.scope_id is None and (address.ipv4_mapped or address).is_loopback
 
 
 def without_port(host: str) -> str | None:
@@ -22,4 +31,4 @@ def without_port(host: str) -> str | None:
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         return host or None
-    return name if port.isdecimal() and name else None
+    return name if name and port.isdecimal() and len(port) <= MAX_PORT_DIGITS else None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import importlib.util
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -43,29 +44,32 @@ class Reloader:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch while the context is open."""
-        async with contextlib.AsyncExitStack() as stack:
-            task = asyncio.create_task(self._watch(stack))
-            try:
-                yield
-            finally:
-                task.cancel()
-                await asyncio.wait({task})
+        task = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
-    async def _watch(self, stack: contextlib.AsyncExitStack) -> None:
+    async def _watch(self) -> None:
         log.info("watching tool modules", extra={"files": len(self._snapshot)})
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            seen = self._look()
-            if seen != self._snapshot:
-                self._snapshot = seen
-                await self._reload(stack)
-                self._snapshot = self._look()
+        # Lifespans close in the task that opened them: that is a rule of task groups and the like.
+        async with contextlib.AsyncExitStack() as stack:
+            while True:
+                await asyncio.sleep(POLL_SECONDS)
+                seen = self._look()
+                if seen != self._snapshot:
+                    _forget_bytecode(seen)
+                    await self._reload(stack)
+                    # What changed meanwhile is a change still; only files that are new to us count as they are now.
+                    self._snapshot = {path: seen.get(path, state) for path, state in self._look().items()}
 
     async def _reload(self, stack: contextlib.AsyncExitStack) -> None:
         old = {name: sys.modules.pop(name) for name in self._loaded()}
         importlib.invalidate_caches()
         try:
             registry = load_registry(self._names)
+            catalogue = self._services.catalogue_of(registry)
             await stack.enter_async_context(open_all(registry.lifespans))
         except Exception as error:
             for name in self._loaded():
@@ -77,7 +81,7 @@ class Reloader:
                 exc_info=None if isinstance(error, ConfigurationError) else error,
             )
             return
-        self._services.dispatcher.replace(self._services.catalogue_of(registry))
+        self._services.dispatcher.replace(catalogue)
         log.info("reloaded", extra={"tools": len(registry.tools), "prompts": len(registry.prompts)})
 
     def _loaded(self) -> list[str]:
@@ -87,13 +91,26 @@ class Reloader:
     def _look(self) -> Snapshot:
         snapshot: Snapshot = {}
         for name in self._loaded():
-            path = _file_of(sys.modules[name])
-            if path is not None:
+            for path in _files_of(sys.modules[name]):
                 with contextlib.suppress(OSError):
                     state = path.stat()
                     snapshot[path] = (state.st_mtime_ns, state.st_size)
         return snapshot
 
 
-def _file_of(module: ModuleType) -> Path | None:
-    return None if module.__spec__ is None or module.__spec__.origin is None else Path(module.__spec__.origin)
+def _files_of(module: ModuleType) -> Iterator[Path]:
+    """Give the module's file, and all files of a package: one that failed to import is loaded nowhere."""
+    spec = module.__spec__
+    if spec is None:
+        return
+    if spec.origin is not None:
+        yield Path(spec.origin)
+    for folder in spec.submodule_search_locations or ():
+        yield from Path(folder).rglob("*.py")
+
+
+def _forget_bytecode(sources: Iterable[Path]) -> None:
+    """Remove cached bytecode: Python takes an edit of the same size in the same second for none."""
+    for source in sources:
+        with contextlib.suppress(OSError, NotImplementedError):
+            Path(importlib.util.cache_from_source(str(source))).unlink(missing_ok=True)

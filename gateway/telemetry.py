@@ -24,7 +24,7 @@ from gateway.errors import ConfigurationError, RejectReason
 
 OTHER: Final = "other"
 LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
-OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed"})
+OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
 WIRES: Final = frozenset({"2026-07-28", "2025-11-25", "draft"})
 
 _LEG_SECONDS_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

@@ -62,6 +62,7 @@ class Exchange:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._wake = asyncio.Event()
+        self._streaming = False
         self._ending = False
 
     def add_headers(self, headers: RawHeaders) -> None:
@@ -109,6 +110,7 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.client_gone = True
+        self._ending = True
         task.cancel()
 
     def post(self, message: bytes) -> None:
@@ -127,12 +129,12 @@ class Exchange:
         self._wake.set()
 
     def _start_stream(self) -> None:
-        if self._writer is None:
+        if self._writer is None and not self._ending:
             self._writer = self._loop.create_task(self._write_stream())
 
     async def _write_stream(self) -> None:
         """Write what is posted until the answer is told."""
-        await self._send_start(200, list(sse.HEADERS))
+        await self._send_stream_start()
         while True:
             if self._pending:
                 chunk = b"".join(self._pending)
@@ -150,22 +152,25 @@ class Exchange:
                     await self._send_body(sse.comment(), more=True)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Tell the answer: as it is, or as the last event where a stream has begun."""
+        """Tell the answer: as it is, or as the last event where a stream has begun. A client that is gone gets none."""
         self._ending = True
+        if self.client_gone:
+            return
         if self._writer is not None:
             self._wake.set()
             await self._writer
-            self._stop()
+        self._stop()
+        if self._streaming:
             await self._send_body(sse.event(body) if body else b"", more=False)
             return
-        self._stop()
         length = [] if status == NO_CONTENT else [(b"content-length", str(len(body)).encode())]
         await self._send_start(status, [*headers, *length])
         await self._send_body(body, more=False)
 
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
         """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
-        await self._send_start(200, list(sse.HEADERS))
+        self._ending = True  # what is posted, and a quiet start, need no stream of their own
+        await self._send_stream_start()
         try:
             while (message := await self._next(messages)) is not None:
                 await self._send_body(sse.event(message), more=True)
@@ -196,6 +201,10 @@ class Exchange:
             timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
+
+    async def _send_stream_start(self) -> None:
+        self._streaming = True
+        await self._send_start(200, list(sse.HEADERS))
 
     async def _send_start(self, status: int, headers: RawHeaders) -> None:
         await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})

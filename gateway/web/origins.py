@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from typing import Final
 
 from gateway.errors import HttpRefusal
 from gateway.hosts import is_loopback, without_port
@@ -19,6 +20,9 @@ PREFLIGHT_SECONDS = 600
 MAX_KNOWN_HOSTS = 1024
 EXPOSED = b"x-gateway-replica, www-authenticate, retry-after"
 ALLOWED_HEADERS = "authorization, content-type, mcp-protocol-version, mcp-method, mcp-name"
+
+_ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@\\\s]+)")
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 class OriginPolicy:
@@ -32,7 +36,7 @@ class OriginPolicy:
 
     def __init__(self, hosts: Iterable[str] | None, origins: Iterable[str], *, loopback: bool) -> None:
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
-        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._origins = frozenset(_normal(origin) for origin in origins)
         self._loopback = loopback
         # Clients ask for the same host again and again; hostile ones must not fill the memory.
         self._known_hosts: dict[str, bool] = {}
@@ -67,24 +71,30 @@ class OriginPolicy:
         ]
 
     def _is_known(self, host: str) -> bool:
+        if self._hosts is None:
+            return True
         known = self._known_hosts.get(host)
         if known is None:
-            known = self._judge_host(host.lower())
+            known = self._judge_host(host.lower(), self._hosts)
             if known and len(self._known_hosts) < MAX_KNOWN_HOSTS:
                 self._known_hosts[host] = known
         return known
 
-    def _judge_host(self, host: str) -> bool:
-        if self._hosts is None:
-            return True
+    def _judge_host(self, host: str, allowed: frozenset[str]) -> bool:
         name = without_port(host)
         if name is None:
             return False
-        return host in self._hosts or name in self._hosts or (self._loopback and is_loopback(name))
+        return host in allowed or name in allowed or (self._loopback and is_loopback(name))
 
     def _is_allowed(self, origin: str) -> bool:
-        origin = origin.lower()
-        if origin in self._origins or "*" in self._origins:
+        if "*" in self._origins or _normal(origin) in self._origins:
             return True
-        parts = urlsplit(origin)
-        return self._loopback and parts.scheme in ("http", "https") and is_loopback(without_port(parts.netloc) or "")
+        parts = _ORIGIN.fullmatch(origin.lower())
+        return self._loopback and parts is not None and is_loopback(without_port(parts["host"]) or "")
+
+
+def _normal(origin: str) -> str:
+    """Write an origin as browsers do: in lower case, without the port that its scheme means anyway."""
+    origin = origin.lower()
+    parts = _ORIGIN.fullmatch(origin)
+    return origin if parts is None else origin.removesuffix(_DEFAULT_PORTS[parts["scheme"]])
