@@ -36,6 +36,10 @@ class Completer:
         self._function = function
         self._takes_arguments = len(inspect.signature(function).parameters) > 1
 
+    def __call__(self, *args: Any) -> Any:
+        """Call the function as it was written."""
+        return self._function(*args)
+
     async def suggest(self, value: str, arguments: Mapping[str, str], host: Host) -> dict[str, Any]:
         """Return the `completion` object: at most 100 values, and how many there are."""
         given: tuple[Any, ...] = (value, dict(arguments)) if self._takes_arguments else (value,)

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import BaseModel
 
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.lifespans import Lifespan, open_all
+from gateway.authoring.resources import Resource
 from gateway.authoring.schemas import form_values
 from gateway.authoring.served import Served
 from gateway.engine.journal import Journal
@@ -47,7 +49,8 @@ class Run:
 
     Attributes:
         value: what the function returned, as it returned it.
-        result: that value as a client sees it: `content`, `structuredContent`, `isError`.
+        result: that value as a client sees it: `content`, `structuredContent`, `isError` of a tool, `messages` of
+            a prompt, `contents` of a resource.
         asked: the keys of the questions, in the order they were asked.
         unanswered: the questions the test gave no answer for, by key; the call ended there.
         legs: how often the function ran.
@@ -67,8 +70,10 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The text blocks of the result, one per line."""
-        return "\n".join(block["text"] for block in self.result.get("content", ()) if block.get("type") == "text")
+        """The texts of the result, one per line: of its blocks, of a prompt's messages, of what a resource reads."""
+        messages = [message["content"] for message in self.result.get("messages", ())]
+        parts = [*self.result.get("content", ()), *messages, *self.result.get("contents", ())]
+        return "\n".join(part["text"] for part in parts if "text" in part)
 
 
 def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
@@ -138,7 +143,7 @@ async def run_async(
                 outcome = await run_leg(tool.bind(args or {}, principal), leg)
                 run_.legs += 1
                 journal = leg.journal.to_map()
-                if _finished(run_, outcome, tool):
+                if _finished(run_, outcome, tool, args or {}):
                     return run_
                 fresh = _answered(run_, answers)
                 if run_.unanswered:
@@ -167,10 +172,20 @@ def _lifespans(tool: Served) -> list[Lifespan[Any]]:
     return [value for value in vars(module).values() if isinstance(value, Lifespan) and not value.is_open]
 
 
-def _finished(run_: Run, outcome: Outcome, tool: Served) -> bool:
+def _target(tool: Served, args: Mapping[str, Any]) -> str:
+    """Return what a client asks for: a name, or the URI of a resource with its variables filled in."""
+    if not isinstance(tool, Resource):
+        return tool.name
+    uri = tool.uri
+    for name, value in args.items():
+        uri = uri.replace(f"{{{name}}}", quote(str(value), safe="")).replace(f"{{+{name}}}", quote(str(value)))
+    return uri
+
+
+def _finished(run_: Run, outcome: Outcome, tool: Served, args: Mapping[str, Any]) -> bool:
     if isinstance(outcome, Completed):
         run_.value = outcome.value
-        run_.result = tool.result(outcome.value, tool.name)
+        run_.result = tool.result(outcome.value, _target(tool, args))
         return True
     if isinstance(outcome, Failed):
         raise outcome.error
