@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import httpx2
 import mcp_types
@@ -16,6 +16,7 @@ from tests.integration.fleet import Fleet
 
 Answers = Mapping[str, Mapping[str, Any]]
 Hook = Callable[[str], Awaitable[None]]
+RecorderT = TypeVar("RecorderT", bound="Recorder")
 
 
 @dataclass(frozen=True)
@@ -27,24 +28,46 @@ class Served:
     status: int
 
 
-class RoundRobin(httpx2.AsyncBaseTransport):
-    """Gives each request to the next replica that is alive, over a connection of its own."""
+class Recorder(httpx2.AsyncBaseTransport):
+    """Sends each request over a connection of its own and remembers who served it."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._turn = 0
+    def __init__(self) -> None:
         self._inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=0))
         self.served: list[Served] = []
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Forward one request."""
-        host, port = self._next()
-        request.url = request.url.copy_with(host=host, port=port)
-        request.headers["host"] = f"{host}:{port}"
+        self.route(request)
         response = await self._inner.handle_async_request(request)
         target = request.headers.get("mcp-name", request.headers.get("mcp-method", ""))
         self.served.append(Served(target, response.headers["x-gateway-replica"], response.status_code))
         return response
+
+    def route(self, request: httpx2.Request) -> None:
+        """Choose where a request goes; here, where it says itself."""
+
+    def legs(self, tool: str) -> list[str]:
+        """Return the replicas that served the legs of a tool's calls, in order."""
+        return [served.replica for served in self.served if served.target == tool]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+
+class RoundRobin(Recorder):
+    """Gives each request to the next replica that is alive."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self._turn = 0
+
+    def route(self, request: httpx2.Request) -> None:
+        """Send a request to the next replica."""
+        host, port = self._next()
+        request.url = request.url.copy_with(host=host, port=port)
+        request.headers["host"] = f"{host}:{port}"
 
     def _next(self) -> tuple[str, int]:
         for _ in self._fleet.replicas:
@@ -58,21 +81,13 @@ class RoundRobin(httpx2.AsyncBaseTransport):
         """Give the next request to this replica."""
         self._turn = [replica.name for replica in self._fleet.replicas].index(name)
 
-    def legs(self, tool: str) -> list[str]:
-        """Return the replicas that served the legs of a tool's calls, in order."""
-        return [served.replica for served in self.served if served.target == tool]
-
-    async def aclose(self) -> None:
-        """Close the connections."""
-        await self._inner.aclose()
-
 
 @dataclass
-class Connection:
-    """A client that is connected to a fleet."""
+class Connection(Generic[RecorderT]):
+    """A client that is connected."""
 
     client: Client
-    balancer: RoundRobin
+    balancer: RecorderT
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """Call a tool; return the text of its result and whether it is an error."""
@@ -85,13 +100,9 @@ class Connection:
 
 @contextlib.asynccontextmanager
 async def connect(
-    fleet: Fleet,
-    answers: Answers,
-    *,
-    token: str | None = None,
-    before_answer: Hook | None = None,
-) -> AsyncIterator[Connection]:
-    """Connect the real client.
+    fleet: Fleet, answers: Answers, *, token: str | None = None, before_answer: Hook | None = None
+) -> AsyncIterator[Connection[RoundRobin]]:
+    """Connect the real client to a fleet.
 
     Args:
         fleet: what to connect to.
@@ -99,7 +110,24 @@ async def connect(
         token: a bearer token.
         before_answer: is awaited with the property's name before each answer is given.
     """
+    balancer = RoundRobin(fleet)
+    async with _connect("http://fleet.test/mcp", balancer, answers, token, before_answer) as connection:
+        yield connection
 
+
+@contextlib.asynccontextmanager
+async def connect_to_url(
+    url: str, answers: Answers, *, before_answer: Hook | None = None
+) -> AsyncIterator[Connection[Recorder]]:
+    """Connect the real client to an address that balances the load itself."""
+    async with _connect(url, Recorder(), answers, None, before_answer) as connection:
+        yield connection
+
+
+@contextlib.asynccontextmanager
+async def _connect(
+    url: str, recorder: RecorderT, answers: Answers, token: str | None, before_answer: Hook | None
+) -> AsyncIterator[Connection[RecorderT]]:
     async def elicit(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
         assert isinstance(params, mcp_types.ElicitRequestFormParams)
         (name,) = params.requested_schema["properties"]
@@ -107,9 +135,8 @@ async def connect(
             await before_answer(name)
         return mcp_types.ElicitResult(action="accept", content=dict(answers[name]))
 
-    balancer = RoundRobin(fleet)
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(transport=balancer, headers=headers, timeout=30) as http_client:
-        transport = streamable_http_client("http://fleet.test/mcp", http_client=http_client)
+    async with httpx2.AsyncClient(transport=recorder, headers=headers, timeout=30) as http_client:
+        transport = streamable_http_client(url, http_client=http_client)
         async with Client(transport, elicitation_callback=elicit) as client:
-            yield Connection(client, balancer)
+            yield Connection(client, recorder)
