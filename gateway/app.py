@@ -50,6 +50,7 @@ class GatewayApp:
             services.authenticator,
             _origin_policy(settings, bound_to),
             services.telemetry,
+            services.audit,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
             close_connections=settings.connection_close,

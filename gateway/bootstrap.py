@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import dataclass
 
 from gateway import __version__
+from gateway.audit import AuditLog, Write, to_file_descriptor
 from gateway.auth import make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
@@ -14,6 +16,7 @@ from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.catalogue import Catalogue
 from gateway.dispatch import Dispatcher
+from gateway.errors import ConfigurationError
 from gateway.ports import Authenticator
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.cursor import CursorMaker
@@ -39,6 +42,7 @@ class Services:
     telemetry: Telemetry
     changes: ChangeHub
     host: AsyncioHost
+    audit: AuditLog
 
     def catalogue_of(self, registry: Registry) -> Catalogue:
         """Return what this process tells of a registry."""
@@ -62,6 +66,7 @@ def build(settings: Settings) -> Services:
     results = ResultWriter(SERVER_INFO)
     cursors = CursorMaker(ring)
     limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
+    audit = _audit_log(settings)
     calls = CallRunner(
         carrier=SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom),
         host=host,
@@ -69,10 +74,16 @@ def build(settings: Settings) -> Services:
         results=results,
         audience=settings.audience,
         random_bytes=os.urandom,
+        audit=audit,
         strict_asks=settings.strict_asks,
     )
     dispatcher = Dispatcher(
-        catalogue=Catalogue(registry, results, cursors), calls=calls, host=host, results=results, changes=changes
+        catalogue=Catalogue(registry, results, cursors),
+        calls=calls,
+        host=host,
+        results=results,
+        changes=changes,
+        audit=audit,
     )
     return Services(
         settings=settings,
@@ -84,4 +95,27 @@ def build(settings: Settings) -> Services:
         telemetry=telemetry,
         changes=changes,
         host=host,
+        audit=audit,
     )
+
+
+def _audit_log(settings: Settings) -> AuditLog:
+    """Return the audit log that the settings ask for.
+
+    Raises:
+        ConfigurationError: its file cannot be written.
+    """
+    write: Write
+    if settings.audit_log == "off":
+        write = len
+    elif settings.audit_log == "stderr":
+        write = to_file_descriptor(sys.stderr.fileno())
+    else:
+        try:
+            descriptor = os.open(settings.audit_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        except OSError as error:
+            raise ConfigurationError(
+                f"GATEWAY_AUDIT_LOG is {settings.audit_log!r}, which cannot be written: {error.strerror}"
+            ) from None
+        write = to_file_descriptor(descriptor)
+    return AuditLog(write, settings.replica_id, time.time, as_json=settings.log_format == "json")

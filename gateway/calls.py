@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.audit import AuditLog
 from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.carrier import CannotContinue, SealedCarrier
 from gateway.engine.host import Host, Notices
+from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, run_leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
 from gateway.errors import AskError, InternalError, InvalidParams, RpcError
@@ -72,6 +74,7 @@ class CallRunner:
         results: writes results.
         audience: the name all replicas of this deployment share; bound into every state.
         random_bytes: a source of strong randomness.
+        audit: notes each leg.
         strict_asks: whether a function that declares its questions may ask only those.
     """
 
@@ -84,6 +87,7 @@ class CallRunner:
         results: ResultWriter,
         audience: str,
         random_bytes: RandomBytes,
+        audit: AuditLog,
         strict_asks: bool = False,
     ) -> None:
         self._carrier = carrier
@@ -92,6 +96,7 @@ class CallRunner:
         self._results = results
         self._audience = audience
         self._random_bytes = random_bytes
+        self._audit = audit
         self._strict_asks = strict_asks
 
     async def run(self, call: Call) -> bytes:
@@ -102,21 +107,36 @@ class CallRunner:
         """
         began = time.perf_counter()
         outcome = "failed"
+        journal: Journal | None = None
         self._telemetry.leg_started()
         try:
             binding = _Binding(self._audience, call)
-            body, outcome = await self._leg(call, binding)
+            journal = self._journal(call, binding)
+            body, outcome = await self._leg(call, binding, journal)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
         finally:
             seconds = time.perf_counter() - began
             self._telemetry.leg_finished(call.request.method, _label(call), outcome, Wire.RELEASED, seconds)
+            if journal is not None:
+                self._audit.leg(
+                    call.caller.principal,
+                    call.request.method,
+                    call.target,
+                    flow=journal.flow_id,
+                    leg=journal.legs,
+                    outcome=outcome,
+                    seconds=seconds,
+                )
         return body
 
-    async def _leg(self, call: Call, binding: _Binding) -> tuple[bytes, str]:
+    def _journal(self, call: Call, binding: _Binding) -> Journal:
+        """Return the journal that the client brings, or that of a new flow."""
         state = call.continuation.request_state
-        journal = self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
+        return self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
+
+    async def _leg(self, call: Call, binding: _Binding, journal: Journal) -> tuple[bytes, str]:
         served = call.served
         leg = Leg(
             journal,

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gateway.audit import AuditLog
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
@@ -32,6 +33,7 @@ from gateway.protocol.jsonrpc import Notification, RequestId, Response, parse_me
 from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import (
+    NAMED_METHODS,
     CompletionRequest,
     Continuation,
     ListenFilter,
@@ -108,16 +110,25 @@ class Dispatcher:
         host: runs completions.
         results: writes results.
         changes: what `subscriptions/listen` streams hear of.
+        audit: notes refusals.
     """
 
     def __init__(
-        self, *, catalogue: Catalogue, calls: CallRunner, host: Host, results: ResultWriter, changes: ChangeHub
+        self,
+        *,
+        catalogue: Catalogue,
+        calls: CallRunner,
+        host: Host,
+        results: ResultWriter,
+        changes: ChangeHub,
+        audit: AuditLog,
     ) -> None:
         self._catalogue = catalogue
         self._calls = calls
         self._host = host
         self._results = results
         self._changes = changes
+        self._audit = audit
         self._methods: Mapping[str, Callable[[Incoming], Awaitable[Reply]]] = {
             "server/discover": self._discover,
             "tools/list": self._lister("tools"),
@@ -140,11 +151,9 @@ class Dispatcher:
 
     async def handle(self, headers: Headers, body: bytes, caller: Caller, post: Post | None) -> Reply:
         """Answer one request. Whatever the client sent, the reply says so; nothing is raised for it."""
+        value: Any = None
         try:
             value = decode(body)
-        except RpcError as error:
-            return Refused(error)
-        try:
             message = parse_message(value)
             if isinstance(message, Response):
                 raise InvalidRequest("This protocol version takes no responses; answers travel in inputResponses")
@@ -157,6 +166,8 @@ class Dispatcher:
                 raise MethodNotFound(f"Method not found: {request.method}")
             return await method(Incoming(request, headers, caller, post))
         except (RpcError, InsufficientScope) as error:
+            method_name, target = _told(value)
+            self._audit.refused(error, caller.principal, method=method_name, target=target)
             return Refused(error, request_id_of(value))
 
     async def _discover(self, incoming: Incoming) -> Reply:
@@ -267,6 +278,15 @@ class Dispatcher:
             yield result_response(request_id, self._results.listen_closed(request_id))
         finally:
             self._changes.unsubscribe(subscription)
+
+
+def _told(value: Any) -> tuple[str, str]:
+    """Return what a request says it wants: its method, and the name or URI if it has one. For the audit log."""
+    members = value if isinstance(value, dict) else {}
+    method = members.get("method")
+    params = members.get("params")
+    target = params.get(NAMED_METHODS.get(method, "")) if isinstance(method, str) and isinstance(params, dict) else None
+    return method if isinstance(method, str) else "", target if isinstance(target, str) else ""
 
 
 def _check_scopes(served: Served, caller: Caller) -> None:

@@ -261,6 +261,13 @@ class Settings(BaseSettings):
     log_format: Annotated[Literal["text", "json"], BeforeValidator(_lower), Expects("text or json")] = Field(
         default="text", description="`text`: one line for people. `json`: one JSON object a line."
     )
+    audit_log: _Line = Field(
+        default="stderr",
+        description=(
+            "Where the audit log goes: `stderr`, `off`, or a file to append to. One line for each leg and each "
+            "refusal: who, what, and why; never a token, key, argument or answer."
+        ),
+    )
     drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
         default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
     )

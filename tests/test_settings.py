@@ -43,6 +43,7 @@ WRONG_VALUES = {
     "GATEWAY_METRICS_PORT": "65536",
     "GATEWAY_LOG_LEVEL": "loud",
     "GATEWAY_LOG_FORMAT": "xml",
+    "GATEWAY_AUDIT_LOG": "two\nlines",
     "GATEWAY_DRAIN_SECONDS": "inf",
 }
 
@@ -90,6 +91,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_METRICS_PORT": "0",
             "GATEWAY_LOG_LEVEL": "DEBUG",
             "GATEWAY_LOG_FORMAT": "JSON",
+            "GATEWAY_AUDIT_LOG": "audit.log",
             "GATEWAY_DRAIN_SECONDS": "0",
         }
     )
@@ -118,6 +120,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "metrics_port": 0,
         "log_level": "debug",
         "log_format": "json",
+        "audit_log": "audit.log",
         "drain_seconds": 0,
     }
     assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from gateway.audit import AuditLog
 from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Reply
 from gateway.errors import GatewayError, HttpRefusal, InternalError
 from gateway.ports import Authenticator
@@ -27,6 +28,7 @@ class McpEndpoint:
         authenticator: tells who calls.
         origins: tells which hosts and web pages may call.
         telemetry: counts refusals.
+        audit: notes refusals.
         max_body_bytes: the largest body; more is refused while it streams in.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
@@ -38,6 +40,7 @@ class McpEndpoint:
         authenticator: Authenticator,
         origins: OriginPolicy,
         telemetry: Telemetry,
+        audit: AuditLog,
         *,
         max_body_bytes: int,
         replica_id: str | None,
@@ -47,6 +50,7 @@ class McpEndpoint:
         self._authenticator = authenticator
         self._origins = origins
         self._telemetry = telemetry
+        self._audit = audit
         self._max_body_bytes = max_body_bytes
         self._headers: RawHeaders = []
         if replica_id is not None:
@@ -67,6 +71,7 @@ class McpEndpoint:
             else:  # by nobody but a replica that is forced to leave
                 await self._refuse(exchange, InternalError("The server stopped before the request was done"), None)
         except GatewayError as error:
+            self._audit.refused(error, client=_client_of(scope))
             await self._refuse(exchange, error, None)
         except Exception:  # the last line of defence: a bug must not take the connection's neighbours down
             log.exception("request failed")
@@ -120,6 +125,12 @@ class McpEndpoint:
     async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
         await exchange.answer(*to_http(error, request_id))
+
+
+def _client_of(scope: Scope) -> str:
+    """Return the address the request came from."""
+    client = scope.get("client")
+    return client[0] if client else ""
 
 
 def _takes_streams(headers: Headers) -> bool:

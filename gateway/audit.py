@@ -1,0 +1,139 @@
+"""The audit log: who called what, and whether it was let through or refused and why.
+
+One line a leg and one a refusal, written at once. The flow id and the number of the leg join the legs of a
+call. No line ever holds a token, a key, an argument, an answer or a result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from gateway.errors import GatewayError, HttpRefusal, InsufficientScope, InvalidRequestState, RpcError
+from gateway.sealing.binding import Principal
+
+Write = Callable[[bytes], Any]
+
+MAX_TARGET_CHARS = 256
+"""Names and URIs come from the caller; longer ones are cut."""
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
+
+
+class AuditLog:
+    """Writes audit lines.
+
+    Args:
+        write: takes one whole line, its line break included.
+        replica_id: told in every line.
+        clock: seconds since the epoch.
+        as_json: whether lines are JSON objects, for machines, or text for people.
+    """
+
+    def __init__(self, write: Write, replica_id: str, clock: Callable[[], float], *, as_json: bool) -> None:
+        self._write = write
+        self._replica_id = replica_id
+        self._clock = clock
+        self._encode = _json_line if as_json else _text_line
+
+    def leg(
+        self,
+        principal: Principal | None,
+        method: str,
+        target: str,
+        *,
+        flow: str,
+        leg: int,
+        outcome: str,
+        seconds: float,
+    ) -> None:
+        """Note a leg that ran: how it ended, and how long it took."""
+        self._note(
+            "leg",
+            principal,
+            method=method,
+            target=target[:MAX_TARGET_CHARS],
+            flow=flow,
+            leg=leg,
+            outcome=outcome,
+            ms=round(seconds * 1000, 3),
+        )
+
+    def refused(
+        self,
+        error: GatewayError,
+        principal: Principal | None = None,
+        *,
+        method: str = "",
+        target: str = "",
+        client: str = "",
+    ) -> None:
+        """Note a request that was refused, and the real reason.
+
+        Args:
+            error: what it was refused with.
+            principal: the caller, as far as known.
+            method: the JSON-RPC method, as far as known.
+            target: the name or URI asked for, as far as known.
+            client: the address the request came from, where the caller is not known.
+        """
+        fields = {"method": method, "target": target[:MAX_TARGET_CHARS], "reason": reason_of(error), "client": client}
+        self._note("refused", principal, **{name: value for name, value in fields.items() if value})
+
+    def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
+        line = {
+            "time": datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds"),
+            "audit": event,
+            "replica": self._replica_id,
+            **fields,
+        }
+        if principal is not None:
+            line["issuer"] = principal.issuer
+            line["subject"] = principal.subject
+            line["client_id"] = principal.client_id
+        self._write(self._encode(line))
+
+
+def to_file_descriptor(descriptor: int) -> Write:
+    """Return what writes each line with one system call: whole lines, in order, and none lost in a buffer."""
+    return lambda line: os.write(descriptor, line)
+
+
+def reason_of(error: GatewayError) -> str:
+    """Return the reason of a refusal as the log tells it, which may say more than the client is told."""
+    if isinstance(error, InvalidRequestState):
+        return f"request_state_{error.reason.value}"
+    if isinstance(error, InsufficientScope):
+        return "insufficient_scope"
+    if isinstance(error, HttpRefusal):
+        return f"http_{error.status}"
+    if isinstance(error, RpcError):
+        return f"rpc_{error.code}"
+    return type(error).__name__
+
+
+def _json_line(fields: dict[str, Any]) -> bytes:
+    """Return one line of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
+    try:
+        line = msgspec.json.encode(fields)
+    except UnicodeEncodeError:
+        line = b"\xff"
+    if not line.isascii():
+        line = json.dumps(fields, separators=(",", ":")).encode()
+    return line + b"\n"
+
+
+def _text_line(fields: dict[str, Any]) -> bytes:
+    text = " ".join(f"{name}={_shown(value)}" for name, value in fields.items())
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _shown(value: object) -> str:
+    """Return a value that cannot be mistaken for another field or another line."""
+    text = str(value)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text)

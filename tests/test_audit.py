@@ -1,0 +1,91 @@
+"""The audit log: one line a leg, one a refusal, and nothing secret in either."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.audit import MAX_TARGET_CHARS, AuditLog
+from gateway.errors import (
+    GatewayError,
+    HttpRefusal,
+    InsufficientScope,
+    InvalidParams,
+    InvalidRequestState,
+    RejectReason,
+)
+from gateway.sealing.binding import Principal
+
+BOB = Principal(issuer="https://id.example", subject="bob", client_id="app")
+
+
+def make(*, as_json: bool) -> tuple[AuditLog, list[bytes]]:
+    lines: list[bytes] = []
+    return AuditLog(lines.append, "r1", lambda: 1_700_000_000.25, as_json=as_json), lines
+
+
+def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_call() -> None:
+    audit, lines = make(as_json=True)
+    audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=0.0123456)
+    assert [json.loads(line) for line in lines] == [
+        {
+            "time": "2023-11-14T22:13:20.250+00:00",
+            "audit": "leg",
+            "replica": "r1",
+            "method": "tools/call",
+            "target": "echo",
+            "flow": "f" * 32,
+            "leg": 2,
+            "outcome": "completed",
+            "ms": 12.346,
+            "issuer": "https://id.example",
+            "subject": "bob",
+            "client_id": "app",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (InvalidRequestState(RejectReason.NOT_AUTHENTIC), "request_state_not_authentic"),
+        (InsufficientScope({"admin"}), "insufficient_scope"),
+        (HttpRefusal(401, "Unauthorized"), "http_401"),
+        (InvalidParams("Unknown tool: x"), "rpc_-32602"),
+    ],
+)
+def test_a_refusal_says_the_real_reason(error: GatewayError, reason: str) -> None:
+    audit, lines = make(as_json=True)
+    audit.refused(error, method="tools/call", target="x", client="192.0.2.1")
+    told = json.loads(lines[0])
+    assert (told["audit"], told["reason"], told["client"]) == ("refused", reason, "192.0.2.1")
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    audit, lines = make(as_json=True)
+    audit.refused(HttpRefusal(413, "too large"))
+    assert json.loads(lines[0]).keys() == {"time", "audit", "replica", "reason"}
+
+
+@given(
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+    st.booleans(),
+)
+def test_a_caller_cannot_write_a_second_line_or_another_field(subject: str, target: str, as_json: bool) -> None:
+    audit, lines = make(as_json=as_json)
+    audit.leg(
+        Principal("", subject, ""), "tools/call", target, flow="f" * 32, leg=1, outcome="completed", seconds=0.001
+    )
+    (line,) = lines
+    text = line.decode()
+    assert len(text.splitlines()) == 1
+    if as_json:
+        told = json.loads(text)
+        assert (told["subject"], told["target"]) == (subject, target[:MAX_TARGET_CHARS])
+    else:
+        fields = text.split(" outcome=")
+        assert len([part for part in fields if part.startswith("completed ")]) == 1
