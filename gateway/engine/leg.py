@@ -244,11 +244,11 @@ class Leg:
         """
         self.check_running()
         for number in (done, total):
-            if number is not None and (isinstance(number, bool) or not math.isfinite(number)):
+            if number is not None and not _is_finite(number):
                 raise AuthoringError(f"progress is told in finite numbers, not {number!r}")
         if self.journal.progress is not None and done <= self.journal.progress:
             return
-        self.journal.progress = done
+        self.journal.progress = done = +done  # a plain number, whatever the author counts with
         if self._notices is not None:
             self._notices.progress(done, total, message)
 
@@ -344,7 +344,7 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
 
 @types.coroutine
 def _driven(running: Awaitable[Any], leg: Leg) -> Generator[Any, Any, Any]:
-    """Await `running`, but let go of it when the leg has given it up: it swallows even cancellation."""
+    """Await `running`, but let go of it when the leg has given it up: it would swallow cancellation too."""
     coroutine = running.__await__()
     resume: Callable[[Any], Any] = coroutine.send
     value: Any = None
@@ -358,11 +358,13 @@ def _driven(running: Awaitable[Any], leg: Leg) -> Generator[Any, Any, Any]:
         try:
             value = yield wanted
             resume = coroutine.send
-        except BaseException as error:
-            if leg.given_up:
-                raise
+        except BaseException as error:  # noqa: BLE001 - it is thrown on into the function
             value = error
             resume = coroutine.throw
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, (int, float)) and not isinstance(number, bool) and -math.inf < number < math.inf
 
 
 def _check_key(key: Any) -> None:
