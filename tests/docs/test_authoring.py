@@ -1,0 +1,76 @@
+"""The authors' guide names everything that authors can use."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gateway
+from gateway import content, prompt, resource, testing, tool
+from gateway.authoring.context import AWAITED
+
+GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/authoring.md").read_text()
+FENCED = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROSE = FENCED.sub("", GUIDE)
+CODE = "\n".join([*FENCED.findall(GUIDE), *re.findall(r"`([^`]+)`", PROSE)])
+
+
+def public(names: typing.Iterable[str]) -> set[str]:
+    return {name for name in names if not name.startswith("_")}
+
+
+def section(heading: str) -> str:
+    """Everything under a heading of level three, up to the next heading."""
+    found = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
+    assert found, f"docs/authoring.md has no section {heading!r}"
+    return found[1]
+
+
+def options_of(decorator: Callable[..., Any]) -> set[str]:
+    """The keywords that a decorator takes, as its type hints tell them."""
+    signatures = [inspect.signature(variant) for variant in [decorator, *typing.get_overloads(decorator)]]
+    return {
+        parameter.name
+        for signature in signatures
+        for parameter in signature.parameters.values()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*gateway.__all__, *testing.__all__} | {field.name for field in fields(testing.Run)})
+)
+def test_the_guide_shows_every_public_name(name: str) -> None:
+    assert re.search(rf"\b{name}\b", CODE)
+
+
+def test_the_table_of_the_context_has_every_member_and_no_other() -> None:
+    listed = re.findall(r"^\| `(await )?ctx\.(\w+)", section("Context"), re.MULTILINE)
+    assert sorted(name for _, name in listed) == sorted(public(dir(gateway.Context)))
+    assert {name for awaited, name in listed if awaited} == AWAITED
+
+
+@pytest.mark.parametrize("decorator", [tool, prompt, resource], ids=lambda decorator: decorator.__name__)
+def test_the_table_of_options_has_every_option_of_a_decorator_and_no_other(decorator: Callable[..., Any]) -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \|", section("Decorators"), re.MULTILINE)
+    assert {option for option, of in rows if decorator.__name__ in of.split(", ")} == options_of(decorator)
+
+
+def test_the_table_of_content_has_every_function_and_no_other() -> None:
+    made = {"tool_result", "prompt_messages", "resource_contents"}  # what the gateway itself makes of a returned value
+    functions = inspect.getmembers(content, inspect.isfunction)
+    expected = public(name for name, function in functions if function.__module__ == content.__name__) - made
+    assert sorted(re.findall(r"^\| `content\.(\w+)", section("Content"), re.MULTILINE)) == sorted(expected)
+
+
+def test_every_link_within_the_guide_leads_to_a_heading() -> None:
+    headings = re.findall(r"^#+ (.+)$", PROSE, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", GUIDE)) - anchors == set()
