@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gateway import testing
     from gateway.authoring import content
+    from gateway.authoring.arguments import InvalidArguments
     from gateway.authoring.completions import complete
     from gateway.authoring.content import Content, ToolResult
     from gateway.authoring.context import Context, PlainContext
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.resources import resource
     from gateway.authoring.tools import tool
-    from gateway.errors import AskError, Declined, Dismissed, ProtocolError, Refused
+    from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
     from gateway.sealing.binding import Principal
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AskError",
+    "AuthoringError",
     "Completion",
     "Content",
     "Context",
@@ -35,6 +37,7 @@ __all__ = [
     "Elicit",
     "ElicitUrl",
     "InputRequired",
+    "InvalidArguments",
     "PlainContext",
     "Principal",
     "ProtocolError",
@@ -53,6 +56,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "gateway.authoring.arguments": ("InvalidArguments",),
     "gateway.authoring.completions": ("complete",),
     "gateway.authoring.content": ("Content", "ToolResult"),
     "gateway.authoring.context": ("Context", "PlainContext"),
@@ -69,7 +73,7 @@ _HOMES = {
     ),
     "gateway.authoring.resources": ("resource",),
     "gateway.authoring.tools": ("tool",),
-    "gateway.errors": ("AskError", "Declined", "Dismissed", "ProtocolError", "Refused"),
+    "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.sealing.binding": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

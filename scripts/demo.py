@@ -23,12 +23,13 @@ from typing import Any
 import httpx2
 import mcp_types
 from mcp.client.client import Client
+from mcp.client.context import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 
 START_SECONDS = 30
 CALL_SECONDS = 30
 
-ANSWERS: dict[str, dict[str, str | int | float | bool | list[str]]] = {
+ANSWERS: dict[str, dict[str, str | int | float | bool | list[str] | None]] = {
     "name": {"name": "octocat"},
     "resolution": {"resolution": "Duplicate"},
     "duplicateOfId": {"duplicateOfId": 4301},
@@ -91,7 +92,10 @@ def show_leg(number: int, leg: Leg) -> None:
     print(f"  leg {number}  on {leg.replica:<4} {brought:<20} {leg.outcome:<36} {carries}".rstrip(), flush=True)
 
 
-async def answer(_context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+async def answer(
+    context: ClientRequestContext,  # noqa: ARG001 - the client's signature
+    params: mcp_types.ElicitRequestParams,
+) -> mcp_types.ElicitResult:
     """Answer a question as a user would, and print both."""
     assert isinstance(params, mcp_types.ElicitRequestFormParams)
     first = next(iter(params.requested_schema["properties"]))
@@ -116,7 +120,7 @@ async def drive(url: str) -> int:
             if expected not in text:
                 problems.append(f"{tool} was expected to answer {expected!r}")
             replicas = {leg.replica for leg in recorder.legs}
-            if len(recorder.legs) > 1 and len(replicas) < 2:  # noqa: PLR2004 - one replica is no change
+            if len(recorder.legs) > 1 and len(replicas) < 2:
                 problems.append(f"{tool} took {len(recorder.legs)} legs, all on {', '.join(replicas)}")
     print()
     for problem in problems:

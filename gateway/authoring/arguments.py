@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.questions import InputRequired
 from gateway.authoring.schemas import SchemaValidator, model_schema
 from gateway.errors import AuthoringError, GatewayError
 
@@ -109,10 +111,16 @@ class SchemaArguments(Arguments):
 
 
 def return_model(function: Callable[..., Any]) -> type[BaseModel] | None:
-    """Return the pydantic model that a function is annotated to return, if it is one."""
+    """Return the pydantic model that a function is annotated to return, if it is one.
+
+    `-> Model | InputRequired` and the like count too: only the model is ever told to clients.
+    """
     annotation = _hints(function).get("return")
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not issubclass(annotation, ToolResult):
-        return annotation
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    options = set(typing.get_args(annotation)) - {InputRequired, ToolResult} if is_union else {annotation}
+    model = options.pop() if len(options) == 1 else None
+    if isinstance(model, type) and issubclass(model, BaseModel) and not issubclass(model, ToolResult):
+        return model
     return None
 
 

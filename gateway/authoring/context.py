@@ -16,8 +16,19 @@ from gateway.sealing.binding import Principal
 
 T = TypeVar("T")
 
-LISTS = ("tools", "prompts", "resources")
-"""What `changed` announces besides the URI of a resource."""
+CAPABILITIES = frozenset(
+    {
+        "elicitation",
+        "elicitation.form",
+        "elicitation.url",
+        "sampling",
+        "sampling.context",
+        "sampling.tools",
+        "roots",
+        "roots.listChanged",
+    }
+)
+"""What a client may declare (schema of 2026-07-28, ClientCapabilities), as `can` names it."""
 
 
 class Answers:
@@ -118,7 +129,17 @@ class PlainContext:
         return self._leg.random(key)
 
     def can(self, capability: str) -> bool:
-        """Tell whether the client declared a capability, e.g. `"elicitation.url"`, `"sampling"`, `"roots"`."""
+        """Tell whether the client declared a capability.
+
+        Args:
+            capability: `elicitation.form`, `elicitation.url`, `sampling`, `sampling.tools`, `roots`, or that of
+                an extension, `extensions.` and its id.
+
+        Raises:
+            AuthoringError: there is no such capability.
+        """
+        if capability not in CAPABILITIES and not capability.startswith(("extensions.", "experimental.")):
+            raise AuthoringError(f"{capability!r} is no capability; there are {', '.join(sorted(CAPABILITIES))}")
         return self._leg.supports(capability_path(capability))
 
     def changed(self, what: str) -> None:

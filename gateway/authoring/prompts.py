@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from gateway.authoring.content import prompt_messages
 from gateway.authoring.served import Function, Icons, Served
+from gateway.errors import AuthoringError
 
 
 class Prompt(Served):
@@ -18,6 +19,9 @@ class Prompt(Served):
         super().__init__(function, **options)
         properties: Mapping[str, Any] = self._arguments.schema.get("properties", {})
         required = self._arguments.schema.get("required", ())
+        for name, schema in properties.items():
+            if schema.get("type") in ("array", "object") or "$ref" in schema:
+                raise AuthoringError(f"{self}: its argument {name!r} is no text; clients send prompts nothing else")
         self._told = [_argument(name, schema, name in required) for name, schema in properties.items()]
 
     @property

@@ -18,7 +18,7 @@ from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
 from gateway.authoring.schemas import form_values
 from gateway.authoring.served import Served
-from gateway.engine.journal import Journal
+from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Leg, run_leg
 from gateway.engine.outcomes import Completed, Failed, Outcome
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
@@ -110,6 +110,8 @@ async def run_async(
     principal: Principal | None = None,
     can: Callable[[str], bool] = lambda _capability: True,
     limit_seconds: float | None = 60,
+    checkpoint: tuple[int, Any] | None = None,
+    lose_responses: bool = False,
 ) -> Run:
     """Do what `run` does, inside a running event loop.
 
@@ -120,28 +122,30 @@ async def run_async(
         principal: who calls, for `ctx.principal`.
         can: tells which capabilities the client declares, as `ctx.can` names them; all by default.
         limit_seconds: time limit of each leg.
+        checkpoint: the version and value of a checkpoint that an earlier leg left; to test migrations.
+        lose_responses: run every leg twice, as when its response is lost and the client sends it again. What
+            the leg does for the first time happens twice then, its steps too; `step_id` tells the other side.
     """
     run_ = Run()
     host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
-    journal = Journal.begin(
-        now_ms=int(time.time() * 1000), flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes
-    ).to_map()
+    journal = None if checkpoint is None else _begun(Checkpoint(*checkpoint))
     fresh: dict[str, Answer] = {}
     try:
         async with open_all(_lifespans(tool)):
             for _ in range(MAX_LEGS):
-                leg = Leg(
-                    Journal.from_map(unpack(pack(journal))),
-                    fresh,
-                    host,
-                    supports=lambda path: can(".".join(path)),
-                    version=tool.version,
-                    migrations=tool.migrations,
-                    declared=tool.asks,
-                    notices=_Notices(run_),
-                )
-                outcome = await run_leg(tool.bind(args or {}, principal), leg)
-                run_.legs += 1
+                for _repeated in range(2 if lose_responses else 1):
+                    leg = Leg(
+                        Journal.from_map(unpack(pack(journal or _begun()))),
+                        fresh,
+                        host,
+                        supports=lambda path: can(".".join(path)),
+                        version=tool.version,
+                        migrations=tool.migrations,
+                        declared=tool.asks,
+                        notices=_Notices(run_),
+                    )
+                    outcome = await run_leg(tool.bind(args or {}, principal), leg)
+                    run_.legs += 1
                 journal = leg.journal.to_map()
                 if _finished(run_, outcome, tool, args or {}):
                     return run_
@@ -151,6 +155,14 @@ async def run_async(
     finally:
         host.close()
     raise GatewayError(f"{tool} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
+
+
+def _begun(checkpoint: Checkpoint | None = None) -> dict[str, Any]:
+    """Return the journal of a new flow at rest."""
+    now_ms = int(time.time() * 1000)
+    journal = Journal.begin(now_ms=now_ms, flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes)
+    journal.checkpoint = checkpoint
+    return journal.to_map()
 
 
 class _Notices:
