@@ -31,4 +31,6 @@ def without_port(host: str) -> str | None:
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         return host or None
-    return name if name and port.isdecimal() and len(port) <= MAX_PORT_DIGITS else None
+    is_port = port.isascii() and port.isdecimal() and len(port) <= MAX_PORT_DIGITS
+    is_name = name.endswith("]") or (name != "" and ":" not in name)
+    return name if is_port and is_name else None
