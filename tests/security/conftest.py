@@ -1,0 +1,7 @@
+"""The logs of replicas where a test fails."""
+
+from __future__ import annotations
+
+from tests.integration.conftest import pytest_runtest_makereport
+
+__all__ = ["pytest_runtest_makereport"]
