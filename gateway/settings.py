@@ -24,18 +24,27 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.errors import ConfigurationError
-from gateway.hosts import without_port
+from gateway.hosts import is_loopback, without_port
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
 MIN_JWT_SECRET_BYTES = 32
 """HS256 needs a key at least as long as its hash (RFC 7518 section 3.2)."""
 
+SYMMETRIC_ALGORITHMS = ("HS256",)
+ASYMMETRIC_ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+DEFAULT_KEY_SET_ALGORITHMS = ("RS256", "ES256", "EdDSA")
+"""What tokens may be signed with where keys come from a JWKS and `GATEWAY_JWT_ALGORITHMS` is unset."""
+
 READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 """Names with our prefix that are no settings: the demo tools read this one themselves."""
 
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
+_URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _YEAR_SECONDS = 31_536_000
 _MIN_LIMIT_BYTES = 256
 _MAX_LIMIT_BYTES = 2**30
@@ -92,6 +101,53 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
     return networks
 
 
+def _check_algorithms(algorithms: tuple[str, ...]) -> tuple[str, ...]:
+    for algorithm in algorithms:
+        if algorithm not in SYMMETRIC_ALGORITHMS + ASYMMETRIC_ALGORITHMS:
+            raise ValueError(f"{algorithm!r} is not supported")
+    if 0 < len(set(algorithms) & set(SYMMETRIC_ALGORITHMS)) < len(set(algorithms)):
+        raise ValueError("it mixes HS256, which takes a shared secret, with algorithms that take public keys")
+    return algorithms
+
+
+def is_web_url(text: str, *, query: bool = False) -> bool:
+    """Tell whether a text is an absolute URL that is safe to rely on: https, or http on this machine.
+
+    Args:
+        text: anything.
+        query: whether it may have a query.
+    """
+    if not _URL.fullmatch(text):
+        return False
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    if not host or port == 0 or "@" in parts.netloc or "#" in text or ("?" in text and not query):
+        return False
+    return parts.scheme == "https" or is_loopback(host)
+
+
+def _check_page(url: str) -> str:
+    return _check_url(url, is_web_url(url, query=True))
+
+
+def _check_place(url: str) -> str:
+    return _check_url(url, is_web_url(url))
+
+
+def _check_url(url: str, good: bool) -> str:
+    if not good:
+        # A name before `@` often comes with a password.
+        raise ValueError("it has a user" if "@" in url else f"{url!r} is not one")
+    return url
+
+
+def _check_places(urls: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_check_place(url) for url in urls)
+
+
 def _strip(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
@@ -115,6 +171,8 @@ _Bytes = Annotated[
     Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and {_MAX_LIMIT_BYTES}"),
 ]
 _Switch = Annotated[bool, BeforeValidator(_lower), Expects("on or off")]
+_A_URL = "an https URL (http only for this machine), without user and fragment"
+_Text = Annotated[str, BeforeValidator(_strip)]
 _Line = Annotated[
     str,
     BeforeValidator(_strip),
@@ -172,17 +230,62 @@ class Settings(BaseSettings):
     ) = Field(
         default=None, description=f"The shared secret of HS256 bearer tokens, at least {MIN_JWT_SECRET_BYTES} bytes."
     )
+    jwks_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
+        default=None,
+        description=(
+            "Where the identity provider publishes the public keys of its bearer tokens (a JWKS). They are read again "
+            "every five minutes, and when a token names a key that is not known."
+        ),
+    )
+    jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}$"), Expects("a path")] | None = Field(
+        default=None,
+        description="A file with such a JWKS, instead of its URL. It is read again when it changes.",
+    )
+    jwt_algorithms: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_algorithms),
+        Expects(f"HS256 alone, or a comma-separated list of {', '.join(ASYMMETRIC_ALGORITHMS)}"),
+    ] = Field(
+        default=(),
+        description=(
+            "The algorithms that bearer tokens may be signed with, separated by commas. Unset: `HS256` with a shared "
+            f"secret, {', '.join(f'`{name}`' for name in DEFAULT_KEY_SET_ALGORITHMS)} with a JWKS."
+        ),
+    )
     jwt_audience: _Line | None = Field(
         default=None, description="The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE`."
     )
     jwt_issuer: _Line | None = Field(
-        default=None, description="The `iss` that bearer tokens must carry. Unset: any issuer that knows the secret."
+        default=None,
+        description=(
+            "The `iss` that bearer tokens must carry; required with a JWKS. Unset: any issuer that knows the secret."
+        ),
     )
     jwt_leeway_seconds: Annotated[
         int, Field(ge=0, le=3600), Expects("a whole number of seconds between 0 and 3600")
     ] = Field(
         default=30,
         description="How far clocks may differ when the `exp`, `nbf` and `iat` of a bearer token are checked.",
+    )
+    public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
+        default=None,
+        description=(
+            "The URL that clients reach this deployment by, with or without `/mcp`. Set: clients are told where to get "
+            "tokens (OAuth protected-resource metadata)."
+        ),
+    )
+    authorization_servers: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_places),
+        Expects("a comma-separated list of https URLs"),
+    ] = Field(
+        default=(),
+        description=(
+            "The authorization servers that clients can get tokens from, by their issuer URLs, separated by commas. "
+            "Unset: `GATEWAY_JWT_ISSUER` if it is a URL."
+        ),
     )
     leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
         default=60.0, description="How long a tool may run to answer one request."
@@ -273,6 +376,7 @@ class Settings(BaseSettings):
     )
 
     _unknown: tuple[str, ...] = PrivateAttr(default=())
+    _files: Mapping[str, Path] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -313,12 +417,24 @@ class Settings(BaseSettings):
         except ValidationError as error:
             raise ConfigurationError(_one_line(error, frozenset(given))) from None
         settings._unknown = source.unknown
+        settings._files = {name: path for name, path in source.files.items() if name not in given}
         return settings
 
     @property
     def unknown(self) -> tuple[str, ...]:
         """The names in the environment that start like a setting but are none: most often a typing mistake."""
         return self._unknown
+
+    def file_of(self, field_name: str) -> Path | None:
+        """Return the file that a secret was read from, or None if it was given otherwise."""
+        return self._files.get(field_name)
+
+    @property
+    def token_algorithms(self) -> tuple[str, ...]:
+        """The algorithms that bearer tokens may be signed with."""
+        if self.jwt_algorithms:
+            return self.jwt_algorithms
+        return SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else DEFAULT_KEY_SET_ALGORITHMS
 
     def check_serving(self) -> None:
         """Check that what only a serving process needs is there: tools, keys, an audience, and a way to verify tokens.
@@ -339,10 +455,34 @@ class Settings(BaseSettings):
             raise ConfigurationError(
                 "no audience; set GATEWAY_AUDIENCE to one name for the whole deployment, such as its public URL"
             )
-        if self.auth == "jwt" and self.jwt_secret is None:
+        if self.auth == "jwt":
+            self._check_tokens()
+
+    def _check_tokens(self) -> None:
+        given = {
+            "GATEWAY_JWT_SECRET": self.jwt_secret,
+            "GATEWAY_JWKS_URL": self.jwks_url,
+            "GATEWAY_JWKS_FILE": self.jwks_file,
+        }
+        names = [name for name, value in given.items() if value is not None]
+        if not names:
             raise ConfigurationError(
                 "no way to verify bearer tokens; set GATEWAY_JWT_SECRET (or GATEWAY_JWT_SECRET_FILE) to their shared "
-                "secret, or GATEWAY_AUTH=none to serve this machine only, without identity"
+                "secret, GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE to the keys of your identity provider, or "
+                "GATEWAY_AUTH=none to serve this machine only, without identity"
+            )
+        if len(names) > 1:
+            raise ConfigurationError(f"{' and '.join(names)} are set together; keep the one that verifies your tokens")
+        symmetric = self.token_algorithms[0] in SYMMETRIC_ALGORITHMS
+        if symmetric != (self.jwt_secret is not None):
+            fitting = SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else ASYMMETRIC_ALGORITHMS
+            raise ConfigurationError(
+                f"GATEWAY_JWT_ALGORITHMS is {','.join(self.jwt_algorithms)}, which {names[0]} cannot verify; unset it, "
+                f"or choose from {', '.join(fitting)}"
+            )
+        if self.jwt_secret is None and self.jwt_issuer is None:
+            raise ConfigurationError(
+                f"{names[0]} needs GATEWAY_JWT_ISSUER: set it to the `iss` of your identity provider's tokens"
             )
 
 
@@ -352,6 +492,7 @@ class _Environment(PydanticBaseSettingsSource):
     def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
         super().__init__(settings_cls)
         self._environ = environ
+        self.files: dict[str, Path] = {}
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         name = variable(field_name)
@@ -362,6 +503,7 @@ class _Environment(PydanticBaseSettingsSource):
                 raise ConfigurationError(f"{name} and {name}{FILE_SUFFIX} are both set; keep one of them")
             if path is not None:
                 value = _read_secret_file(name + FILE_SUFFIX, path)
+                self.files[field_name] = Path(path)
         return value, field_name, False
 
     def __call__(self) -> dict[str, Any]:

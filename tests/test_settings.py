@@ -28,6 +28,11 @@ WRONG_VALUES = {
     "GATEWAY_STATE_MAX_BYTES": "64K",
     "GATEWAY_AUTH": "basic",
     "GATEWAY_JWT_SECRET": "hunter2-hunter2",
+    "GATEWAY_JWKS_URL": "http://id.example.com/jwks",
+    "GATEWAY_JWKS_FILE": "/run/\x00",
+    "GATEWAY_JWT_ALGORITHMS": "none",
+    "GATEWAY_PUBLIC_URL": "https://mcp.example.com/?a=b",
+    "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com,id2.example.com",
     "GATEWAY_JWT_AUDIENCE": "\x00",
     "GATEWAY_JWT_ISSUER": " ",
     "GATEWAY_JWT_LEEWAY_SECONDS": "-1",
@@ -76,6 +81,11 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_FLOW_MAX_SECONDS": "120",
             "GATEWAY_STATE_MAX_BYTES": "2048",
             "GATEWAY_AUTH": "None",
+            "GATEWAY_JWKS_URL": "https://id.example.com/keys?v=2",
+            "GATEWAY_JWKS_FILE": "/run/jwks.json",
+            "GATEWAY_JWT_ALGORITHMS": "ES256, EdDSA",
+            "GATEWAY_PUBLIC_URL": "https://mcp.example.com/tools/",
+            "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com/,http://[::1]:8443/tenant",
             "GATEWAY_JWT_AUDIENCE": "tokens",
             "GATEWAY_JWT_ISSUER": "https://issuer.example",
             "GATEWAY_JWT_LEEWAY_SECONDS": "0",
@@ -105,6 +115,11 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "flow_max_seconds": 120,
         "state_max_bytes": 2048,
         "auth": "none",
+        "jwks_url": "https://id.example.com/keys?v=2",
+        "jwks_file": "/run/jwks.json",
+        "jwt_algorithms": ("ES256", "EdDSA"),
+        "public_url": "https://mcp.example.com/tools/",
+        "authorization_servers": ("https://id.example.com/", "http://[::1]:8443/tenant"),
         "jwt_audience": "tokens",
         "jwt_issuer": "https://issuer.example",
         "jwt_leeway_seconds": 0,
@@ -253,6 +268,114 @@ def test_a_serving_process_names_what_is_missing(name: str) -> None:
 
 def test_a_process_without_identity_needs_no_secret() -> None:
     Settings.load({**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_AUTH": "none"}).check_serving()
+
+
+JWKS = {
+    **SERVING,
+    "GATEWAY_JWT_SECRET": "",
+    "GATEWAY_JWKS_URL": "https://id.example.com/jwks",
+    "GATEWAY_JWT_ISSUER": "https://id.example.com",
+}
+
+
+def serving_refusal(environ: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ).check_serving()
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_tokens_can_be_verified_with_the_keys_of_an_identity_provider() -> None:
+    Settings.load(JWKS).check_serving()
+    Settings.load({**JWKS, "GATEWAY_JWKS_URL": "", "GATEWAY_JWKS_FILE": "/run/jwks.json"}).check_serving()
+    Settings.load({**JWKS, "GATEWAY_JWT_ALGORITHMS": "PS256,ES384"}).check_serving()
+
+
+def test_a_key_set_needs_an_issuer_and_a_shared_secret_does_not() -> None:
+    message = serving_refusal({**JWKS, "GATEWAY_JWT_ISSUER": ""})
+    assert message.startswith("GATEWAY_JWKS_URL needs GATEWAY_JWT_ISSUER: ")
+    Settings.load(SERVING).check_serving()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("GATEWAY_JWT_SECRET", "GATEWAY_JWKS_URL"),
+        ("GATEWAY_JWT_SECRET", "GATEWAY_JWKS_FILE"),
+        ("GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE"),
+    ],
+)
+def test_tokens_are_verified_in_one_way_only(names: tuple[str, str]) -> None:
+    ways = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWKS_URL": "https://x.example", "GATEWAY_JWKS_FILE": "/run/jwks"}
+    environ = {**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_JWT_ISSUER": "i", **{name: ways[name] for name in names}}
+    assert serving_refusal(environ).startswith(f"{names[0]} and {names[1]} are set together; keep the one")
+
+
+@pytest.mark.parametrize("algorithms", ["HS256,RS256", "ES256,HS256"])
+def test_algorithms_of_secrets_and_of_public_keys_never_mix(algorithms: str) -> None:
+    assert "it mixes HS256" in refusal({"GATEWAY_JWT_ALGORITHMS": algorithms})
+
+
+def test_algorithms_must_fit_what_verifies() -> None:
+    assert "GATEWAY_JWT_SECRET cannot verify" in serving_refusal({**SERVING, "GATEWAY_JWT_ALGORITHMS": "RS256"})
+    assert "GATEWAY_JWKS_URL cannot verify" in serving_refusal({**JWKS, "GATEWAY_JWT_ALGORITHMS": "HS256"})
+
+
+def test_algorithms_that_are_not_chosen_follow_from_what_verifies() -> None:
+    assert Settings.load(SERVING).token_algorithms == ("HS256",)
+    assert Settings.load(JWKS).token_algorithms == ("RS256", "ES256", "EdDSA")
+    assert Settings.load({**JWKS, "GATEWAY_JWT_ALGORITHMS": "PS512"}).token_algorithms == ("PS512",)
+
+
+def test_without_identity_nothing_of_tokens_is_checked() -> None:
+    Settings.load({**JWKS, "GATEWAY_AUTH": "none", "GATEWAY_JWT_SECRET": SECRET}).check_serving()
+
+
+BAD_URLS = [
+    "http://id.example.com/jwks",
+    "http://127.0.0.1.example.com/jwks",
+    "http://localhost@id.example.com/jwks",
+    "https://user@id.example.com/jwks",
+    "https://user:pass@id.example.com/jwks",
+    "ftp://id.example.com/jwks",
+    "file:///etc/passwd",
+    "id.example.com",
+    "https://",
+    "https:///jwks",
+    "https://id.example.com/jwks#x",
+    "https://id.example.com:0/",
+    "https://id.example.com:99999/",
+    "https://[::1/",
+    'https://id.example.com/"',
+    "https://id.example.com/\\",
+    "https://id.example.com/a b",
+    "https://idé.example.com/",
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+@pytest.mark.parametrize("name", ["GATEWAY_JWKS_URL", "GATEWAY_PUBLIC_URL", "GATEWAY_AUTHORIZATION_SERVERS"])
+def test_a_url_is_https_or_of_this_machine_and_holds_nobodys_name(name: str, url: str) -> None:
+    message = refusal({name: url})
+    assert message.startswith(f"{name} is ")
+    assert "pass@" not in message
+
+
+@pytest.mark.parametrize(
+    "url", ["https://id.example.com", "http://127.0.0.1:1/x", "http://localhost", "HTTP://[::1]:8/"]
+)
+def test_a_url_of_this_machine_may_be_plain(url: str) -> None:
+    settings = Settings.load({"GATEWAY_JWKS_URL": url, "GATEWAY_PUBLIC_URL": url})
+    assert settings.jwks_url == settings.public_url == url
+
+
+def test_the_file_of_a_secret_is_remembered(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("0" * 64)
+    settings = Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)})
+    assert settings.file_of("seal_keys") == file
+    assert settings.file_of("jwt_secret") is None
+    assert Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)}, seal_keys="1" * 64).file_of("seal_keys") is None
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)

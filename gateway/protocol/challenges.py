@@ -12,8 +12,8 @@ from typing import Final
 HEADER: Final = "www-authenticate"
 
 _REALM: Final = "mcp"
-# What RFC 6750 section 3 lets stand in `error_description` and, with blanks between, in `scope`: no quote, no backslash,
-# so nothing ever needs an escape, and no reader can take one value for two.
+# RFC 6750 section 3 lets this stand in `error_description` and, with blanks between, in `scope`. No quote and no
+# backslash: nothing ever needs an escape, and no reader can take one value for two.
 _TEXT: Final = re.compile(r"[ !#-\[\]-~]+")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
 
