@@ -279,6 +279,7 @@ async def test_an_invalid_or_missing_answer_is_asked_again_and_never_passed_in(
     assert asked(await call.leg()) == ["a"]
     assert asked(await call.leg({"a": {"result": {}}})) == ["a"]
     assert seen == []
+    assert list(call.journal.answers) == ["b"]  # what does not fit is not carried on
     await call.leg({"a": accept(1)})
     assert seen == [{"a": 1, "b": 2}]
 
@@ -383,6 +384,21 @@ async def test_a_question_ends_the_leg_whatever_the_function_catches(
     begin: Begin, integer: Integer, function: Callable[[Leg, Question], Awaitable[Any]]
 ) -> None:
     assert asked(await begin(lambda leg: function(leg, integer())).leg()) == ["k"]
+
+
+async def test_the_stop_signal_passes_a_tools_except_exception(begin: Begin, integer: Integer) -> None:
+    """Otherwise its handler would run, and undo or report what has not failed."""
+    handled: list[str] = []
+
+    async def function(leg: Leg) -> Any:
+        try:
+            await leg.ask({"k": integer()})
+        except Exception:  # noqa: BLE001 - what this is about
+            handled.append("failed")
+        handled.append("went on")
+
+    assert asked(await begin(function).leg()) == ["k"]
+    assert handled == []
 
 
 async def test_after_its_end_the_context_raises_again_and_records_nothing(begin: Begin, integer: Integer) -> None:

@@ -1,0 +1,259 @@
+"""From a function's type hints to its input schema, and from a caller's arguments to its keywords."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from datetime import date
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import pytest
+from pydantic import AfterValidator, BaseModel, Field
+
+from gateway import Context
+from gateway.authoring.arguments import MAX_PROBLEMS, Arguments, InvalidArguments, SchemaArguments
+from gateway.errors import AuthoringError
+
+if TYPE_CHECKING:
+    from somewhere import Unknown  # type: ignore[import-not-found]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Address(BaseModel):
+    street: str
+    number: int
+
+
+def exhaust(_value: Any) -> Any:
+    raise RecursionError
+
+
+def later(x: Later) -> None: ...
+
+
+class Later(BaseModel):
+    n: int
+
+
+def test_hints_and_defaults_become_a_schema_without_titles() -> None:
+    def function(
+        ctx: Context,
+        a: int,
+        b: Annotated[str, Field(description="what", min_length=1)],
+        c: Literal["x", "y"] = "x",
+        d: list[int] | None = None,
+        *,
+        e: bool = False,
+    ) -> None: ...
+
+    arguments = Arguments(function)
+    assert arguments.context_name == "ctx"
+    assert arguments.schema == {
+        "type": "object",
+        "properties": {
+            "a": {"type": "integer"},
+            "b": {"type": "string", "description": "what", "minLength": 1},
+            "c": {"type": "string", "enum": ["x", "y"], "default": "x"},
+            "d": {"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "null"}], "default": None},
+            "e": {"type": "boolean", "default": False},
+        },
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+    assert arguments.read({"a": 1, "b": "z"}) == {"a": 1, "b": "z", "c": "x", "d": None, "e": False}
+
+
+def test_a_function_without_parameters_takes_an_empty_object() -> None:
+    assert Arguments(lambda: None).schema == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert Arguments(lambda: None).read({}) == {}
+
+
+def test_values_are_read_as_the_hints_say() -> None:
+    def function(when: date, colour: Colour, where: Address, pair: tuple[int, str], some: set[int]) -> None: ...
+
+    given = {
+        "when": "2024-02-29",
+        "colour": "red",
+        "where": {"street": "High", "number": 5},
+        "pair": [1, "a"],
+        "some": [1, 1, 2],
+    }
+    assert Arguments(function).read(given) == {
+        "when": date(2024, 2, 29),
+        "colour": Colour.RED,
+        "where": Address(street="High", number=5),
+        "pair": (1, "a"),
+        "some": {1, 2},
+    }
+
+
+@pytest.mark.parametrize("default", [Field(ge=1), Field(default=..., ge=1)])
+def test_a_pydantic_field_as_default_is_no_default(default: Any) -> None:
+    def function(n=default): ...  # type: ignore[no-untyped-def]
+
+    function.__annotations__["n"] = int
+    arguments = Arguments(function)
+    assert arguments.schema["properties"] == {"n": {"type": "integer", "minimum": 1}}
+    assert arguments.schema["required"] == ["n"]
+    with pytest.raises(InvalidArguments, match=r"^n: "):
+        arguments.read({"n": 0})
+
+
+def test_a_pydantic_field_may_bring_a_default_from_either_place() -> None:
+    def function(a: int = Field(default=5, le=9), b: Annotated[int, Field(default=3)] = Field(ge=1)) -> None: ...
+
+    assert Arguments(function).read({}) == {"a": 5, "b": 3}
+
+
+def test_an_alias_of_the_authors_does_not_rename_an_argument() -> None:
+    def function(a: Annotated[int, Field(alias="b")]) -> None: ...
+
+    assert Arguments(function).read({"a": 1}) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["schema", "json", "copy", "dict", "model_config", "model_fields", "validate", "self", "cls", "argument_0"]
+)
+def test_arguments_may_be_called_like_attributes_of_a_model(name: str) -> None:
+    space: dict[str, Any] = {}
+    exec(f"def function({name}: int, other: str = 'x') -> None: ...", space)
+    arguments = Arguments(space["function"])
+    assert list(arguments.schema["properties"]) == [name, "other"]
+    assert arguments.read({name: 1}) == {name: 1, "other": "x"}
+
+
+def test_the_context_goes_by_its_annotation_or_its_name() -> None:
+    def annotated(call: Context, n: int) -> None: ...
+    def named(ctx, n: int): ...  # type: ignore[no-untyped-def]
+    def neither(n: int) -> None: ...
+    def an_argument(ctx: int) -> None: ...
+
+    assert Arguments(annotated).context_name == "call"
+    assert Arguments(named).context_name == "ctx"
+    assert Arguments(neither).context_name is None
+    assert Arguments(an_argument).context_name is None
+    assert Arguments(an_argument).read({"ctx": 1}) == {"ctx": 1}
+
+
+def test_a_hint_may_name_what_is_defined_further_down() -> None:
+    assert Arguments(later).read({"x": {"n": 1}}) == {"x": Later(n=1)}
+
+
+def test_a_mutable_default_is_not_shared_between_calls() -> None:
+    def function(items: list[int] = []) -> None: ...  # noqa: B006 - what this is about
+
+    arguments = Arguments(function)
+    arguments.read({})["items"].append(1)
+    assert arguments.read({}) == {"items": []}
+
+
+def unknown(x: Unknown) -> None: ...
+def star(*values: int) -> None: ...
+def star_star(**values: int) -> None: ...
+def positional(value: int, /) -> None: ...
+def positional_context(ctx: Context, /) -> None: ...
+def star_context(*ctx): ...  # type: ignore[no-untyped-def]
+def two_contexts(ctx: Context, call: Context) -> None: ...
+def a_callable(x: Callable[[], int]) -> None: ...
+def broken(x: int.missing) -> None: ...  # type: ignore[name-defined]
+def maybe_context(ctx: Context | None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (unknown, "unknown: the annotation 'Unknown' is not defined in its module"),
+        (star, "star: the parameter 'values' must be one that has a name"),
+        (star_star, "star_star: the parameter 'values' must be one that has a name"),
+        (positional, "positional: the parameter 'value' must be one that has a name"),
+        (positional_context, "positional_context: the parameter 'ctx' must be one that has a name"),
+        (star_context, "star_context: the parameter 'ctx' must be one that has a name"),
+        (two_contexts, "two_contexts: two parameters take the context"),
+        (a_callable, "a_callable: Cannot generate a JsonSchema"),
+        (broken, "broken: its annotations cannot be read"),
+        (maybe_context, "maybe_context: Unable to generate pydantic-core schema"),
+        (functools.partial(later), "its annotations cannot be read"),
+    ],
+)
+def test_a_parameter_that_json_cannot_fill_is_an_authors_error(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        Arguments(function)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def several(a: int, b: Address, c: Annotated[str, Field(max_length=2)] = "") -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"b": {"street": "s", "number": 1}}, ["a: "]),
+        ({"a": "x", "b": {"street": "s", "number": 1}}, ["a: "]),
+        ({"a": 1, "b": {"street": 5}}, ["b.street: ", "b.number: "]),
+        ({"a": 1, "b": [], "c": "long"}, ["b: ", "c: "]),
+        ({"a": 1, "b": {"street": "s", "number": 1}, "d": 1}, ["d: "]),
+        ({"a": None, "b": None}, ["a: ", "b: "]),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_each_named(given: dict[str, Any], named: list[str]) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        Arguments(several).read(given)
+    problems = str(caught.value).split("; ")
+    assert len(problems) == len(named)
+    assert all(problem.startswith(start) for problem, start in zip(problems, named, strict=True))
+
+
+def test_only_so_many_problems_are_told() -> None:
+    def function(items: list[int]) -> None: ...
+
+    with pytest.raises(InvalidArguments) as caught:
+        Arguments(function).read({"items": ["x"] * 1000})
+    problems = str(caught.value).split("; ")
+    assert len(problems) == MAX_PROBLEMS + 1
+    assert problems[-1] == f"and {1000 - MAX_PROBLEMS} more"
+
+
+def test_endless_nesting_is_a_wrong_argument() -> None:
+    def function(x: Annotated[Any, AfterValidator(exhaust)]) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="nested too deeply"):
+        Arguments(function).read({"x": 1})
+
+
+def test_a_schema_of_the_authors_is_passed_through_and_checked() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "title": "A"}},
+        "required": ["a"],
+        "x-mine": True,
+    }
+
+    def named(ctx: Context, a: int) -> None: ...
+    def takes_all(ctx: Context, **arguments: Any) -> None: ...
+
+    for function in (named, takes_all):
+        arguments = SchemaArguments(function, schema)
+        assert arguments.schema == schema
+        assert arguments.context_name == "ctx"
+        assert arguments.read({"a": 1, "ctx": 2}) == {"a": 1}
+        with pytest.raises(InvalidArguments, match=r"^a: 'x' is not of type"):
+            arguments.read({"a": "x"})
+    assert SchemaArguments(takes_all, schema).read({"a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert SchemaArguments(named, schema).read({"a": 1, "b": 2}) == {"a": 1}
+
+
+def test_a_schema_that_the_function_cannot_take_is_an_authors_error() -> None:
+    def function(a: int) -> None: ...
+
+    with pytest.raises(AuthoringError, match="has type 'object'"):
+        SchemaArguments(function, {"type": "array"})
+    with pytest.raises(AuthoringError, match="its schema has b"):
+        SchemaArguments(function, {"type": "object", "properties": {"a": {}, "b": {}}})
+    with pytest.raises(AuthoringError, match="not a valid JSON Schema"):
+        SchemaArguments(function, {"type": "object", "properties": {"a": {"type": 5}}})

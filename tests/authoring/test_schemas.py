@@ -1,0 +1,325 @@
+"""Schemas of the author's models, and what of them a form may show (MCP "Elicitation", Requested Schema)."""
+
+from __future__ import annotations
+
+import enum
+import uuid
+import warnings
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import mcp_types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    AnyUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    SecretStr,
+    TypeAdapter,
+)
+
+from gateway.authoring.schemas import SchemaValidator, form_schema, form_values, model_schema
+from gateway.errors import AuthoringError
+
+PRIMITIVE = TypeAdapter[Any](PrimitiveSchemaDefinition)
+
+
+class Colour(enum.Enum):
+    """Red or green."""
+
+    RED = "red"
+    GREEN = "green"
+
+
+class Size(enum.IntEnum):
+    SMALL = 1
+    LARGE = 2
+
+
+class Inner(BaseModel):
+    n: int
+
+
+class Everything(BaseModel):
+    """All that a form can show."""
+
+    text: str
+    constrained: Annotated[str, Field(min_length=1, max_length=9, description="a text", title="Text")]
+    pattern: Annotated[str, Field(pattern="^a")] = "a"
+    number: float
+    integer: Annotated[int, Field(ge=1, le=9)] = 5
+    above: Annotated[int, Field(gt=1)] = 5
+    yes: bool
+    agreed: Literal[True]
+    day: date
+    moment: datetime
+    link: AnyUrl
+    clock: time
+    identity: uuid.UUID
+    choice: Literal["a", "b"] = "a"
+    only: Literal["a"]
+    colour: Colour
+    maybe_colour: Colour | None = None
+    default_colour: Colour = Colour.RED
+    size: Size
+    level: Literal[1, 2]
+    maybe: int | None
+    maybe_default: str | None = None
+    many: list[Literal["a", "b"]]
+    many_colours: Annotated[list[Colour], Field(min_length=1, max_length=2)] = [Colour.RED]
+    some: set[Literal["a", "b"]]
+    maybe_many: list[Literal["a"]] | None = None
+    day_default: date = date(2024, 1, 1)
+    aliased: Annotated[int, Field(alias="anAlias")]
+
+
+def test_a_form_shows_only_what_the_protocol_allows() -> None:
+    schema = form_schema(Everything)
+    for name, field in schema["properties"].items():
+        assert PRIMITIVE.validate_python(field), name
+        assert "$ref" not in field
+        assert field.get("default", "") is not None
+        assert field.get("format", "date") in ("email", "uri", "date", "date-time")
+    params = {"mode": "form", "message": "?", "requestedSchema": schema}
+    assert mcp_types.ElicitRequestFormParams.model_validate(params).mode == "form"
+    assert schema["type"] == "object"
+    assert schema["description"] == "All that a form can show."
+    assert "title" not in schema
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("text", {"type": "string"}),
+        (
+            "constrained",
+            {"type": "string", "minLength": 1, "maxLength": 9, "description": "a text", "title": "Text"},
+        ),
+        ("integer", {"type": "integer", "minimum": 1, "maximum": 9, "default": 5}),
+        ("agreed", {"type": "boolean", "enum": [True]}),
+        ("day", {"type": "string", "format": "date"}),
+        ("moment", {"type": "string", "format": "date-time"}),
+        ("link", {"type": "string", "format": "uri", "minLength": 1}),
+        ("clock", {"type": "string"}),
+        ("identity", {"type": "string"}),
+        ("choice", {"type": "string", "enum": ["a", "b"], "default": "a"}),
+        ("only", {"type": "string", "enum": ["a"]}),
+        ("colour", {"type": "string", "enum": ["red", "green"], "description": "Red or green."}),
+        ("maybe_colour", {"type": "string", "enum": ["red", "green"], "description": "Red or green."}),
+        (
+            "default_colour",
+            {"type": "string", "enum": ["red", "green"], "description": "Red or green.", "default": "red"},
+        ),
+        ("level", {"type": "integer", "enum": [1, 2]}),
+        ("maybe", {"type": "integer"}),
+        ("maybe_default", {"type": "string"}),
+        ("many", {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
+        ("some", {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "uniqueItems": True}),
+        ("maybe_many", {"type": "array", "items": {"type": "string", "enum": ["a"]}}),
+        ("day_default", {"type": "string", "format": "date", "default": "2024-01-01"}),
+        ("anAlias", {"type": "integer"}),
+    ],
+)
+def test_a_field_of_a_form(name: str, expected: dict[str, Any]) -> None:
+    assert form_schema(Everything)["properties"][name] == expected
+
+
+def test_what_has_no_default_is_required() -> None:
+    required = form_schema(Everything)["required"]
+    assert "text" in required
+    assert "maybe" in required
+    assert "anAlias" in required
+    assert "choice" not in required
+
+
+def test_a_title_the_author_wrote_stays() -> None:
+    class Titled(BaseModel):
+        model_config = ConfigDict(title="A title")
+        n: int
+
+    assert form_schema(Titled)["title"] == "A title"
+
+
+class Nested(BaseModel):
+    inner: Inner
+
+
+class MaybeNested(BaseModel):
+    inner: Inner | None = None
+
+
+class Mapped(BaseModel):
+    some: dict[str, int]
+
+
+class Texts(BaseModel):
+    some: list[str]
+
+
+class Numbers(BaseModel):
+    some: list[Literal[1, 2]]
+
+
+class Pair(BaseModel):
+    pair: tuple[int, str]
+
+
+class Either(BaseModel):
+    either: int | str
+
+
+class Anything(BaseModel):
+    anything: Any
+
+
+class Mixed(BaseModel):
+    mixed: Literal["a", 1]
+
+
+class Exact(BaseModel):
+    exact: Decimal
+
+
+class Secret(BaseModel):
+    password: SecretStr
+
+
+class Recursive(BaseModel):
+    child: Recursive | None = None
+
+
+class Calls(BaseModel):
+    call: Callable[[], int]
+
+
+class Deep(BaseModel):
+    name: Annotated[str, Field(validation_alias=AliasPath("user", "name"))]
+
+
+class DeepChoice(BaseModel):
+    name: Annotated[str, Field(validation_alias=AliasChoices(AliasPath("user", 0), "name"))]
+
+
+class Whole(RootModel[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (Nested, "Nested.inner: forms are flat"),
+        (MaybeNested, "MaybeNested.inner: forms are flat"),
+        (Mapped, "Mapped.some: forms are flat"),
+        (Texts, "Texts.some: a form's list offers choices"),
+        (Numbers, "Numbers.some: a form's list offers choices of text"),
+        (Pair, "Pair.pair"),
+        (Either, "Either.either: forms are flat"),
+        (Anything, "Anything.anything: forms are flat"),
+        (Mixed, "Mixed.mixed: forms are flat"),
+        (Exact, "Exact.exact: forms are flat"),
+        (Secret, "Secret.password: a form must not ask for secrets"),
+        (Recursive, "Recursive: a form asks for named fields"),
+        (Whole, "Whole: a form asks for named fields"),
+        (Calls, "Calls: Cannot generate a JsonSchema"),
+        (Deep, "Deep.name: forms are flat"),
+        (DeepChoice, "DeepChoice.name: forms are flat"),
+    ],
+)
+def test_what_no_form_can_show_is_an_authors_error(model: type[BaseModel], message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        form_schema(model)
+    assert str(caught.value).startswith(message)
+
+
+class Aliases(BaseModel):
+    one: Annotated[int, Field(alias="oneAlias")]
+    two: Annotated[int, Field(validation_alias="twoAlias", serialization_alias="elsewhere")]
+    three: Annotated[int, Field(validation_alias=AliasChoices("threeAlias", "other"))]
+    four: int
+
+
+class ByName(BaseModel):
+    model_config = ConfigDict(validate_by_alias=False, validate_by_name=True)
+    one: Annotated[int, Field(alias="oneAlias")]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Aliases.model_validate({"oneAlias": 1, "twoAlias": 2, "threeAlias": 3, "four": 4}),
+        ByName.model_validate({"one": 1}),
+    ],
+)
+def test_a_form_names_its_fields_as_the_model_reads_them(made: BaseModel) -> None:
+    filled = form_values(made)
+    assert list(form_schema(type(made))["properties"]) == list(filled)
+    assert type(made).model_validate_json(TypeAdapter(Any).dump_json(filled)) == made
+
+
+def test_a_model_is_told_as_it_is_read_or_as_it_is_told() -> None:
+    class Told(BaseModel):
+        day: Annotated[date, Field(validation_alias="in", serialization_alias="out")]
+
+    assert model_schema(Told)["required"] == ["in"]
+    assert model_schema(Told, mode="serialization")["required"] == ["out"]
+
+
+# Schemas that the author gave
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"a": 1}, None),
+        ({"a": 1.0}, None),
+        ({"a": 2**200}, None),
+        ({"a": "x"}, "a: 'x' is not of type 'integer'"),
+        ({}, "'a' is a required property"),
+        ([], "[] is not of type 'object'"),
+    ],
+)
+def test_a_problem_says_where(value: Any, problem: str | None) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    assert SchemaValidator(schema).problem(value) == problem
+
+
+def test_a_schema_that_is_none_is_an_authors_error() -> None:
+    with pytest.raises(AuthoringError, match=r"not a valid JSON Schema: .* at \$\.properties\.a\.type"):
+        SchemaValidator({"properties": {"a": {"type": "nonsense"}}})
+
+
+def test_an_older_dialect_is_read_as_it_is() -> None:
+    draft_4 = {"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": True}
+    assert SchemaValidator(draft_4).problem(1) is not None
+    assert SchemaValidator(draft_4).problem(2) is None
+
+
+def test_references_are_never_fetched() -> None:
+    validator = SchemaValidator({"properties": {"a": {"$ref": "https://elsewhere.example/schema"}}})
+    assert validator.problem({}) is None
+    assert "https://elsewhere.example/schema" in (validator.problem({"a": 1}) or "")
+
+
+def test_a_schema_without_end_is_a_problem_not_a_crash() -> None:
+    assert "without end" in (SchemaValidator({"$ref": "#"}).problem(1) or "")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists))
+def test_no_value_breaks_validation(value: Any) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "number", "multipleOf": 0.1}, "t": {"type": "string", "pattern": "^a+$"}},
+        "uniqueItems": True,
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert SchemaValidator(schema).problem({"n": value, "t": value}) is not None or isinstance(value, int)
