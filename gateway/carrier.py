@@ -118,6 +118,7 @@ class SealedCarrier:
                 max_bytes=self._limits.state_max_bytes,
             )
         except StateTooLarge as error:
+            self._telemetry.state_too_large()
             raise CannotContinue(
                 f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
                 f" {error.limit} at most. Try again with less."

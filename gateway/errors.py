@@ -14,14 +14,19 @@
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
+        │   └── TooDeep             -32700, over a limit
         ├── InvalidRequest          -32600
         ├── MethodNotFound          -32601
         ├── InvalidParams           -32602
-        │   └── InvalidRequestState -32602, one frozen text for every reason
+        │   ├── InvalidRequestState -32602, one frozen text for every reason
+        │   └── TooManyAnswers      -32602, over a limit
         ├── InternalError           -32603
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
-        └── UnsupportedVersion      -32022
+        ├── UnsupportedVersion      -32022
+        └── TryAgain                the same request may succeed after `retry_after_seconds`
+            ├── RateLimited         -31003
+            └── TooManyStreams      -31003
 
 Expected refusals are these; anything else is a bug or a tool's own exception. One function, in
 `gateway.web.errors`, turns them into HTTP.
@@ -138,6 +143,13 @@ class ParseError(_FixedCode):
     CODE = -32700
 
 
+class TooDeep(ParseError):
+    """The body nests deeper than is allowed."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body nests deeper than {limit} levels")
+
+
 class InvalidRequest(_FixedCode):
     """The body is JSON but not one JSON-RPC request or notification."""
 
@@ -154,6 +166,13 @@ class InvalidParams(_FixedCode):
     """The parameters, the `_meta` or a name in them are wrong."""
 
     CODE = -32602
+
+
+class TooManyAnswers(InvalidParams):
+    """One leg brings more answers than is allowed."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"params.inputResponses must not have more than {limit} entries")
 
 
 class InternalError(_FixedCode):
@@ -191,6 +210,36 @@ class UnsupportedVersion(_FixedCode):
 
     def __init__(self, supported: Sequence[str], requested: str) -> None:
         super().__init__("Unsupported protocol version", {"supported": list(supported), "requested": requested})
+
+
+class TryAgain(_FixedCode):
+    """Nothing is wrong with the request, but it is not served now; nothing of it ran.
+
+    Attributes:
+        retry_after_seconds: when it may succeed, at least 1 (RFC 9110 section 10.2.3).
+    """
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message, {"retryAfterSeconds": retry_after_seconds})
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RateLimited(TryAgain):
+    """The caller sends more requests than one may."""
+
+    CODE = -31003
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        super().__init__("Too many requests", retry_after_seconds)
+
+
+class TooManyStreams(TryAgain):
+    """The caller keeps as many streams open as one may."""
+
+    CODE = -31003
+
+    def __init__(self, limit: int, retry_after_seconds: int) -> None:
+        super().__init__(f"No more than {limit} streams may be open at a time", retry_after_seconds)
 
 
 class RejectReason(StrEnum):

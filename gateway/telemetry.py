@@ -32,13 +32,21 @@ _STATE_BYTES_BUCKETS: Final = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 6
 
 
 class RefusalReason(StrEnum):
-    """Why a request was answered with an error before or instead of a leg."""
+    """Why a request was answered with an error, or cut off, before or instead of a leg."""
 
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     BODY_TOO_LARGE = "body_too_large"
     MEDIA_TYPE = "media_type"
     HTTP = "http"
+    BAD_HTTP = "bad_http"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    SLOW_HEAD = "slow_head"
+    SLOW_BODY = "slow_body"
+    RATE_LIMITED = "rate_limited"
+    TOO_MANY_STREAMS = "too_many_streams"
+    TOO_DEEP = "too_deep"
+    TOO_MANY_ANSWERS = "too_many_answers"
     PARSE_ERROR = "parse_error"
     INVALID_REQUEST = "invalid_request"
     METHOD_NOT_FOUND = "method_not_found"
@@ -67,8 +75,13 @@ _HTTP_REASONS: Final = {
     403: RefusalReason.FORBIDDEN,
     413: RefusalReason.BODY_TOO_LARGE,
     415: RefusalReason.MEDIA_TYPE,
+    431: RefusalReason.HEADERS_TOO_LARGE,
 }
 _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
+    errors.TooDeep: RefusalReason.TOO_DEEP,
+    errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
+    errors.RateLimited: RefusalReason.RATE_LIMITED,
+    errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
     errors.ParseError: RefusalReason.PARSE_ERROR,
     errors.InvalidRequest: RefusalReason.INVALID_REQUEST,
     errors.MethodNotFound: RefusalReason.METHOD_NOT_FOUND,
@@ -126,6 +139,16 @@ class Telemetry:
             ["reason"],
             registry=self.registry,
         )
+        self._too_large = Counter(
+            "gateway_states_too_large",
+            "Calls that ended because they had collected more than a request state may hold.",
+            registry=self.registry,
+        )
+        self._connections_refused = Counter(
+            "gateway_connections_refused",
+            "Connections closed at once because as many were open as may be.",
+            registry=self.registry,
+        )
         # Children bound once: looking one up by its labels costs more than counting.
         self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
@@ -165,6 +188,14 @@ class Telemetry:
     def state_rejected(self, reason: RejectReason) -> None:
         """Count a request state that was not accepted."""
         self._rejections[reason].inc()
+
+    def state_too_large(self) -> None:
+        """Count a call that could not go on because its state was over the size limit."""
+        self._too_large.inc()
+
+    def connection_refused(self) -> None:
+        """Count a connection closed at once because as many are open as may be."""
+        self._connections_refused.inc()
 
     def request_refused(self, reason: RefusalReason) -> None:
         """Count a request that was answered with an error."""

@@ -94,6 +94,11 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
         (errors.HttpRefusal(413, ""), RefusalReason.BODY_TOO_LARGE),
         (errors.HttpRefusal(415, ""), RefusalReason.MEDIA_TYPE),
         (errors.HttpRefusal(405, ""), RefusalReason.HTTP),
+        (errors.HttpRefusal(431, ""), RefusalReason.HEADERS_TOO_LARGE),
+        (errors.TooDeep(100), RefusalReason.TOO_DEEP),
+        (errors.TooManyAnswers(100), RefusalReason.TOO_MANY_ANSWERS),
+        (errors.RateLimited(1), RefusalReason.RATE_LIMITED),
+        (errors.TooManyStreams(32, 1), RefusalReason.TOO_MANY_STREAMS),
         (errors.ParseError(""), RefusalReason.PARSE_ERROR),
         (errors.InvalidRequest(""), RefusalReason.INVALID_REQUEST),
         (errors.MethodNotFound(""), RefusalReason.METHOD_NOT_FOUND),
@@ -109,6 +114,14 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
 )
 def test_every_refusal_of_the_error_tree_has_its_reason(error: Exception, reason: RefusalReason) -> None:
     assert RefusalReason.of(error) is reason
+
+
+def test_calls_that_grew_too_large_and_connections_too_many_are_counted() -> None:
+    telemetry = Telemetry()
+    telemetry.state_too_large()
+    telemetry.connection_refused()
+    assert sample(telemetry, "gateway_states_too_large_total") == 1
+    assert sample(telemetry, "gateway_connections_refused_total") == 1
 
 
 def test_two_processes_worth_of_metrics_do_not_share_a_registry() -> None:

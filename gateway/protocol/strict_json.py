@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import ParseError
+from gateway.errors import ParseError, TooDeep
 
 MAX_DEPTH: Final = 100
-"""How deep arrays and objects may nest; the outermost one is level 1."""
+"""How deep arrays and objects may nest unless told otherwise; the outermost one is level 1."""
 
 MAX_NUMBER_DIGITS: Final = 308
 """How many digits a number may have in a row: every integer accepted also converts to a float."""
@@ -40,17 +40,21 @@ _BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
-def decode(body: bytes) -> Any:
+def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """Read one JSON value from `body`.
+
+    Args:
+        body: any bytes.
+        max_depth: how deep arrays and objects may nest.
 
     Returns:
         dict, list, str, int, float, bool or None. Integers are exact, floats are finite.
 
     Raises:
+        TooDeep: the body nests deeper than `max_depth`.
         ParseError: the body is empty, not JSON, not UTF-8, starts with a byte order mark, repeats a
-            name in one object, holds a lone surrogate or a number out of range, nests deeper than
-            `MAX_DEPTH`, or has a number of more than `MAX_NUMBER_DIGITS` digits. Nothing else is
-            ever raised, whatever the bytes.
+            name in one object, holds a lone surrogate or a number out of range, or has a number of
+            more than `MAX_NUMBER_DIGITS` digits. Nothing else is ever raised, whatever the bytes.
     """
     try:
         value = _decode(body)
@@ -60,14 +64,14 @@ def decode(body: bytes) -> Any:
     except ValueError as error:
         raise ParseError(f"The body is not valid JSON: {error}") from None
     except RecursionError:
-        raise _too_deep() from None
+        raise TooDeep(max_depth) from None
     # Each test is a cheap one that never misses; what it suspects is then measured exactly.
     if encoded != body and (
         body.count(b":") != encoded.count(b":") or (body.find(_BACKSLASH) >= 0 and b"\\u003" in body)
     ):
         _refuse_duplicate_names(body, encoded)
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
-        _refuse_deep_nesting(body)
+    if body.count(b"[") + body.count(b"{") > max_depth:
+        _refuse_deep_nesting(body, max_depth)
     if _TOO_MANY_SAMPLED in body[::_SAMPLE_EVERY].translate(_ALL_DIGITS_TO_ZERO):
         _refuse_long_numbers(body)
     return value
@@ -92,11 +96,11 @@ def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
         raise ParseError("The body repeats a name in one object")
 
 
-def _refuse_deep_nesting(body: bytes) -> None:
+def _refuse_deep_nesting(body: bytes, max_depth: int) -> None:
     """Measure the depth of valid JSON as the highest running sum of opening and closing brackets."""
     steps = _without_strings(body).translate(_BRACKET_TO_STEP, _NO_BRACKETS)
-    if max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH:
-        raise _too_deep()
+    if max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth:
+        raise TooDeep(max_depth)
 
 
 def _refuse_long_numbers(body: bytes) -> None:
@@ -107,7 +111,3 @@ def _refuse_long_numbers(body: bytes) -> None:
 def _without_strings(body: bytes) -> bytes:
     """Empty every string of valid JSON: with escaped backslashes and quotes gone, quotes only delimit."""
     return b'""'.join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
-
-
-def _too_deep() -> ParseError:
-    return ParseError(f"The body nests deeper than {MAX_DEPTH} levels")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import GatewayError, HttpRefusal, InternalError, RpcError
+from gateway.errors import GatewayError, HttpRefusal, InternalError, RpcError, TryAgain
 from gateway.protocol.jsonrpc import RequestId, error_response
 
 JSON: Final = (b"content-type", b"application/json")
@@ -22,6 +22,9 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
 }
 """HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
 
+STATUS_OF_LATER: Final[Mapping[int, int]] = {-31003: 429}
+"""HTTP status of a request that is not served now, by the code of its error."""
+
 RawHeaders = list[tuple[bytes, bytes]]
 
 
@@ -31,6 +34,9 @@ def to_http(error: GatewayError, request_id: RequestId | None) -> tuple[int, Raw
     A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
     protocol can show; what the status means does not depend on it.
     """
+    if isinstance(error, TryAgain):
+        retry_after = (b"retry-after", str(error.retry_after_seconds).encode())
+        return STATUS_OF_LATER[error.code], [JSON, retry_after], error_response(request_id, error)
     if isinstance(error, RpcError):
         return STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
     if isinstance(error, HttpRefusal):

@@ -20,6 +20,11 @@ TABLE: list[tuple[GatewayError, int, int]] = [
     (errors.HeaderMismatch("other"), 400, -32020),
     (errors.MissingCapability({"roots": {}}), 400, -32021),
     (errors.UnsupportedVersion(["2026-07-28"], "1"), 400, -32022),
+    (errors.TooDeep(100), 400, -32700),
+    (errors.TooManyAnswers(100), 400, -32602),
+    (errors.RateLimited(3), 429, -31003),
+    (errors.TooManyStreams(32, 1), 429, -31003),
+    (ProtocolError(-31003, "the tool's own"), 200, -31003),
     (ProtocolError(-32602, "the tool's own"), 400, -32602),
     (ProtocolError(42, "the tool's own"), 200, 42),
     (HttpRefusal(413, "too large"), 413, -32600),
@@ -49,6 +54,13 @@ def test_without_an_id_there_is_no_such_member(error: GatewayError) -> None:
 def test_the_headers_of_a_refusal_are_told() -> None:
     _status, headers, _body = to_http(HttpRefusal(401, "who?", [("www-authenticate", "Bearer")]), None)
     assert (b"www-authenticate", b"Bearer") in headers
+
+
+@pytest.mark.parametrize("error", [errors.RateLimited(3), errors.TooManyStreams(32, 3)])
+def test_what_may_succeed_later_says_when(error: GatewayError) -> None:
+    _status, headers, body = to_http(error, 1)
+    assert (b"retry-after", b"3") in headers
+    assert json.loads(body)["error"]["data"] == {"retryAfterSeconds": 3}
 
 
 def test_an_error_that_is_no_refusal_tells_nothing() -> None:

@@ -1,0 +1,47 @@
+"""Open streams per caller."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from gateway.errors import TooManyStreams
+
+RETRY_AFTER_SECONDS: Final = 10
+"""When to try again: nobody knows when one of the caller's own streams ends."""
+
+
+class StreamLimiter:
+    """Lets each caller keep a number of streams open. What it remembers is bounded by the streams that are open.
+
+    Args:
+        limit: how many streams each caller may have open at a time.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: dict[Hashable, int] = {}
+
+    def __len__(self) -> int:
+        """Return how many callers have a stream open."""
+        return len(self._open)
+
+    @contextmanager
+    def stream(self, caller: Hashable) -> Iterator[None]:
+        """Count one stream of a caller as open while the context lasts.
+
+        Raises:
+            TooManyStreams: the caller has as many open as allowed.
+        """
+        count = self._open.get(caller, 0)
+        if count >= self._limit:
+            raise TooManyStreams(self._limit, RETRY_AFTER_SECONDS)
+        self._open[caller] = count + 1
+        try:
+            yield
+        finally:
+            if self._open[caller] > 1:
+                self._open[caller] -= 1
+            else:
+                del self._open[caller]
