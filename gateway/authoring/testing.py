@@ -180,8 +180,8 @@ class _Notices:
 
 def _lifespans(tool: Served) -> list[Lifespan[Any]]:
     """Return what the tool's module opens once a process and the test has not opened itself."""
-    module = sys.modules.get(tool.__module__)
-    return [value for value in vars(module).values() if isinstance(value, Lifespan) and not value.is_open]
+    names = getattr(sys.modules.get(tool.__module__), "__dict__", {})
+    return [value for value in names.values() if isinstance(value, Lifespan) and not value.is_open]
 
 
 def _target(tool: Served, args: Mapping[str, Any]) -> str:

@@ -1,0 +1,241 @@
+"""The call as its author sees it."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from gateway import (
+    Completion,
+    Context,
+    Declined,
+    Elicit,
+    ElicitUrl,
+    InputRequired,
+    PlainContext,
+    Principal,
+    Root,
+    Roots,
+    Sample,
+    tool,
+)
+from gateway.authoring.context import AWAITED
+from gateway.errors import AuthoringError, MissingCapability
+from gateway.testing import DECLINE, run_async
+
+
+class Login(BaseModel):
+    name: str
+
+
+async def test_a_form_gives_a_model_or_a_dict() -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        by_model = await ctx.elicit("a", "Who?", Login)
+        by_schema = await ctx.elicit("b", "Who?", {"type": "object", "properties": {"name": {"type": "string"}}})
+        return f"{by_model.name}{by_schema['name']}"
+
+    done = await run_async(t, answers={"a": {"name": "x"}, "b": {"name": "y"}})
+    assert (done.value, done.asked, done.legs) == ("xy", ["a", "b"], 3)
+
+
+async def test_every_kind_of_question_has_a_method() -> None:
+    @tool
+    async def t(ctx: Context) -> list[Any]:
+        await ctx.elicit_url("url", "Go", "https://a.example")
+        said = await ctx.sample("sample", "Capital of France?", max_tokens=9, system_prompt="Be brief")
+        roots = await ctx.roots("roots")
+        return [said.text, [root.uri for root in roots]]
+
+    answers = {"url": {}, "sample": "Paris", "roots": ["file:///a"]}
+    assert (await run_async(t, answers=answers)).value == ["Paris", ["file:///a"]]
+
+
+async def test_defaults_stand_for_declined_questions_of_every_kind() -> None:
+    @tool
+    async def t(ctx: Context) -> list[Any]:
+        return [
+            await ctx.elicit("form", "?", Login, default=None),
+            await ctx.sample("sample", "?", max_tokens=1, default=None),
+            await ctx.roots("roots", default=[]),
+        ]
+
+    refused = {"error": {"code": -1, "message": "no"}}
+    done = await run_async(t, answers={"form": DECLINE, "sample": refused, "roots": refused})
+    assert done.value == [None, None, []]
+
+
+async def test_several_questions_are_asked_in_one_leg() -> None:
+    @tool
+    async def t(ctx: Context) -> list[str]:
+        got = await ctx.ask(
+            form=Elicit("?", Login), url=ElicitUrl("?", "https://a"), sample=Sample("?", 1), roots=Roots()
+        )
+        return [type(value).__name__ for value in got.values()]
+
+    done = await run_async(t, answers={"form": {"name": "x"}, "url": {}, "sample": "s", "roots": []})
+    assert (done.value, done.legs) == (["Login", "NoneType", "Completion", "list"], 2)
+    assert done.asked == ["form", "url", "sample", "roots"]
+
+
+async def test_keys_of_ask_need_not_be_identifiers() -> None:
+    keys = ["two words", "a.b", "self", "questions", "größe", "1"]
+
+    @tool
+    async def t(ctx: Context) -> list[str]:
+        return list(await ctx.ask(**{key: Elicit("?", Login) for key in keys}))
+
+    assert (await run_async(t, answers=lambda _key, _question: {"name": "x"})).value == keys
+
+
+async def test_asking_nothing_is_answered_at_once() -> None:
+    @tool
+    async def t(ctx: Context) -> Any:
+        return await ctx.ask()
+
+    assert (await run_async(t)).value == {}
+
+
+async def test_a_step_a_checkpoint_and_chance_are_those_of_the_call() -> None:
+    seen: list[Any] = []
+
+    @tool
+    async def t(ctx: Context) -> int:
+        resumed = ctx.resumed(0)
+        made = await ctx.step("add", lambda a, b: a + b, 1, 2)
+        seen.append((ctx.call_id, ctx.now(), ctx.uuid("u"), ctx.random("r"), ctx.step_id("add")))
+        await ctx.checkpoint(resumed + 1)
+        await ctx.elicit("k", "?", Login)
+        return int(made) + resumed
+
+    done = await run_async(t, answers={"k": {"name": "x"}})
+    assert done.value == 3 + 1
+    assert seen[0] == seen[1]
+    began = seen[0][1]
+    assert began.tzinfo is UTC
+    assert abs(datetime.now(UTC) - began) < timedelta(minutes=1)
+    assert seen[0][4] == f"{seen[0][0]}:add"
+
+
+async def test_who_calls_and_where_it_runs() -> None:
+    caller = Principal("https://issuer.example", "alice", "client-1")
+
+    done: list[Any] = []
+
+    @tool
+    async def u(ctx: Context) -> None:
+        done.append((ctx.principal, ctx.replica_id))
+
+    await run_async(u, principal=caller)
+    await run_async(u)
+    assert done == [(caller, "test"), (None, "test")]
+
+
+async def test_what_the_client_declared() -> None:
+    names = ["elicitation.form", "elicitation.url", "sampling", "sampling.tools", "roots", "extensions.a.b/c"]
+
+    @tool
+    async def t(ctx: Context) -> list[bool]:
+        return [ctx.can(name) for name in names]
+
+    @tool
+    async def asks(ctx: Context) -> None:
+        await ctx.roots("r")
+
+    @tool
+    async def misspells(ctx: Context) -> bool:
+        return ctx.can("elicitation.forms")
+
+    with pytest.raises(AuthoringError, match="no capability; there are"):
+        await run_async(misspells)
+
+    assert (await run_async(t)).value == [True] * len(names)
+    assert (await run_async(t, can=lambda name: name == "sampling")).value == [name == "sampling" for name in names]
+    with pytest.raises(MissingCapability):
+        await run_async(asks, can=lambda _name: False)
+
+
+async def test_progress_logs_and_changes_are_told() -> None:
+    @tool
+    async def t(ctx: Context) -> None:
+        ctx.progress(1, 2, "half")
+        ctx.log("warning", {"a": 1}, "mine")
+        ctx.changed("tools")
+
+    done = await run_async(t)
+    assert (done.progress, done.logs, done.changed) == ([(1, 2, "half")], [("warning", {"a": 1})], ["tools"])
+
+    @tool
+    async def wrong(ctx: Context) -> None:
+        ctx.log("loud", "x")
+
+    with pytest.raises(AuthoringError, match="'loud' is no log level; there are debug, info"):
+        await run_async(wrong)
+
+
+# Return style
+
+
+async def test_a_function_may_return_what_it_needs() -> None:
+    @tool(asks={"declared": Login})
+    async def t(ctx: Context) -> Any:
+        declared = ctx.answers.get("declared")
+        if declared is None:
+            return InputRequired(declared=Elicit("Who?", Login))
+        return declared.name
+
+    done = await run_async(t, answers={"declared": {"name": "x"}})
+    assert (done.value, done.legs) == ("x", 2)
+
+
+async def test_a_plain_function_runs_in_a_thread_with_the_plain_context() -> None:
+    @tool
+    def t(ctx: Context, n: int) -> Any:
+        assert type(ctx) is PlainContext
+        login = ctx.answers.get("k", Elicit("?", Login), default="nobody")
+        if login == "nobody":
+            return InputRequired({"k": Elicit("Who?", Login)})
+        return f"{login.name} {n}"
+
+    assert (await run_async(t, {"n": 5}, answers={"k": {"name": "x"}})).value == "x 5"
+    with pytest.raises(Declined):
+        await run_async(t, {"n": 5}, answers={"k": DECLINE})
+
+
+async def test_looking_for_an_answer_to_no_question_is_an_authors_error() -> None:
+    @tool
+    async def t(ctx: Context) -> Any:
+        return ctx.answers.get("nothing")
+
+    with pytest.raises(AuthoringError, match="no question is declared under 'nothing'"):
+        await run_async(t)
+
+
+@pytest.mark.parametrize("name", sorted(AWAITED))
+async def test_a_plain_function_cannot_await(name: str) -> None:
+    @tool
+    def t(ctx: PlainContext) -> None:
+        getattr(ctx, name)
+
+    with pytest.raises(AuthoringError, match=rf"ctx\.{name} is awaited, so the function must be an `async def`"):
+        await run_async(t)
+
+
+async def test_what_the_context_does_not_have_is_an_attribute_error() -> None:
+    @tool
+    def t(ctx: PlainContext) -> None:
+        _ = ctx.nonsense  # type: ignore[attr-defined,unused-ignore]
+
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        await run_async(t)
+
+
+def test_all_that_is_public_says_what_it_does() -> None:
+    for kind in (PlainContext, Context, Completion, Root):
+        for name, member in vars(kind).items():
+            if not name.startswith("_") and (callable(member) or isinstance(member, property)):
+                assert inspect.getdoc(member), f"{kind.__name__}.{name}"

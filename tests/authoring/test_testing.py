@@ -1,0 +1,235 @@
+"""A tool is tested without a server, by the same engine and with the journal packed as it travels."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import types
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from gateway import Context, Declined, Dismissed, Elicit, Refused, lifespan, prompt, resource, testing, tool
+from gateway.authoring.arguments import InvalidArguments
+from gateway.authoring.lifespans import Lifespan
+from gateway.engine.outcomes import LegTimedOut
+from gateway.engine.questions import Question
+from gateway.errors import AuthoringError, GatewayError
+from gateway.testing import DECLINE, DISMISS, REFUSE, Run, run, run_async
+
+
+class Login(BaseModel):
+    name: Annotated[str, Field(alias="userName")]
+
+
+class Result(BaseModel):
+    result: str
+
+
+@tool
+async def greet(ctx: Context, greeting: str = "Hello") -> str:
+    login = await ctx.elicit("login", "Who are you?", Login)
+    return f"{greeting} {login.name}"
+
+
+def test_a_call_is_run_to_its_end() -> None:
+    done = run(greet, {"greeting": "Hi"}, answers={"login": {"userName": "octocat"}})
+    assert done == Run(
+        value="Hi octocat",
+        result={"content": [{"type": "text", "text": "Hi octocat"}], "isError": False},
+        asked=["login"],
+        unanswered={},
+        legs=2,
+    )
+    assert done.text == "Hi octocat"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"userName": "octocat"},
+        Login.model_validate({"userName": "octocat"}),
+        {"result": {"action": "accept", "content": {"userName": "octocat"}}},
+    ],
+    ids=["content", "model", "whole result"],
+)
+def test_an_answer_may_be_given_as_content_as_a_model_or_whole(answer: Any) -> None:
+    assert run(greet, answers={"login": answer}).value == "Hello octocat"
+
+
+def test_answers_may_be_worked_out_from_the_question() -> None:
+    def answer(key: str, question: Question) -> Any:
+        assert key == "login"
+        assert question.params["message"] == "Who are you?"
+        return {"userName": "octocat"}
+
+    assert run(greet, answers=answer).value == "Hello octocat"
+
+
+def test_a_field_called_result_is_content_and_no_whole_answer() -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        return (await ctx.elicit("k", "?", Result)).result
+
+    assert run(t, answers={"k": {"result": "Fixed"}}).value == "Fixed"
+
+
+@pytest.mark.parametrize(("answer", "kind"), [(DECLINE, Declined), (DISMISS, Dismissed), (REFUSE, Refused)])
+def test_the_user_or_the_client_may_say_no(answer: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        run(greet, answers={"login": answer})
+
+
+def test_a_call_without_its_answers_ends_at_the_question() -> None:
+    done = run(greet)
+    assert (done.legs, done.asked, list(done.unanswered), done.result) == (1, ["login"], ["login"], {})
+
+    @tool
+    async def two(ctx: Context) -> None:
+        await ctx.ask(a=Elicit("?", Result), b=Elicit("?", Result))
+
+    assert list(run(two, answers={"a": {"result": "x"}}).unanswered) == ["b"]
+
+
+def test_what_the_tool_raises_is_raised() -> None:
+    @tool
+    async def t() -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        run(t)
+
+
+def test_wrong_arguments_are_told_like_to_a_client() -> None:
+    with pytest.raises(InvalidArguments, match="greeting"):
+        run(greet, {"greeting": 5})
+
+
+def test_an_undeclared_question_is_an_error_in_tests() -> None:
+    @tool(asks={})
+    async def t(ctx: Context) -> None:
+        await ctx.elicit("login", "?", Login)
+
+    with pytest.raises(AuthoringError, match="not among"):
+        run(t)
+
+
+def test_a_result_no_client_could_read_is_an_error() -> None:
+    @tool
+    async def t() -> Any:
+        return object()
+
+    with pytest.raises(AuthoringError, match="the result: object"):
+        run(t)
+
+
+def test_a_tool_that_never_stops_asking_is_stopped() -> None:
+    with pytest.raises(GatewayError, match=r"still asks after 100 legs; last: login, login, login"):
+        run(greet, answers={"login": {"userName": 5}})
+
+
+def test_each_leg_has_a_time_limit() -> None:
+    @tool
+    async def t() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(LegTimedOut):
+        run(t, limit_seconds=0.01)
+
+
+def test_steps_run_once_and_travel_as_they_would() -> None:
+    ran: list[int] = []
+
+    def compute() -> Any:
+        ran.append(1)
+        return {"n": 2**70, "t": (1,)}
+
+    @tool
+    async def t(ctx: Context) -> Any:
+        big = await ctx.step("s", compute)
+        await ctx.elicit("k", "?", Result)
+        return big
+
+    assert run(t, answers={"k": {"result": "x"}}).value == {"n": 2**70, "t": [1]}
+    assert ran == [1]
+
+
+async def test_inside_a_running_loop_run_says_what_to_write() -> None:
+    with pytest.raises(GatewayError, match="run_async"):
+        run(greet)
+    assert (await run_async(greet, answers={"login": {"userName": "x"}})).value == "Hello x"
+
+
+def test_no_thread_is_left_behind() -> None:
+    seen: list[threading.Thread] = []
+
+    @tool
+    async def t(ctx: Context) -> None:
+        await ctx.step("s", lambda: seen.append(threading.current_thread()))
+
+    for _ in range(3):
+        run(t)
+    for thread in seen:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+# Prompts, resources and lifespans
+
+
+def test_prompts_and_resources_run_like_tools() -> None:
+    @prompt
+    async def ask(ctx: Context, topic: str) -> str:
+        return f"{(await ctx.elicit('k', '?', Result)).result} about {topic}"
+
+    @resource("docs://{page}/{+rest}")
+    def page(page: str, rest: str) -> str:
+        return f"{page}: {rest}"
+
+    assert run(ask, {"topic": "x"}, answers={"k": {"result": "Tell"}}).text == "Tell about x"
+    read = run(page, {"page": "a b", "rest": "c/d"})
+    assert read.text == "a b: c/d"
+    assert read.result["contents"][0]["uri"] == "docs://a%20b/c/d"
+
+
+@lifespan
+async def shared() -> AsyncIterator[str]:
+    yield "real"
+
+
+@tool
+async def use() -> str:
+    return shared.value
+
+
+def test_the_lifespans_of_the_tools_module_are_open_unless_the_test_brings_its_own() -> None:
+    assert isinstance(shared, Lifespan)
+    assert run(use).value == "real"
+    with shared.using("fake"):
+        assert run(use).value == "fake"
+    with pytest.raises(AuthoringError, match="'shared' is not open"):
+        _ = shared.value
+
+
+def test_a_tool_of_a_module_nobody_imported_runs_too() -> None:
+    module = types.ModuleType("nowhere_to_be_found")
+    exec("from gateway import tool\n@tool\nasync def t() -> str:\n    return 'x'\n", module.__dict__)
+    assert module.__name__ not in sys.modules
+    assert run(module.t).value == "x"
+
+
+def test_sampling_may_be_answered_whole() -> None:
+    @tool
+    async def t(ctx: Context) -> str:
+        return (await ctx.sample("s", "?", max_tokens=1)).model
+
+    said = {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "mine"}
+    assert run(t, answers={"s": said}).value == "mine"
+
+
+def test_the_helper_is_public() -> None:
+    assert testing.run is run
+    assert set(testing.__all__) <= set(dir(testing))

@@ -1,0 +1,43 @@
+"""What importing the package loads, and what it offers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import gateway
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter has loaded after the statement."""
+    code = f"{statement}\nimport sys\nprint(*sorted({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = {"fastapi", "starlette", "redis", "pydantic", "jsonschema", "cryptography", "uvicorn", "asyncio", "jwt"}
+    assert loaded_by("import gateway").isdisjoint(heavy)
+
+
+def test_the_authoring_api_loads_neither_a_web_framework_nor_a_storage_client() -> None:
+    web_and_storage = {"fastapi", "starlette", "redis", "uvicorn", "jwt", "prometheus_client"}
+    loaded = loaded_by("from gateway import Context, tool")
+    assert "pydantic" in loaded
+    assert loaded.isdisjoint(web_and_storage | {"cryptography"})
+    assert loaded_by("from gateway import *").isdisjoint(web_and_storage)
+
+
+def test_every_public_name_can_be_used_and_is_listed() -> None:
+    assert dir(gateway) == sorted(gateway.__all__)
+    for name in gateway.__all__:
+        assert getattr(gateway, name) is not None
+    assert gateway.testing.run.__name__ == "run"
+    assert gateway.content.text("x") == {"type": "text", "text": "x"}
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'gateway' has no attribute 'nonsense'"):
+        _ = gateway.nonsense
