@@ -11,6 +11,8 @@ import socket
 import sys
 from typing import NoReturn
 
+from fastapi import FastAPI
+
 from gateway.authoring.lifespans import open_all
 from gateway.bootstrap import Services, build
 from gateway.errors import ConfigurationError
@@ -22,7 +24,7 @@ from gateway.web.endpoint import McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
 from gateway.web.server import ReplicaServer
-from gateway.web.site import create_site
+from gateway.web.site import GuardedSite, create_site
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +46,28 @@ class GatewayApp:
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._reloader = Reloader(services, settings.tools) if reload else None
-        self._site = create_site(lambda: not self.leaving)
+        origins = _origin_policy(settings, bound_to)
+        self._site = GuardedSite(self._create_site(), origins, services.telemetry, services.audit)
         self._endpoint = McpEndpoint(
             services.dispatcher,
             services.authenticator,
-            _origin_policy(settings, bound_to),
+            origins,
             services.telemetry,
             services.audit,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
+            tells=services.tells,
             close_connections=settings.connection_close,
+        )
+
+    def _create_site(self) -> FastAPI:
+        metadata, dispatcher = self._services.metadata, self._services.dispatcher
+        if metadata is None:
+            return create_site(lambda: not self.leaving)
+        return create_site(
+            lambda: not self.leaving,
+            metadata=lambda: metadata.document(dispatcher.registry.scopes),
+            metadata_paths=metadata.paths,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,6 +105,9 @@ class GatewayApp:
         except Exception as error:
             reason = " ".join(str(error).split())
             raise ConfigurationError(f"a lifespan failed to open: {type(error).__name__}: {reason}") from error
+        await stack.enter_async_context(self._services.authenticator.running())
+        for watcher in self._services.key_files():
+            await stack.enter_async_context(watcher.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
 

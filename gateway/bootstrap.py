@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway import __version__
 from gateway.audit import AuditLog, Write, to_file_descriptor
-from gateway.auth import make_verifier
+from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
@@ -18,6 +20,7 @@ from gateway.catalogue import Catalogue
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationError
 from gateway.ports import Authenticator
+from gateway.protocol.challenges import Challenges
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
@@ -25,28 +28,56 @@ from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
 from gateway.subscriptions import ChangeHub
 from gateway.telemetry import Telemetry
+from gateway.watch import FileWatcher
 
+log = logging.getLogger(__name__)
+
+SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
 SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
-    """What a replica serves with; made once per process."""
+    """What a replica serves with; made once per process.
+
+    Only the key ring changes while it serves, and what is made of it: see `take_ring`.
+    """
 
     settings: Settings
+    ring: KeyRing
     registry: Registry
     results: ResultWriter
     cursors: CursorMaker
     authenticator: Authenticator
+    calls: CallRunner
     dispatcher: Dispatcher
     telemetry: Telemetry
     changes: ChangeHub
     host: AsyncioHost
     audit: AuditLog
+    metadata: ResourceMetadata | None
+    tells: Challenges
 
     def catalogue_of(self, registry: Registry) -> Catalogue:
         """Return what this process tells of a registry."""
         return Catalogue(registry, self.results, self.cursors)
+
+    def take_ring(self, ring: KeyRing) -> None:
+        """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
+        if ring == self.ring:
+            return
+        self.ring = ring
+        self.cursors = CursorMaker(ring)
+        self.calls.replace_carrier(_carrier(self.settings, ring, self.telemetry))
+        self.dispatcher.replace(self.catalogue_of(self.dispatcher.registry))
+        key_ids = _tell_ring(ring, self.telemetry)
+        log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
+
+    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
+        """Give what watches the file of the seal keys, if they come from one."""
+        path = self.settings.file_of("seal_keys")
+        if path is not None:
+            yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, self.take_ring)
 
 
 def build(settings: Settings) -> Services:
@@ -65,10 +96,14 @@ def build(settings: Settings) -> Services:
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     results = ResultWriter(SERVER_INFO)
     cursors = CursorMaker(ring)
-    limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
+    _tell_ring(ring, telemetry)
+    metadata = ResourceMetadata.of(settings)
+    if metadata is not None and not metadata.authorization_servers:
+        log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
+    tells = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
     calls = CallRunner(
-        carrier=SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom),
+        carrier=_carrier(settings, ring, telemetry),
         host=host,
         telemetry=telemetry,
         results=results,
@@ -87,16 +122,40 @@ def build(settings: Settings) -> Services:
     )
     return Services(
         settings=settings,
+        ring=ring,
         registry=registry,
         results=results,
         cursors=cursors,
-        authenticator=make_verifier(settings),
+        authenticator=make_verifier(settings, telemetry, tells),
+        calls=calls,
         dispatcher=dispatcher,
         telemetry=telemetry,
         changes=changes,
         host=host,
         audit=audit,
+        metadata=metadata,
+        tells=tells,
     )
+
+
+def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedCarrier:
+    limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
+    return SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom)
+
+
+def _tell_ring(ring: KeyRing, telemetry: Telemetry) -> list[str]:
+    """Tell the metrics which keys are in use, and return their ids, the sealing one first."""
+    key_ids = [key.key_id.hex() for key in ring.keys]
+    telemetry.seal_keys(key_ids)
+    return key_ids
+
+
+def _parse_ring(content: bytes) -> KeyRing:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{SEAL_KEYS_FILE} names a file that is not UTF-8 text") from None
+    return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
 def _audit_log(settings: Settings) -> AuditLog:

@@ -99,6 +99,10 @@ class CallRunner:
         self._audit = audit
         self._strict_asks = strict_asks
 
+    def replace_carrier(self, carrier: SealedCarrier) -> None:
+        """Let another carrier open and seal for legs that begin from now on."""
+        self._carrier = carrier
+
     async def run(self, call: Call) -> bytes:
         """Run one leg and return the response that tells its outcome.
 
@@ -110,9 +114,10 @@ class CallRunner:
         journal: Journal | None = None
         self._telemetry.leg_started()
         try:
-            binding = _Binding(self._audience, call)
-            journal = self._journal(call, binding)
-            body, outcome = await self._leg(call, binding, journal)
+            # The keys may be replaced while the leg runs: it seals with those it began with.
+            passage = _Passage(self._carrier, self._audience, call)
+            journal = passage.journal()
+            body, outcome = await self._leg(call, passage, journal)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -131,12 +136,7 @@ class CallRunner:
                 )
         return body
 
-    def _journal(self, call: Call, binding: _Binding) -> Journal:
-        """Return the journal that the client brings, or that of a new flow."""
-        state = call.continuation.request_state
-        return self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
-
-    async def _leg(self, call: Call, binding: _Binding, journal: Journal) -> tuple[bytes, str]:
+    async def _leg(self, call: Call, passage: _Passage, journal: Journal) -> tuple[bytes, str]:
         served = call.served
         leg = Leg(
             journal,
@@ -155,14 +155,14 @@ class CallRunner:
             outcome = Failed(error)
         else:
             outcome = await run_leg(function, leg)
-        return self._tell(call, outcome, leg, binding)
+        return self._tell(call, outcome, leg, passage)
 
-    def _tell(self, call: Call, outcome: Outcome, leg: Leg, binding: _Binding) -> tuple[bytes, str]:
+    def _tell(self, call: Call, outcome: Outcome, leg: Leg, passage: _Passage) -> tuple[bytes, str]:
         """Return the response that tells the outcome, and the outcome's name."""
         request_id = call.request.id
         try:
             if isinstance(outcome, InputRequired):
-                state = self._carrier.seal(leg.journal, binding.associated_data(), call.served.state_ttl_seconds)
+                state = passage.seal(leg.journal)
                 result = self._results.input_required(outcome.questions, state)
                 return result_response(request_id, result), "input_required"
             if isinstance(outcome, Completed):
@@ -213,23 +213,41 @@ class CallRunner:
         return f"{name} failed (reference {reference})"
 
 
-class _Binding:
-    """What the state of one call is bound to; worked out only if a state is opened or sealed."""
+class _Passage:
+    """How the journal of one leg comes in and goes out: by one carrier, bound to one call."""
 
-    def __init__(self, audience: str, call: Call) -> None:
+    def __init__(self, carrier: SealedCarrier, audience: str, call: Call) -> None:
+        self._carrier = carrier
         self._audience = audience
         self._call = call
-        self._bytes: bytes | None = None
+        self._bound: bytes | None = None
 
-    def associated_data(self) -> bytes:
-        """Return the bytes that the state is sealed with."""
-        if self._bytes is None:
+    def journal(self) -> Journal:
+        """Return the journal that the client brings, or that of a new flow.
+
+        Raises:
+            InvalidRequestState: what the client brings is not accepted.
+        """
+        state = self._call.continuation.request_state
+        return self._carrier.begin() if state is None else self._carrier.open(state, self._binding())
+
+    def seal(self, journal: Journal) -> str:
+        """Return the state that the client brings to the next leg.
+
+        Raises:
+            CannotContinue: there can be no next leg.
+        """
+        return self._carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
+
+    def _binding(self) -> bytes:
+        """Return what the state is bound to; worked out only if one is opened or sealed."""
+        if self._bound is None:
             call = self._call
             digest = arguments_digest(call.arguments)
-            self._bytes = request_state_binding(
+            self._bound = request_state_binding(
                 self._audience, call.caller.principal, call.request.method, call.target, digest
             )
-        return self._bytes
+        return self._bound
 
 
 class _RequestNotices:

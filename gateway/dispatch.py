@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from gateway.audit import AuditLog
 from gateway.authoring.prompts import Prompt
+from gateway.authoring.registry import Registry
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.calls import Call, CallRunner, Post
@@ -141,6 +142,11 @@ class Dispatcher:
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
         }
+
+    @property
+    def registry(self) -> Registry:
+        """What is served now."""
+        return self._catalogue.registry
 
     def replace(self, catalogue: Catalogue) -> None:
         """Serve a newer catalogue from the next request on, and announce the lists that differ."""

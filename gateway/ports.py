@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 from gateway.sealing.binding import Principal
@@ -28,12 +29,16 @@ class Caller(Protocol):
 
 
 class Authenticator(Protocol):
-    """Tells who calls from the `Authorization` header. Does no I/O."""
+    """Tells who calls from the `Authorization` header."""
 
-    def authenticate(self, authorization_header: str | None) -> Caller:
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep what it judges by current while the context is open."""
+        ...
+
+    async def authenticate(self, authorization_header: str | None) -> Caller:
         """Return the caller.
 
         Raises:
-            HttpRefusal: 401, with a `WWW-Authenticate` challenge.
+            HttpRefusal: 401, with a `WWW-Authenticate` challenge; 503 while there is nothing to judge by.
         """
         ...

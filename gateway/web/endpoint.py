@@ -9,6 +9,7 @@ from gateway.audit import AuditLog
 from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Reply
 from gateway.errors import GatewayError, HttpRefusal, InternalError
 from gateway.ports import Authenticator
+from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import Headers, check_content
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
@@ -30,6 +31,7 @@ class McpEndpoint:
         telemetry: counts refusals.
         audit: notes refusals.
         max_body_bytes: the largest body; more is refused while it streams in.
+        tells: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
     """
@@ -44,6 +46,7 @@ class McpEndpoint:
         *,
         max_body_bytes: int,
         replica_id: str | None,
+        tells: Challenges | None = None,
         close_connections: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
@@ -52,6 +55,7 @@ class McpEndpoint:
         self._telemetry = telemetry
         self._audit = audit
         self._max_body_bytes = max_body_bytes
+        self._tells = tells or Challenges()
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -89,7 +93,7 @@ class McpEndpoint:
             return
         if scope["method"] != "POST":
             raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
-        caller = self._authenticator.authenticate(headers.get(b"authorization"))
+        caller = await self._authenticator.authenticate(headers.get(b"authorization"))
         check_content(headers)
         body = await self._read_body(headers, exchange)
         may_stream = _takes_streams(headers)
@@ -124,7 +128,7 @@ class McpEndpoint:
 
     async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
-        await exchange.answer(*to_http(error, request_id))
+        await exchange.answer(*to_http(error, request_id, self._tells))
 
 
 def _client_of(scope: Scope) -> str:
