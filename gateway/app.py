@@ -20,6 +20,8 @@ from gateway.hosts import is_loopback
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
+from gateway.web.connection import Connection, ConnectionLimits, make_connection_class
+from gateway.web.descriptors import make_room
 from gateway.web.endpoint import McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
@@ -54,6 +56,7 @@ class GatewayApp:
             origins,
             services.telemetry,
             services.audit,
+            callers=services.callers,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
             tells=services.tells,
@@ -120,6 +123,22 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 
+def _connection_class(services: Services) -> type[Connection]:
+    settings = services.settings
+    limits = ConnectionLimits(
+        max_connections=make_room(settings.max_connections),
+        max_header_bytes=settings.max_header_bytes,
+        max_headers=settings.max_headers,
+        # What frames the chunks of a body may be as large as the body, but not without end.
+        max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
+        head_seconds=settings.head_seconds,
+        body_seconds=settings.body_seconds,
+    )
+    return make_connection_class(
+        limits, services.telemetry, replica_id=settings.replica_id if settings.replica_header else None
+    )
+
+
 def create_app(settings: Settings | None = None) -> GatewayApp:
     """Return the ASGI application, configured from the environment unless `settings` are given.
 
@@ -140,6 +159,7 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     app = GatewayApp(services, bound_to=address, reload=reload)
     server = ReplicaServer(
         app,
+        connection_class=_connection_class(services),
         drain_seconds=settings.drain_seconds,
         trusted_proxies=settings.trusted_proxies,
         on_leaving=app.leave,

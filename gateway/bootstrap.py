@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gateway import __version__
+from gateway.admission.callers import CallerLimits
 from gateway.audit import AuditLog, Write, to_file_descriptor
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
@@ -54,6 +55,7 @@ class Services:
     telemetry: Telemetry
     changes: ChangeHub
     host: AsyncioHost
+    callers: CallerLimits
     audit: AuditLog
     metadata: ResourceMetadata | None
     tells: Challenges
@@ -110,6 +112,7 @@ def build(settings: Settings) -> Services:
         audience=settings.audience,
         random_bytes=os.urandom,
         audit=audit,
+        max_answers=settings.max_answers,
         strict_asks=settings.strict_asks,
     )
     dispatcher = Dispatcher(
@@ -119,6 +122,7 @@ def build(settings: Settings) -> Services:
         results=results,
         changes=changes,
         audit=audit,
+        max_json_depth=settings.max_json_depth,
     )
     return Services(
         settings=settings,
@@ -132,6 +136,7 @@ def build(settings: Settings) -> Services:
         telemetry=telemetry,
         changes=changes,
         host=host,
+        callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         audit=audit,
         metadata=metadata,
         tells=tells,

@@ -19,7 +19,7 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, run_leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
-from gateway.errors import AskError, InternalError, InvalidParams, RpcError
+from gateway.errors import AskError, InternalError, InvalidParams, RpcError, TooManyAnswers
 from gateway.ports import Caller, RandomBytes
 from gateway.protocol.capabilities import supports
 from gateway.protocol.jsonrpc import result_response
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 REFERENCE_BYTES = 6
 """Length of the reference id that joins what a client sees of a crash with the log."""
+
+MAX_ANSWERS = 100
+"""How many answers one leg may bring unless told otherwise."""
 
 Post = Callable[[bytes], None]
 """Sends one notification ahead of the answer. May be called from any thread."""
@@ -75,6 +78,7 @@ class CallRunner:
         audience: the name all replicas of this deployment share; bound into every state.
         random_bytes: a source of strong randomness.
         audit: notes each leg.
+        max_answers: how many answers one leg may bring.
         strict_asks: whether a function that declares its questions may ask only those.
     """
 
@@ -88,6 +92,7 @@ class CallRunner:
         audience: str,
         random_bytes: RandomBytes,
         audit: AuditLog,
+        max_answers: int = MAX_ANSWERS,
         strict_asks: bool = False,
     ) -> None:
         self._carrier = carrier
@@ -97,6 +102,7 @@ class CallRunner:
         self._audience = audience
         self._random_bytes = random_bytes
         self._audit = audit
+        self._max_answers = max_answers
         self._strict_asks = strict_asks
 
     def replace_carrier(self, carrier: SealedCarrier) -> None:
@@ -138,6 +144,8 @@ class CallRunner:
 
     async def _leg(self, call: Call, passage: _Passage, journal: Journal) -> tuple[bytes, str]:
         served = call.served
+        if len(call.continuation.input_responses) > self._max_answers:
+            raise TooManyAnswers(self._max_answers)
         leg = Leg(
             journal,
             read_answers(call.continuation.input_responses),

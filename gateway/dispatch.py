@@ -48,7 +48,7 @@ from gateway.protocol.released.requests import (
     read_tool_call,
 )
 from gateway.protocol.released.results import ResultWriter
-from gateway.protocol.strict_json import decode
+from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import choose_wire
 from gateway.subscriptions import ChangeHub
 
@@ -80,6 +80,7 @@ class Listening:
     """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
 
     messages: AsyncIterator[bytes]
+    request_id: RequestId
 
 
 Reply: TypeAlias = Answered | Accepted | Refused | Listening
@@ -112,6 +113,7 @@ class Dispatcher:
         results: writes results.
         changes: what `subscriptions/listen` streams hear of.
         audit: notes refusals.
+        max_json_depth: how deep a body may nest.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class Dispatcher:
         results: ResultWriter,
         changes: ChangeHub,
         audit: AuditLog,
+        max_json_depth: int = MAX_DEPTH,
     ) -> None:
         self._catalogue = catalogue
         self._calls = calls
@@ -130,6 +133,7 @@ class Dispatcher:
         self._results = results
         self._changes = changes
         self._audit = audit
+        self._max_json_depth = max_json_depth
         self._methods: Mapping[str, Callable[[Incoming], Awaitable[Reply]]] = {
             "server/discover": self._discover,
             "tools/list": self._lister("tools"),
@@ -159,7 +163,7 @@ class Dispatcher:
         """Answer one request. Whatever the client sent, the reply says so; nothing is raised for it."""
         value: Any = None
         try:
-            value = decode(body)
+            value = decode(body, self._max_json_depth)
             message = parse_message(value)
             if isinstance(message, Response):
                 raise InvalidRequest("This protocol version takes no responses; answers travel in inputResponses")
@@ -248,7 +252,7 @@ class Dispatcher:
 
     async def _listen(self, incoming: Incoming) -> Reply:
         honoured = self._honoured(read_listen(incoming.request.params), incoming.caller)
-        return Listening(self._messages(incoming.request.id, honoured))
+        return Listening(self._messages(incoming.request.id, honoured), incoming.request.id)
 
     def _honoured(self, wanted: ListenFilter, caller: Caller) -> ListenFilter:
         """Return what of the filter this server really tells this caller of."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol, TypeAlias
 
 from gateway.sealing.binding import Principal
@@ -40,5 +40,25 @@ class Authenticator(Protocol):
 
         Raises:
             HttpRefusal: 401, with a `WWW-Authenticate` challenge; 503 while there is nothing to judge by.
+        """
+        ...
+
+
+class CallerLimits(Protocol):
+    """What one caller may take of this replica: a principal, or an address where nobody says who calls."""
+
+    def admit(self, principal: Hashable | None, address: str) -> None:
+        """Count one request.
+
+        Raises:
+            RateLimited: the caller has sent too many.
+        """
+        ...
+
+    def stream(self, principal: Hashable | None, address: str) -> AbstractContextManager[None]:
+        """Count one stream as open while the context lasts.
+
+        Raises:
+            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
         """
         ...
