@@ -187,6 +187,7 @@ class Connection(HttpToolsProtocol):
         lines = [b"%b %b HTTP/%b" % (self.scope["method"].encode(), self.url, self.scope["http_version"].encode())]
         lines += [b"%b: %b" % field for field in self.scope["headers"] if field[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does: it is not read
         self.data_received(b"\r\n".join([*lines, b"", rest]))
 
     def _check_head(self) -> None:
