@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[[], T]) -> T:
+async def in_thread(name: str, function: Callable[[], T]) -> T:
     """Run a blocking function in a thread of its own and return its result.
 
     Asyncio's own pool is not for what may hang: a process waits for that pool when it ends. A caller that is
     cancelled leaves the thread behind.
+
+    Args:
+        name: that of the thread.
+        function: what it runs.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -32,7 +36,7 @@ async def in_thread(function: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(lambda: None if done.done() else settle(value))
 
-    threading.Thread(target=run, name=getattr(function, "__name__", None), daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await done
 
 

@@ -78,7 +78,7 @@ class FileWatcher(Generic[T]):
 
     async def look(self) -> None:
         """Read the file once, and take it over if the reading before agrees."""
-        seen, content = await in_thread(self._read)
+        seen, content = await in_thread("read-keys", self._read)
         agreed, self._last = seen == self._last, seen
         if not agreed or seen == self._settled:
             return

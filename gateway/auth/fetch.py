@@ -23,6 +23,7 @@ HEADERS: Final = {
     "Accept": "application/jwk-set+json, application/json",
     "User-Agent": f"sealed-gateway/{__version__}",
 }
+THREAD_NAME: Final = "fetch-keys"
 
 
 class FetchFailed(GatewayError):
@@ -43,7 +44,7 @@ async def fetch(url: str, *, seconds: float, max_bytes: int) -> bytes:
     line = _Line()
     try:
         async with asyncio.timeout(seconds):
-            return await in_thread(functools.partial(_get, url, seconds, max_bytes, line))
+            return await in_thread(THREAD_NAME, functools.partial(_get, url, seconds, max_bytes, line))
     except TimeoutError:
         raise FetchFailed(f"no answer within {seconds:g} seconds") from None
     finally:
@@ -77,13 +78,11 @@ class _Line:
 
 
 class _Connection(http.client.HTTPConnection):
-    def __init__(self, *args: Any, line: _Line, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._line = line
+    line: _Line
 
     def connect(self) -> None:
         super().connect()
-        self._line.keep(self.sock)
+        self.line.keep(self.sock)
 
 
 class _TlsConnection(http.client.HTTPSConnection, _Connection):
@@ -98,11 +97,16 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         self._line = line
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(functools.partial(_Connection, line=self._line), request)
+        return self.do_open(functools.partial(self._connect, _Connection), request)
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        connection = functools.partial(_TlsConnection, line=self._line)
-        return self.do_open(connection, request, context=ssl.create_default_context())
+        connect = functools.partial(self._connect, _TlsConnection, context=ssl.create_default_context())
+        return self.do_open(connect, request)
+
+    def _connect(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
+        connection = kind(host, **options)
+        connection.line = self._line
+        return connection
 
 
 def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
@@ -124,7 +128,11 @@ def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
     except urllib.error.HTTPError as error:
         error.close()
         raise FetchFailed(f"HTTP {error.code}") from None
+    except TimeoutError:
+        raise
     except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise error.reason from None
         raise FetchFailed(_words(error.reason)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise FetchFailed(_words(error)) from None
