@@ -9,11 +9,11 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
 from fastapi import FastAPI
 
-from gateway.authoring.lifespans import open_all
 from gateway.bootstrap import Services, build
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
@@ -103,11 +103,12 @@ class GatewayApp:
             log.debug("forced exit: no orderly shutdown")
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        try:
-            await stack.enter_async_context(open_all(self._services.registry.lifespans))
-        except Exception as error:
-            reason = " ".join(str(error).split())
-            raise ConfigurationError(f"a lifespan failed to open: {type(error).__name__}: {reason}") from error
+        for lifespan in self._services.registry.lifespans:
+            try:
+                await stack.enter_async_context(lifespan.opened())
+            except (Exception, SystemExit) as error:
+                problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                raise ConfigurationError(f"the lifespan {lifespan.name!r} failed to open: {problem}") from error
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
@@ -172,7 +173,8 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     gc.collect()
     gc.freeze()
     try:
-        server.run(sockets=[sock])
+        with _own_words(app):
+            server.run(sockets=[sock])
     except SystemExit:
         if app.startup_problem is not None:
             raise app.startup_problem from None
@@ -184,6 +186,21 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     if services.host.busy_threads:
         _exit_without_threads(exit_code, services.host.busy_threads)
     return exit_code
+
+
+@contextlib.contextmanager
+def _own_words(app: GatewayApp) -> Iterator[None]:
+    """Keep uvicorn from telling a problem at start-up too: it is told in one line, by whoever called `serve`."""
+    logger = logging.getLogger("uvicorn.error")
+
+    def is_news(_record: logging.LogRecord) -> bool:
+        return app.startup_problem is None
+
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
 
 
 def _exit_without_threads(exit_code: int, threads: int) -> NoReturn:
