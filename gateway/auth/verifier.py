@@ -143,28 +143,21 @@ class TokenVerifier:
         """
         if not authorization_header:
             raise self._no_token()
+        # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
+        digest = sha256(authorization_header.encode("utf-8", "surrogatepass")).digest()
+        known = self._verified.get(digest)
+        if known is not None and self._clock() < known.expires_at + self._leeway_seconds:
+            self._verified.move_to_end(digest)
+            return known
+        self._verified.pop(digest, None)
         try:
-            return self._recall(authorization_header) or await self._judge(authorization_header)
+            return await self._judge(authorization_header, digest)
         except _Refused as refused:
             # The one answer to every token that is not accepted; why it is not goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
             raise HttpRefusal(401, _NOT_VALID, [(challenges.HEADER, self._tells.invalid_token(_NOT_VALID))]) from None
 
-    def _recall(self, header: str) -> VerifiedToken | None:
-        """Return what a header that was verified before proves, while it still does."""
-        if len(header) > MAX_HEADER_CHARACTERS:
-            raise _Refused("the header is too long")
-        digest = _digest(header)
-        known = self._verified.get(digest)
-        if known is None:
-            return None
-        if self._clock() < known.expires_at + self._leeway_seconds:
-            self._verified.move_to_end(digest)
-            return known
-        del self._verified[digest]
-        return None
-
-    async def _judge(self, header: str) -> VerifiedToken:
+    async def _judge(self, header: str, digest: bytes) -> VerifiedToken:
         token = parse_bearer(header)
         if token is None:
             raise self._no_token()
@@ -179,7 +172,7 @@ class TokenVerifier:
             raise HttpRefusal(503, "The keys of the identity provider cannot be read now", [retry]) from None
         # From here on nothing is awaited: the keys that judge are those that count when the verdict is kept.
         verified = self._verify(token, algorithm, key)
-        self._verified[_digest(header)] = verified
+        self._verified[digest] = verified
         if len(self._verified) > self._cache_entries:
             self._verified.popitem(last=False)
         return verified
@@ -278,6 +271,8 @@ def parse_bearer(header: str) -> str | None:
     Returns:
         The token, or None: another scheme counts as no token at all.
     """
+    if len(header) > MAX_HEADER_CHARACTERS:
+        raise _Refused("the header is too long")
     scheme, _, rest = header.strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
         return None
@@ -322,8 +317,3 @@ def _instant(claims: Mapping[str, Any], name: str) -> float:
     if not math.isfinite(instant):
         raise _Refused(f"{name} is not a time")
     return instant
-
-
-def _digest(header: str) -> bytes:
-    # It covers the scheme too, so that a known header needs no parsing.
-    return sha256(header.encode("utf-8", "surrogatepass")).digest()
