@@ -6,14 +6,18 @@ by hand. Everything is deterministic: keys, nonces and times are fixed.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import math
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
+from gateway.auth.keys import KeySet, SharedSecret
+from gateway.auth.verifier import TokenVerifier
 from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.errors import (
@@ -52,11 +56,13 @@ from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json
 
 Target: TypeAlias = Callable[[bytes], None]
+T = TypeVar("T")
 
 NOW: Final = 1_700_000_000.0
 MAX_CHARS: Final = 4096
 RING: Final = KeyRing.parse(f"{'5c' * 32},{'a7' * 32}")
 AAD: Final = b"what the state is bound to"
+JWT_SECRET: Final = "a secret that only the fuzzer knows, 32 bytes"
 ALLOWED_HOST: Final = "mcp.example.com"
 
 
@@ -382,6 +388,65 @@ def _written_otherwise(value: Any) -> Any:
     return value
 
 
+def bearer_tokens(data: bytes) -> None:
+    """The header and the claims of a token, with a line feed between them; it is signed with the right secret.
+
+    Without a line feed it is an `Authorization` header as it is.
+    """
+    head, newline, claims = data.partition(b"\n")
+    VERIFIER._verified.clear()
+    if newline:
+        signed = ".".join(base64url.encode(part) for part in (head, claims))
+        mac = hmac.digest(JWT_SECRET.encode(), signed.encode(), hashlib.sha256)
+        authorization = f"Bearer {signed}.{base64url.encode(mac)}"
+    else:
+        authorization = data.decode("latin-1")
+    try:
+        verified = at_once(VERIFIER.authenticate(authorization))
+    except HttpRefusal as refusal:
+        assert refusal.status == 401
+        assert all(value.isascii() and value.isprintable() for _, value in refusal.headers)
+        return
+    assert newline, "a token that nobody signed was accepted"
+    principal = verified.principal
+    assert principal is not None
+    assert principal.subject or principal.client_id
+    assert all(name == name.encode().decode() for name in (principal.issuer, principal.subject, principal.client_id))
+    assert NOW - 30 < verified.expires_at < math.inf
+    assert msgspec.json.decode(head)["alg"] == "HS256"
+
+
+def at_once(waiting: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that has nothing to wait for."""
+    try:
+        waiting.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits")
+
+
+VERIFIER: Final = TokenVerifier(SharedSecret(JWT_SECRET), "tests", clock=lambda: NOW)
+
+
+def key_sets(data: bytes) -> None:
+    """What an identity provider publishes as its keys. Keys that verify what is accepted, or one line that says why."""
+    accepted = ("RS256", "ES256", "EdDSA")
+    try:
+        found = KeySet.parse(data, accepted, source="GATEWAY_JWKS_URL")
+    except ConfigurationError as error:
+        told = str(error)
+        assert told.isprintable()
+        assert len(told) < 200, "a refusal repeats what the provider sent"
+        return
+    assert 0 < len(found.keys) <= 64
+    for key in found.keys:
+        assert key.algorithms
+        assert key.algorithms <= set(accepted)
+        assert not isinstance(key.public_key, bytes | str), "a secret among public keys"
+        assert not hasattr(key.public_key, "private_bytes"), "a private key was kept"
+
+
 def settings(data: bytes) -> None:
     """Lines `NAME=value`, the names without prefix. They make settings, or one line that shows no secret."""
     environ: dict[str, str] = {}
@@ -412,6 +477,8 @@ TARGETS: Final[Mapping[str, Target]] = {
         uri_templates,
         hosts,
         digests,
+        bearer_tokens,
+        key_sets,
         settings,
     )
 }

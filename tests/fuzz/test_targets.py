@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 
+from gateway.auth import keys, verifier
 from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
 from gateway.errors import ConfigurationError
@@ -18,7 +20,7 @@ from gateway.sealing.envelope import Sealer
 from gateway.settings import Settings
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json, targets
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import NOW, TARGETS
 
 CORPUS = Path(__file__).parent / "corpus"
 MAX_FILE_BYTES = 8192
@@ -60,6 +62,15 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
     "a policy for every origin": ("hosts", OriginPolicy, "_is_allowed", lambda *_: True),
     "a digest of nothing": ("digests", targets, "arguments_digest", lambda _: b""),
     "a digest that tells 1 from 1.0": ("digests", targets, "arguments_digest", repr),
+    "a verifier that takes every token": (
+        "bearer_tokens",
+        jwt,
+        "decode",
+        lambda *_, **__: {"sub": "a", "exp": NOW + 9},
+    ),
+    "a verifier that crashes": ("bearer_tokens", verifier, "_principal", fail),
+    "a key set with secrets in it": ("key_sets", keys, "_load", lambda *_: b"secret"),
+    "a key set that keeps every key": ("key_sets", keys, "_algorithms_of", lambda _: frozenset({"RS256"})),
     "settings that show a secret": (
         "settings",
         Settings,
