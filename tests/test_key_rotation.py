@@ -216,6 +216,7 @@ async def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
         (f"{NEW},{NEW}".encode(), "are the same"),
         (b"\xff\xfehunter2", "is not UTF-8 text"),
     ],
+    ids=["empty", "not a key", "one not a key", "twice the same", "not text"],
 )
 async def test_a_broken_file_leaves_the_keys_as_they_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes, reason: str
