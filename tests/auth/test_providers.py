@@ -236,13 +236,15 @@ async def test_a_provider_that_never_answered_is_no_reason_to_call_a_token_bad(
 
 
 async def test_a_provider_that_comes_up_later_is_noticed_without_anybody_asking(
-    provider: IdentityProvider, clock: Clock, caplog: pytest.LogCaptureFixture
+    provider: IdentityProvider, clock: Clock
 ) -> None:
     provider.send(b"", 500)
-    async with started(provider, clock, retry_seconds=0.01, refresh_seconds=0.01, min_asked_seconds=FOREVER) as verify:
-        await refused(verify, OLD, 503)
+    keys = url_keys(provider, clock, retry_seconds=0.01)
+    verify, arrived = verifier(keys), asyncio.Event()
+    keys.on_change(arrived.set)
+    async with verify.running():
         provider.publish(OLD)
-        await asyncio.to_thread(provider.wait_for_request, provider.requests + 2)
+        await arrived.wait()
         await let_in(verify, OLD)
 
 
