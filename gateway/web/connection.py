@@ -164,13 +164,14 @@ class Connection(HttpToolsProtocol):
             return None if self.flow.read_paused else (self.cycle, True)
         if self.cycle is None:
             return None, False
-        if not self.cycle.response_complete or self.timeout_keep_alive_task is not None:
+        if not self.cycle.response_complete:
             return None
         if self._received == 0:
-            # The end of a body that nobody read came after the answer, and has ended the wait for the next request.
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+            if self.timeout_keep_alive_task is None:
+                # The end of a body that nobody read came after the answer, and has ended the wait for more.
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
             return None
         return self.cycle, False
 

@@ -459,6 +459,7 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
     server.hold = asyncio.Event()
     connection, transport = await feed(server, HELLO)
     wait(connection, 1000)
+    assert connection.timeout_keep_alive_task is None
     server.hold.set()
     await settle()
     assert (transport.statuses, transport.closed) == ([200], False)
@@ -466,10 +467,23 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
 
 async def test_an_idle_connection_has_a_limit_of_its_own(server: Server) -> None:
     connection, transport = await feed(server, HELLO)
+    timer = connection.timeout_keep_alive_task
     wait(connection, 1000)
     assert not transport.is_closing()
-    assert connection.timeout_keep_alive_task is not None
+    assert connection.timeout_keep_alive_task is timer is not None
     await feed_more(connection, transport, HELLO[:20])
+    wait(connection, 10)
+    assert not transport.is_closing()
+    wait(connection, 1)
+    assert transport.statuses == [200, 408]
+
+
+async def test_a_head_that_began_before_the_last_answer_has_its_time_too(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO, HEAD)
+    wait(connection, 1000)
+    server.hold.set()
+    await settle()
     wait(connection, 10)
     assert not transport.is_closing()
     wait(connection, 1)
