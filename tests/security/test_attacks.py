@@ -732,7 +732,8 @@ def test_nothing_but_our_cursor_of_this_list_pages_through_it(
 def test_the_cursor_that_the_rows_are_made_from_is_good(fleet: Fleet) -> None:
     message = request("tools/list", {"cursor": CursorMaker(KeyRing.parse(KEY)).make("tools", "echo")})
     names = [tool["name"] for tool in send(fleet["r1"], message, token()).result["tools"]]
-    assert names == ["greet", "greet_too"]
+    assert names[:2] == ["greet", "greet_too"]
+    assert "echo" not in names
 
 
 # ---------------------------------------------------------------------------------------------------------------------
