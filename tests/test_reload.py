@@ -16,6 +16,8 @@ from tests.integration.streams import Stream, asking, calling, notice, send
 
 REFUSED = "not reloaded; serving what was there before"
 
+EPOCH_NS = 1_700_000_000 * 10**9
+
 TOOL = """
 @tool
 async def {name}() -> str:
@@ -46,13 +48,16 @@ class Author:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "edited"
         self.folder.mkdir()
+        self.edits = 0
         self.write("words.py", 'HELLO = "hello"')
         self.edit("say", result="words.HELLO")
 
     def write(self, file: str, text: str) -> None:
-        """Save as editors do: all at once."""
+        """Save as editors do: all at once. All edits are within one second, each a nanosecond after the last."""
         draft = self.folder / "draft"
         draft.write_text(text)
+        self.edits += 1
+        os.utime(draft, ns=(EPOCH_NS + self.edits, EPOCH_NS + self.edits))
         draft.rename(self.folder / file)
 
     def edit(self, *tools: str, result: str = '"here"', description: str = "Say it.", more: str = "") -> None:
@@ -102,7 +107,11 @@ def author(tmp_path: Path) -> Author:
 
 @pytest.fixture
 def replica(tmp_path: Path, author: Author) -> Iterator[Reloading]:
-    environ = {"GATEWAY_TOOLS": "edited", "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    environ = {
+        "GATEWAY_TOOLS": "edited",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)]),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }
     fleet = Fleet(tmp_path, environ, names=())
     replica = Reloading("r1", {**fleet.environ, **environ}, tmp_path / "r1.log")
     fleet.replicas = [replica]
@@ -136,7 +145,7 @@ def test_an_edit_of_a_submodule_counts_though_nothing_in_the_list_differs(replic
 
 
 def test_no_edit_is_lost_however_alike_and_however_quickly_they_come(replica: Reloading, author: Author) -> None:
-    """The size stays the same, and several edits fall into one second: cached bytecode would pass for current."""
+    """The size stays the same, and all edits are of one second: cached bytecode would pass for current."""
     for count, word in enumerate(("hallo", "salve", "howdy", "salut"), start=1):
         author.write("words.py", f'HELLO = "{word}"')
         replica.wait_reloads(count)

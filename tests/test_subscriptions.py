@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.subscriptions import ChangeHub, Subscription
+from tests.asgi import Client, make_app
+from tests.integration.raw import request
 
 
 @pytest.fixture
@@ -158,3 +160,17 @@ def test_announcing_where_nobody_listens_or_after_the_end_is_harmless(hub: Chang
     thread.start()
     thread.join()
     hub.announce("tools")
+
+
+async def test_a_stream_that_its_client_closed_leaves_no_subscription_behind() -> None:
+    app = make_app()
+    client = Client(app)
+    listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+    stream = asyncio.create_task(client.post(listen, accept="text/event-stream"))
+    for _ in range(10):
+        await settle()
+    assert len(client.sent) == 2  # the head of the answer, and the acknowledgement
+    assert len(app._services.changes._subscriptions) == 1
+    stream.cancel()
+    await asyncio.wait({stream})
+    assert len(app._services.changes._subscriptions) == 0

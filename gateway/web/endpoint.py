@@ -160,8 +160,8 @@ def _client_of(scope: Scope) -> str:
 
 
 def _takes_streams(headers: Headers) -> bool:
-    accept = headers.get(b"accept")
-    return accept is None or "text/event-stream" in accept or "*/*" in accept or "text/*" in accept
+    accept = (headers.get(b"accept") or "*/*").lower()
+    return any(kind in accept for kind in ("text/event-stream", "text/*", "*/*"))
 
 
 def _exceeds(length: str, limit: int) -> bool:

@@ -124,6 +124,11 @@ def test_where_nothing_is_told_the_answer_is_plain_json_on_one_line(
     assert answer.text == "worked"
 
 
+@pytest.mark.parametrize("accept", ["Text/Event-Stream", "application/json, text/*;q=0.5", "*/*", ""])
+def test_whoever_takes_a_stream_in_any_words_gets_one(replica: Replica, accept: str) -> None:
+    assert len(events_of(send(replica, calling("talk", level="alert"), accept=accept))) == 3
+
+
 def test_a_level_that_does_not_exist_is_refused(replica: Replica) -> None:
     assert send(replica, calling("talk", level="loud")).error == (400, -32602)
 
