@@ -165,8 +165,8 @@ def test_a_broken_file_of_seal_keys_is_told_once_and_the_replicas_go_on(tmp_path
         for replica in fleet.replicas:
             wait_logged(replica, REFUSED)
         load.wait_for_a_phase()
-        mount.change(f"{new},{old}".encode())
-        wait_for_ring(fleet, new, old)
+        mount.change(f"{old},{new}".encode())
+        wait_for_ring(fleet, old, new)
         for replica in fleet.replicas:
             (line,) = replica.logged(REFUSED)
             assert line["reason"].startswith("GATEWAY_SEAL_KEYS_FILE: key 2 of 2 is neither")
