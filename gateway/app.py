@@ -59,7 +59,7 @@ class GatewayApp:
             callers=services.callers,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
-            tells=services.tells,
+            challenges=services.challenges,
             close_connections=settings.connection_close,
         )
 

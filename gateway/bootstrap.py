@@ -58,7 +58,7 @@ class Services:
     callers: CallerLimits
     audit: AuditLog
     metadata: ResourceMetadata | None
-    tells: Challenges
+    challenges: Challenges
 
     def catalogue_of(self, registry: Registry) -> Catalogue:
         """Return what this process tells of a registry."""
@@ -102,7 +102,7 @@ def build(settings: Settings) -> Services:
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
-    tells = Challenges(None if metadata is None else metadata.url)
+    challenges = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
     calls = CallRunner(
         carrier=_carrier(settings, ring, telemetry),
@@ -130,7 +130,7 @@ def build(settings: Settings) -> Services:
         registry=registry,
         results=results,
         cursors=cursors,
-        authenticator=make_verifier(settings, telemetry, tells),
+        authenticator=make_verifier(settings, telemetry, challenges),
         calls=calls,
         dispatcher=dispatcher,
         telemetry=telemetry,
@@ -139,7 +139,7 @@ def build(settings: Settings) -> Services:
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         audit=audit,
         metadata=metadata,
-        tells=tells,
+        challenges=challenges,
     )
 
 

@@ -113,7 +113,7 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
         (errors.InvalidParams(""), RefusalReason.INVALID_PARAMS),
         (errors.InvalidRequestState(RejectReason.EXPIRED), RefusalReason.INVALID_STATE),
         (errors.HeaderMismatch(""), RefusalReason.HEADER_MISMATCH),
-        (errors.MissingCapability({"elicitation": {}}), RefusalReason.MISSING_CAPABILITY),
+        (errors.MissingCapability(("elicitation",)), RefusalReason.MISSING_CAPABILITY),
         (errors.UnsupportedVersion([], ""), RefusalReason.UNSUPPORTED_VERSION),
         (errors.InternalError(""), RefusalReason.INTERNAL_ERROR),
         (errors.ProtocolError(7, ""), RefusalReason.OTHER),

@@ -98,7 +98,7 @@ class TokenVerifier:
         leeway_seconds: how far clocks may differ.
         clock: the time in seconds since the epoch.
         cache_entries: how many verified tokens are remembered; the least recently used one goes first.
-        tells: writes what a refused caller is told.
+        challenges: writes what a refused caller is told.
 
     Not safe for use from several threads: it belongs to one event loop.
     """
@@ -113,7 +113,7 @@ class TokenVerifier:
         leeway_seconds: float = DEFAULT_LEEWAY_SECONDS,
         clock: Callable[[], float] = time.time,
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
-        tells: Challenges | None = None,
+        challenges: Challenges | None = None,
     ) -> None:
         self._keys = keys
         self._audience = audience
@@ -122,7 +122,7 @@ class TokenVerifier:
         self._leeway_seconds = leeway_seconds
         self._clock = clock
         self._cache_entries = cache_entries
-        self._tells = tells or Challenges()
+        self._challenges = challenges or Challenges()
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         # A token whose key is gone must not live on in the memory.
         keys.on_change(self._verified.clear)
@@ -155,7 +155,9 @@ class TokenVerifier:
         except _Refused as refused:
             # The one answer to every token that is not accepted; why it is not goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
-            raise HttpRefusal(401, _NOT_VALID, [(challenges.HEADER, self._tells.invalid_token(_NOT_VALID))]) from None
+            raise HttpRefusal(
+                401, _NOT_VALID, [(challenges.HEADER, self._challenges.invalid_token(_NOT_VALID))]
+            ) from None
 
     async def _judge(self, header: str, digest: bytes) -> VerifiedToken:
         token = parse_bearer(header)
@@ -219,13 +221,13 @@ class TokenVerifier:
         return expires_at
 
     def _no_token(self) -> HttpRefusal:
-        return HttpRefusal(401, "Authentication required", [(challenges.HEADER, self._tells.no_token())])
+        return HttpRefusal(401, "Authentication required", [(challenges.HEADER, self._challenges.no_token())])
 
 
 def make_verifier(
     settings: Settings,
     telemetry: Telemetry,
-    tells: Challenges | None = None,
+    challenges: Challenges | None = None,
     clock: Callable[[], float] = time.time,
 ) -> TokenVerifier | AnonymousVerifier:
     """Build what `GATEWAY_AUTH` asks for. `Settings.check_serving` has seen that its parts are there and fit.
@@ -233,7 +235,7 @@ def make_verifier(
     Args:
         settings: of this process.
         telemetry: tells of the keys that verify tokens.
-        tells: writes what a refused caller is told.
+        challenges: writes what a refused caller is told.
         clock: the time in seconds since the epoch.
 
     Raises:
@@ -251,7 +253,7 @@ def make_verifier(
         issuer=settings.jwt_issuer,
         leeway_seconds=settings.jwt_leeway_seconds,
         clock=clock,
-        tells=tells,
+        challenges=challenges,
     )
 
 

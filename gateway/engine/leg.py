@@ -131,7 +131,7 @@ class Leg:
     def _require_input(self, missing: Mapping[str, Question]) -> NoReturn:
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
-            self.stop(Failed(MissingCapability(_nested(lacking))))
+            self.stop(Failed(MissingCapability(*lacking)))
         self.journal.pending.update({key: question.digest for key, question in missing.items()})
         self.journal.input_rounds += 1
         self.stop(InputRequired(dict(missing)))
@@ -370,13 +370,3 @@ def _is_finite(number: object) -> bool:
 def _check_key(key: Any) -> None:
     if not isinstance(key, str) or not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
         raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
-
-
-def _nested(paths: list[tuple[str, ...]]) -> dict[str, Any]:
-    """Shape capability paths like `ClientCapabilities`: `("elicitation", "form")` → `{"elicitation": {"form": {}}}`."""
-    root: dict[str, Any] = {}
-    for path in paths:
-        node = root
-        for name in path:
-            node = node.setdefault(name, {})
-    return root

@@ -32,7 +32,7 @@ class McpEndpoint:
         audit: notes refusals.
         callers: tells how much each caller may take.
         max_body_bytes: the largest body; more is refused while it streams in.
-        tells: writes what a caller is told whose token grants too little.
+        challenges: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
     """
@@ -48,7 +48,7 @@ class McpEndpoint:
         callers: CallerLimits,
         max_body_bytes: int,
         replica_id: str | None,
-        tells: Challenges | None = None,
+        challenges: Challenges | None = None,
         close_connections: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
@@ -58,7 +58,7 @@ class McpEndpoint:
         self._telemetry = telemetry
         self._audit = audit
         self._max_body_bytes = max_body_bytes
-        self._tells = tells or Challenges()
+        self._challenges = challenges or Challenges()
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -150,7 +150,7 @@ class McpEndpoint:
 
     async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
-        await exchange.answer(*to_http(error, request_id, self._tells))
+        await exchange.answer(*to_http(error, request_id, self._challenges))
 
 
 def _client_of(scope: Scope) -> str:

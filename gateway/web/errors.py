@@ -33,14 +33,14 @@ _NO_CHALLENGES: Final = Challenges()
 
 
 def to_http(
-    error: GatewayError, request_id: RequestId | None, tells: Challenges = _NO_CHALLENGES
+    error: GatewayError, request_id: RequestId | None, challenges: Challenges = _NO_CHALLENGES
 ) -> tuple[int, RawHeaders, bytes]:
     """Return status, headers and body for an error.
 
     Args:
         error: what the client is told of.
         request_id: that of the request, or None where none could be read.
-        tells: writes what a caller is told whose token grants too little.
+        challenges: writes what a caller is told whose token grants too little.
 
     A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
     protocol can show; what the status means does not depend on it.
@@ -54,7 +54,7 @@ def to_http(
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
         return error.status, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
     if isinstance(error, InsufficientScope):
-        challenge = tells.insufficient_scope("The access token does not grant what this needs", error.required)
+        challenge = challenges.insufficient_scope("The access token does not grant what this needs", error.required)
         headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]
         return 403, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
     return 500, [JSON], error_response(request_id, InternalError("Internal error"))

@@ -296,7 +296,7 @@ def test_the_settings_choose_the_verifier() -> None:
 
 
 def test_a_refused_caller_is_told_where_to_get_a_token() -> None:
-    verify = verifier(tells=Challenges("https://here.example/.well-known/oauth-protected-resource/mcp"))
+    verify = verifier(challenges=Challenges("https://here.example/.well-known/oauth-protected-resource/mcp"))
     for header in (None, "Bearer abc"):
         (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
         assert challenge.endswith('resource_metadata="https://here.example/.well-known/oauth-protected-resource/mcp"')
