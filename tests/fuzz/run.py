@@ -68,7 +68,9 @@ def _fuzz(name: str, seconds: int) -> int:
     if child.returncode == 0 and runs is not None:
         print(f"{name:14} {int(runs[1]):>12,} inputs, none breaks a promise", flush=True)
         return 0
-    print(f"{name:14} BROKEN\n{(child.stdout + child.stderr)[-SHOWN_CHARACTERS:]}", file=sys.stderr, flush=True)
+    report = "\n".join(line for line in child.stderr.splitlines() if not line.startswith("#"))
+    shown = report[-SHOWN_CHARACTERS:] + child.stdout[-SHOWN_CHARACTERS:]  # the traceback is in the latter
+    print(f"{name:14} BROKEN\n{shown}", file=sys.stderr, flush=True)
     print(
         f"Keep the input: copy it from {found}/crash-… to {CORPUS / name}; then `pytest tests/fuzz` shows it.",
         file=sys.stderr,
