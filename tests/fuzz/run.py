@@ -68,7 +68,7 @@ def _fuzz(name: str, seconds: int) -> int:
     if child.returncode == 0 and runs is not None:
         print(f"{name:14} {int(runs[1]):>12,} inputs, none breaks a promise", flush=True)
         return 0
-    report = "\n".join(line for line in child.stderr.splitlines() if not line.startswith("#"))
+    report = "\n".join(line for line in child.stderr.splitlines() if not line.startswith(("#", "INFO:", "WARNING:")))
     shown = report[-SHOWN_CHARACTERS:] + child.stdout[-SHOWN_CHARACTERS:]  # the traceback is in the latter
     print(f"{name:14} BROKEN\n{shown}", file=sys.stderr, flush=True)
     print(

@@ -454,10 +454,10 @@ def settings(data: bytes) -> None:
         name, _, value = line.partition("=")
         if name.isidentifier() and name.isupper() and not name.endswith("_FILE"):
             environ[f"GATEWAY_{name}"] = value
-    hidden = {name: environ.pop(name) for name in ("GATEWAY_SEAL_KEYS", "GATEWAY_JWT_SECRET") if name in environ}
+    hidden = [environ.get(f"GATEWAY_{name}", "") for name in SECRET_SETTINGS]
+    shown = [value for name, value in environ.items() if name.removeprefix("GATEWAY_") not in SECRET_SETTINGS]
     # What stands in another setting too may be shown there: nobody can tell that it is a secret.
-    secrets = [secret for secret in hidden.values() if len(secret) > 16 and secret not in repr(environ)]
-    environ |= hidden
+    secrets = [secret for secret in hidden if len(secret) > 16 and not any(secret in value for value in shown)]
     try:
         made = Settings.load(environ)
         made.check_serving()
@@ -467,6 +467,9 @@ def settings(data: bytes) -> None:
         told = str(error)
         assert told.isprintable(), told
     assert not any(secret in told for secret in secrets)
+
+
+SECRET_SETTINGS: Final = ("SEAL_KEYS", "JWT_SECRET")
 
 
 TARGETS: Final[Mapping[str, Target]] = {
