@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -134,6 +135,10 @@ def _text_line(fields: dict[str, Any]) -> bytes:
 
 
 def _shown(value: object) -> str:
-    """Return a value that cannot be mistaken for another field or another line."""
-    text = str(value)
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    """Return a text that cannot be mistaken for another field or another line."""
     return text if text and _PLAIN.issuperset(text) else json.dumps(text)
