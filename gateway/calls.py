@@ -15,9 +15,10 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.carrier import CannotContinue, SealedCarrier
+from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, run_leg
+from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
 from gateway.errors import AskError, InternalError, InvalidParams, RpcError
 from gateway.ports import Caller, RandomBytes

@@ -17,7 +17,8 @@ from gateway.demo.compute import crunch
 from gateway.demo.weather import get_weather
 from gateway.demo.work_items import update_work_item
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, run_leg
+from gateway.engine.driver import run_leg
+from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
 from gateway.engine.questions import Question
 from gateway.errors import Declined
