@@ -214,9 +214,9 @@ class TaskStore(Protocol):
         ...
 
     def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
-        """Yield the id of a task whenever it may have changed: first each id once, then as hints come, and all of them
-        after each lost connection and every few seconds.
+        """Yield the id of a task whenever it may have changed.
 
+        First each id once, then as hints come, and all of them after each lost connection and every few seconds.
         Hints are no more than that: read the task. Close the generator (`contextlib.aclosing`) when done. An outage
         of the store does not end it.
         """
