@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from gateway.audit import AuditLog
-from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue, SealedCarrier
+from gateway.carrier import JournalTooLarge, SealedCarrier
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg
-from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
-from gateway.errors import AskError, InternalError, InvalidParams, RpcError
+from gateway.engine.leg import Detaching, Leg
+from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome
+from gateway.errors import MissingCapability, RejectReason
+from gateway.failures import Failures
 from gateway.ports import Caller, RandomBytes
-from gateway.protocol.capabilities import supports
+from gateway.protocol.capabilities import TASKS, required_capabilities, supports
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import Continuation, ReleasedRequest
 from gateway.protocol.released.results import ResultWriter, read_answers
+from gateway.protocol.released.tasks import task
 from gateway.protocol.strict_json import encode
 from gateway.protocol.versions import Wire
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
+from gateway.task_calls import AlreadyUsed, TaskCalls
 from gateway.telemetry import Telemetry
-
-log = logging.getLogger(__name__)
-
-REFERENCE_BYTES = 6
-"""Length of the reference id that joins what a client sees of a crash with the log."""
 
 Post = Callable[[bytes], None]
 """Sends one notification ahead of the answer. May be called from any thread."""
+
+Told: TypeAlias = tuple[msgspec.Raw, str]
+"""The result of a leg as JSON, and the name of its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class CallRunner:
         audience: the name all replicas of this deployment share; bound into every state.
         random_bytes: a source of strong randomness.
         audit: notes each leg.
+        tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
     """
 
@@ -89,6 +91,7 @@ class CallRunner:
         audience: str,
         random_bytes: RandomBytes,
         audit: AuditLog,
+        tasks: TaskCalls | None = None,
         strict_asks: bool = False,
     ) -> None:
         self._carrier = carrier
@@ -96,7 +99,8 @@ class CallRunner:
         self._telemetry = telemetry
         self._results = results
         self._audience = audience
-        self._random_bytes = random_bytes
+        self._failures = Failures(random_bytes)
+        self._tasks = tasks
         self._audit = audit
         self._strict_asks = strict_asks
 
@@ -111,9 +115,10 @@ class CallRunner:
         journal: Journal | None = None
         self._telemetry.leg_started()
         try:
+            detaching = self._detaching(call)
             binding = _Binding(self._audience, call)
             journal = self._journal(call, binding)
-            body, outcome = await self._leg(call, binding, journal)
+            result, outcome = await self._once(call, binding, journal, detaching)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -130,24 +135,61 @@ class CallRunner:
                     outcome=outcome,
                     seconds=seconds,
                 )
-        return body
+        return result_response(call.request.id, result)
+
+    def _detaching(self, call: Call) -> Detaching:
+        """Tell whether the call can become a task (DESIGN: "When a task starts").
+
+        Raises:
+            MissingCapability: it must, and its client cannot.
+        """
+        tool = call.served
+        if not isinstance(tool, Tool) or tool.task == "forbidden":
+            return Detaching.FORBIDDEN
+        can = supports(call.request.capabilities, TASKS)
+        if tool.task == "required" and not can:
+            raise MissingCapability(required_capabilities(TASKS))
+        return Detaching.POSSIBLE if can and self._tasks is not None else Detaching.IMPOSSIBLE
 
     def _journal(self, call: Call, binding: _Binding) -> Journal:
         """Return the journal that the client brings, or that of a new flow."""
         state = call.continuation.request_state
         return self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
 
-    async def _leg(self, call: Call, binding: _Binding, journal: Journal) -> tuple[bytes, str]:
+    async def _once(self, call: Call, binding: _Binding, journal: Journal, detaching: Detaching) -> Told:
+        """Run the leg; one of a tool for single use, only if its state was not used before."""
+        answers = call.continuation.input_responses
+        if not isinstance(call.served, Tool) or not call.served.single_use:
+            return await self._leg(call, answers, binding, journal, detaching)
+        state = call.continuation.request_state
+        if state is None:  # an answer without a state could be given any number of times
+            return await self._leg(call, {}, binding, journal, detaching)
+        assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
+        try:
+            return await self._tasks.once(
+                journal,
+                call.caller.principal,
+                arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
+                self._carrier.lifetime_ms(call.served.state_ttl_seconds),
+                lambda: self._leg(call, answers, binding, journal, detaching),
+            )
+        except AlreadyUsed:
+            raise self._carrier.reject(RejectReason.ALREADY_USED) from None
+
+    async def _leg(
+        self, call: Call, answers: Mapping[str, Any], binding: _Binding, journal: Journal, detaching: Detaching
+    ) -> Told:
         served = call.served
         leg = Leg(
             journal,
-            read_answers(call.continuation.input_responses),
+            read_answers(answers),
             self._host,
             supports=lambda path: supports(call.request.capabilities, path),
             version=served.version,
             migrations=served.migrations,
             declared=served.asks if self._strict_asks else None,
             notices=_notices(call),
+            detaching=detaching,
         )
         outcome: Outcome
         try:
@@ -155,63 +197,64 @@ class CallRunner:
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             outcome = Failed(error)
         else:
-            outcome = await run_leg(function, leg)
-        return self._tell(call, outcome, leg, binding)
+            starts = detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
+            outcome = Detached() if starts else await run_leg(function, leg)
+        return await self._tell(call, outcome, journal, binding, detaching)
 
-    def _tell(self, call: Call, outcome: Outcome, leg: Leg, binding: _Binding) -> tuple[bytes, str]:
-        """Return the response that tells the outcome, and the outcome's name."""
-        request_id = call.request.id
+    async def _tell(
+        self, call: Call, outcome: Outcome, journal: Journal, binding: _Binding, detaching: Detaching
+    ) -> Told:
         try:
-            if isinstance(outcome, InputRequired):
-                state = self._carrier.seal(leg.journal, binding.associated_data(), call.served.state_ttl_seconds)
-                result = self._results.input_required(outcome.questions, state)
-                return result_response(request_id, result), "input_required"
-            if isinstance(outcome, Completed):
-                return result_response(request_id, self._completed(call, outcome.value)), "completed"
-            error = outcome.error
-        except Exception as failure:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
-            error = failure
-        text = self._failure(call, error, leg)
-        failed = {"content": [{"type": "text", "text": text}], "isError": True}
-        return result_response(request_id, self._results.complete(failed)), "failed"
+            result, name = await self._result(call, outcome, journal, binding, detaching)
+            return msgspec.Raw(encode(result)), name
+        except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
+            failed = self._failures.result(call.served, error, journal)
+            return msgspec.Raw(encode(self._results.complete(failed))), "failed"
 
-    def _completed(self, call: Call, value: Any) -> dict[str, Any]:
-        fields = call.served.result(value, call.target)
+    async def _result(
+        self, call: Call, outcome: Outcome, journal: Journal, binding: _Binding, detaching: Detaching
+    ) -> tuple[dict[str, Any], str]:
+        """Return the result that tells the outcome, and the outcome's name.
+
+        Raises:
+            Exception: the tool's own, or what tells why there is no result.
+        """
+        if isinstance(outcome, InputRequired):
+            return await self._ask(call, outcome, journal, binding, detaching)
+        if isinstance(outcome, Detached):
+            return await self._become_task(call, journal)
+        if isinstance(outcome, Completed):
+            return self._completed(call, outcome.value, journal), "completed"
+        assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
+        raise outcome.error
+
+    async def _ask(
+        self, call: Call, outcome: InputRequired, journal: Journal, binding: _Binding, detaching: Detaching
+    ) -> tuple[dict[str, Any], str]:
+        """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
+        try:
+            state = self._carrier.seal(journal, binding.associated_data(), call.served.state_ttl_seconds)
+        except JournalTooLarge:
+            if detaching is not Detaching.POSSIBLE:
+                raise
+            return await self._become_task(call, journal)
+        return self._results.input_required(outcome.questions, state), "input_required"
+
+    async def _become_task(self, call: Call, journal: Journal) -> tuple[dict[str, Any], str]:
+        assert self._tasks is not None and isinstance(call.served, Tool)  # noqa: S101, PT018 - seen to by `_detaching`
+        view = await self._tasks.create(
+            call.served, call.caller.principal, call.arguments, call.request.capabilities, journal
+        )
+        return self._results.task_created(task(view)), "task_created"
+
+    def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
+        fields = call.served.whole_result(value, call.target, journal.segments)
         if not isinstance(call.served, Resource):
             return self._results.complete(fields)
         # A read that depended on answers must not be kept (MCP "Caching", Cache Key).
         is_retry = bool(call.continuation.input_responses) or call.continuation.request_state is not None
         ttl_ms = 0 if is_retry else call.served.ttl_ms
         return self._results.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
-
-    def _failure(self, call: Call, error: Exception, leg: Leg) -> str:
-        """Return what a client is told of a failed tool, without anything internal in it.
-
-        Raises:
-            RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
-        """
-        if isinstance(error, RpcError) and _can_be_told(error):
-            raise error
-        name = call.served.name
-        if isinstance(error, InvalidArguments):
-            message = f"Invalid arguments for {name}: {error}"
-            if isinstance(call.served, Tool):
-                return message
-            raise InvalidParams(message)
-        told = isinstance(error, (AskError, CannotContinue))
-        message = str(error) if told else self._crash(name, error, leg)
-        if isinstance(call.served, Tool):
-            return message
-        raise InternalError(message)
-
-    def _crash(self, name: str, error: Exception, leg: Leg) -> str:
-        reference = self._random_bytes(REFERENCE_BYTES).hex()
-        fields = {"tool": name, "flow": leg.journal.flow_id, "reference": reference}
-        if isinstance(error, LegTimedOut):
-            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
-            return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
-        log.error("tool failed", extra=fields, exc_info=error)
-        return f"{name} failed (reference {reference})"
 
 
 class _Binding:
@@ -253,15 +296,6 @@ class _RequestNotices:
 def _notices(call: Call) -> Notices | None:
     asked = call.request.progress_token is not None or call.request.log_level is not None
     return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
-
-
-def _can_be_told(error: RpcError) -> bool:
-    """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
-    try:
-        encode([error.message, error.data])
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(error.code) is int
 
 
 def _label(call: Call) -> str:
