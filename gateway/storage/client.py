@@ -21,6 +21,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.settings import REDIS_SCHEMES
 from gateway.storage.scripts import Script
 
 log = logging.getLogger("gateway.storage")
@@ -34,7 +35,6 @@ _BATCHES = 2
 _BATCH_COMMANDS = 200
 _CLUSTER = "redis+cluster://"
 _TLS_CLUSTER = "rediss+cluster://"
-_SCHEMES = ("redis://", "rediss://", "unix://", _CLUSTER, _TLS_CLUSTER)
 
 Command: TypeAlias = tuple[Any, ...]
 
@@ -61,8 +61,8 @@ def connect(url: str) -> RedisClient:
     Raises:
         ConfigurationError: the URL is none of these. It never shows the password.
     """
-    if not url.startswith(_SCHEMES):
-        raise ConfigurationError(f"GATEWAY_REDIS_URL must start with one of {', '.join(_SCHEMES)}")
+    if not url.startswith(REDIS_SCHEMES):
+        raise ConfigurationError(f"GATEWAY_REDIS_URL must start with one of {', '.join(REDIS_SCHEMES)}")
     options: dict[str, Any] = {
         "socket_timeout": SECONDS,
         "socket_connect_timeout": _CONNECT_SECONDS,
