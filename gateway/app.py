@@ -12,7 +12,7 @@ import sys
 from typing import NoReturn
 
 from gateway.authoring.lifespans import open_all
-from gateway.bootstrap import Services, build
+from gateway.bootstrap import Services, build, check
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
 from gateway.reload import Reloader
@@ -75,6 +75,8 @@ class GatewayApp:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 stack.callback(self._services.host.close)
+                if self._services.store is not None:
+                    stack.push_async_callback(self._services.store.aclose)
                 await self._start(stack)
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
@@ -86,6 +88,9 @@ class GatewayApp:
             log.debug("forced exit: no orderly shutdown")
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        if self._services.store is not None:
+            stack.push_async_callback(self._services.store.aclose)
+            await check(self._services.store)
         try:
             await stack.enter_async_context(open_all(self._services.registry.lifespans))
         except Exception as error:
