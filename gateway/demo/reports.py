@@ -9,7 +9,7 @@ from pydantic import Field
 
 from gateway import Context, content, tool
 
-SECONDS_PER_SECTION = 0.3
+SECONDS_PER_SECTION = 0.5
 TOPICS = ("Weather", "Traffic", "Events", "Food", "History", "Parks")
 
 
