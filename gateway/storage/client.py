@@ -15,8 +15,9 @@ from typing import Any, NamedTuple, TypeAlias
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
@@ -73,7 +74,9 @@ def connect(url: str) -> RedisClient:
     try:
         if url.startswith((_CLUSTER, _TLS_CLUSTER)):
             plain = url.replace("+cluster", "", 1)
-            options["cluster_error_retry_attempts"] = 1
+            parse_url(plain)
+            # Long enough to find a slot's new server; the time limit of a command ends it.
+            options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
             return RedisClient(lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options))
         pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
     except (ValueError, TypeError, RedisError):

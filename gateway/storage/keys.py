@@ -50,13 +50,16 @@ class Keys:
     Args:
         audience: the name of the deployment.
         partitions: how many partitions its owners are spread over.
+
+    Attributes:
+        prefix: what every key and channel of the deployment begins with.
     """
 
     def __init__(self, audience: str, partitions: int) -> None:
         deployment = hashlib.sha256(b"sealed-gateway/keys\x00" + audience.encode()).hexdigest()[:_PREFIX_CHARS]
         self.partitions = partitions
-        self._prefix = f"gateway:{deployment}"
-        self._of_partition = [f"{self._prefix}:{{{number}}}" for number in range(partitions)]
+        self.prefix = f"gateway:{deployment}"
+        self._of_partition = [f"{self.prefix}:{{{number}}}" for number in range(partitions)]
         self._phases = [
             tuple(self.phase_index(number, phase) for phase in (Phase.QUEUED, Phase.RUNNING, Phase.WAITING))
             + tuple(self.phase_index(number, phase) for phase in (Phase.DONE, Phase.CANCELLED))
@@ -106,11 +109,11 @@ class Keys:
 
     def changes(self, owner: str) -> str:
         """Name the channel of hints for an owner's listeners: `<generation> <task id>`."""
-        return f"{self._prefix}:changes:{owner}"
+        return f"{self.prefix}:changes:{owner}"
 
     def cancellations(self) -> str:
         """Name the channel of running tasks that were cancelled: `<owner><task id>`."""
-        return f"{self._prefix}:cancelled"
+        return f"{self.prefix}:cancelled"
 
 
 def split_member(member: str) -> tuple[str, str]:
