@@ -214,22 +214,19 @@ async def check(store: TaskStore) -> None:
 
 
 def load_tools(settings: Settings) -> Registry:
-    """Load what the settings name, without the tools that cannot be served without a task store if there is none.
+    """Load what the settings name.
 
     Raises:
-        ConfigurationError: a module is wrong, or one of its tools needs a task store that the settings do not name.
+        ConfigurationError: a module is wrong, or one of its tools needs a task store and the settings name none.
     """
     registry = load_registry(settings.tools)
-    lacking = [] if settings.redis_url is not None else [tool for tool in registry.tools.values() if tool.needs_store]
-    if lacking and settings.without_store == "refuse":
-        why = "may be used once only" if lacking[0].single_use else "runs as a task only"
-        raise ConfigurationError(
-            f"the tool {lacking[0].name} {why}, which needs a task store; set GATEWAY_REDIS_URL, or "
-            "GATEWAY_WITHOUT_STORE=skip to serve without it"
-        )
-    for tool in lacking:
-        log.warning("tool is not served without a task store", extra={"tool": tool.name})
-        del registry.tools[tool.name]
+    if settings.redis_url is None:
+        for tool in registry.tools.values():
+            if tool.needs_store:
+                why = "may be used once only" if tool.single_use else "runs as a task only"
+                raise ConfigurationError(
+                    f"the tool {tool.name!r} {why}, which needs a task store; set GATEWAY_REDIS_URL"
+                )
     return registry
 
 

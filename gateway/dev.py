@@ -97,7 +97,6 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):
         filled[name] = filled.get(name) or "on"
-    filled["GATEWAY_WITHOUT_STORE"] = filled.get("GATEWAY_WITHOUT_STORE") or "skip"
     filled["PYTHONUNBUFFERED"] = "1"
     return filled, made
 

@@ -360,13 +360,6 @@ class Settings(BaseSettings):
             "separated by commas."
         ),
     )
-    without_store: Annotated[Literal["refuse", "skip"], BeforeValidator(_lower), Expects("refuse or skip")] = Field(
-        default="refuse",
-        description=(
-            "What a replica does without a task store if a tool needs one: `refuse` does not start, `skip` leaves the "
-            "tool out. `gateway dev` skips."
-        ),
-    )
     metrics_port: Annotated[
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),
