@@ -115,10 +115,9 @@ class CallRunner:
         journal: Journal | None = None
         self._telemetry.leg_started()
         try:
-            detaching = self._detaching(call)
-            binding = _Binding(self._audience, call)
-            journal = self._journal(call, binding)
-            result, outcome = await self._once(call, binding, journal, detaching)
+            passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
+            journal = passage.journal()
+            result, outcome = await self._once(call, passage, journal)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -151,34 +150,27 @@ class CallRunner:
             raise MissingCapability(required_capabilities(TASKS))
         return Detaching.POSSIBLE if can and self._tasks is not None else Detaching.IMPOSSIBLE
 
-    def _journal(self, call: Call, binding: _Binding) -> Journal:
-        """Return the journal that the client brings, or that of a new flow."""
-        state = call.continuation.request_state
-        return self._carrier.begin() if state is None else self._carrier.open(state, binding.associated_data())
-
-    async def _once(self, call: Call, binding: _Binding, journal: Journal, detaching: Detaching) -> Told:
+    async def _once(self, call: Call, passage: _Passage, journal: Journal) -> Told:
         """Run the leg; one of a tool for single use, only if its state was not used before."""
         answers = call.continuation.input_responses
         if not isinstance(call.served, Tool) or not call.served.single_use:
-            return await self._leg(call, answers, binding, journal, detaching)
+            return await self._leg(call, answers, passage, journal)
         state = call.continuation.request_state
         if state is None:  # an answer without a state could be given any number of times
-            return await self._leg(call, {}, binding, journal, detaching)
+            return await self._leg(call, {}, passage, journal)
         assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
         try:
             return await self._tasks.once(
                 journal,
                 call.caller.principal,
                 arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
-                self._carrier.lifetime_ms(call.served.state_ttl_seconds),
-                lambda: self._leg(call, answers, binding, journal, detaching),
+                passage.carrier.lifetime_ms(call.served.state_ttl_seconds),
+                lambda: self._leg(call, answers, passage, journal),
             )
         except AlreadyUsed:
-            raise self._carrier.reject(RejectReason.ALREADY_USED) from None
+            raise passage.carrier.reject(RejectReason.ALREADY_USED) from None
 
-    async def _leg(
-        self, call: Call, answers: Mapping[str, Any], binding: _Binding, journal: Journal, detaching: Detaching
-    ) -> Told:
+    async def _leg(self, call: Call, answers: Mapping[str, Any], passage: _Passage, journal: Journal) -> Told:
         served = call.served
         leg = Leg(
             journal,
@@ -189,7 +181,7 @@ class CallRunner:
             migrations=served.migrations,
             declared=served.asks if self._strict_asks else None,
             notices=_notices(call),
-            detaching=detaching,
+            detaching=passage.detaching,
         )
         outcome: Outcome
         try:
@@ -197,22 +189,20 @@ class CallRunner:
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             outcome = Failed(error)
         else:
-            starts = detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
+            starts = passage.detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
             outcome = Detached() if starts else await run_leg(function, leg)
-        return await self._tell(call, outcome, journal, binding, detaching)
+        return await self._tell(call, outcome, journal, passage)
 
-    async def _tell(
-        self, call: Call, outcome: Outcome, journal: Journal, binding: _Binding, detaching: Detaching
-    ) -> Told:
+    async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:
-            result, name = await self._result(call, outcome, journal, binding, detaching)
+            result, name = await self._result(call, outcome, journal, passage)
             return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
             failed = self._failures.result(call.served, error, journal)
             return msgspec.Raw(encode(self._results.complete(failed))), "failed"
 
     async def _result(
-        self, call: Call, outcome: Outcome, journal: Journal, binding: _Binding, detaching: Detaching
+        self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
     ) -> tuple[dict[str, Any], str]:
         """Return the result that tells the outcome, and the outcome's name.
 
@@ -220,7 +210,7 @@ class CallRunner:
             Exception: the tool's own, or what tells why there is no result.
         """
         if isinstance(outcome, InputRequired):
-            return await self._ask(call, outcome, journal, binding, detaching)
+            return await self._ask(call, outcome, journal, passage)
         if isinstance(outcome, Detached):
             return await self._become_task(call, journal)
         if isinstance(outcome, Completed):
@@ -229,13 +219,13 @@ class CallRunner:
         raise outcome.error
 
     async def _ask(
-        self, call: Call, outcome: InputRequired, journal: Journal, binding: _Binding, detaching: Detaching
+        self, call: Call, outcome: InputRequired, journal: Journal, passage: _Passage
     ) -> tuple[dict[str, Any], str]:
         """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
         try:
-            state = self._carrier.seal(journal, binding.associated_data(), call.served.state_ttl_seconds)
+            state = passage.seal(journal)
         except JournalTooLarge:
-            if detaching is not Detaching.POSSIBLE:
+            if passage.detaching is not Detaching.POSSIBLE:
                 raise
             return await self._become_task(call, journal)
         return self._results.input_required(outcome.questions, state), "input_required"
@@ -257,23 +247,49 @@ class CallRunner:
         return self._results.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
 
 
-class _Binding:
-    """What the state of one call is bound to; worked out only if a state is opened or sealed."""
+class _Passage:
+    """How the journal of one leg comes in and goes out: by one carrier, bound to one call.
 
-    def __init__(self, audience: str, call: Call) -> None:
+    Args:
+        carrier: opens and seals.
+        audience: bound into the state.
+        call: what the state is bound to.
+        detaching: whether the call can become a task.
+    """
+
+    def __init__(self, carrier: SealedCarrier, audience: str, call: Call, detaching: Detaching) -> None:
+        self.carrier = carrier
+        self.detaching = detaching
         self._audience = audience
         self._call = call
-        self._bytes: bytes | None = None
+        self._bound: bytes | None = None
 
-    def associated_data(self) -> bytes:
-        """Return the bytes that the state is sealed with."""
-        if self._bytes is None:
+    def journal(self) -> Journal:
+        """Return the journal that the client brings, or that of a new flow.
+
+        Raises:
+            InvalidRequestState: what the client brings is not accepted.
+        """
+        state = self._call.continuation.request_state
+        return self.carrier.begin() if state is None else self.carrier.open(state, self._binding())
+
+    def seal(self, journal: Journal) -> str:
+        """Return the state that the client brings to the next leg.
+
+        Raises:
+            CannotContinue: there can be no next leg.
+        """
+        return self.carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
+
+    def _binding(self) -> bytes:
+        """Return what the state is bound to; worked out only if one is opened or sealed."""
+        if self._bound is None:
             call = self._call
             digest = arguments_digest(call.arguments)
-            self._bytes = request_state_binding(
+            self._bound = request_state_binding(
                 self._audience, call.caller.principal, call.request.method, call.target, digest
             )
-        return self._bytes
+        return self._bound
 
 
 class _RequestNotices:
