@@ -13,7 +13,7 @@ CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance ci bench
+.PHONY: help run demo test check conformance ci bench redis-server
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client and show which replica served each leg
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run all tests, with real processes, and measure coverage
+test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) redis-server ## Run all tests, with real processes, and measure coverage
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
@@ -50,8 +50,12 @@ define run_tests
 rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES) | redis-server
 	@$(run_tests)
+
+# The system's own server, beside the two that come in wheels; it alone has redis-cli and TLS.
+redis-server:
+	@command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"
 
 $(STAMP): pyproject.toml constraints.txt
 	@sh scripts/venv.sh $(VENV) constraints.txt --editable '.[test]'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import shutil
 import signal
 import socket
@@ -11,6 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import redis
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
 START_SECONDS = 20
@@ -79,6 +85,31 @@ class Server:
     def ask(self, *command: str) -> object:
         with redis.Redis(unix_socket_path=str(self.socket)) as client:
             return client.execute_command(*command)
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    """Write a certificate for the loopback address that signs itself, and its key; return their paths."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    files = directory / "certificate.pem", directory / "key.pem"
+    files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    encoded = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    files[1].write_bytes(encoded)
+    return files
 
 
 def make_cluster(directory: Path) -> tuple[str, Sequence[Server]]:

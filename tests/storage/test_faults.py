@@ -21,7 +21,7 @@ from gateway.storage import deployment as start_up
 from gateway.storage.scripts import Script
 from gateway.tasks.model import Phase, Progress
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
-from tests.storage.servers import Server
+from tests.storage.servers import Server, free_port, make_certificate
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
 
@@ -328,3 +328,33 @@ async def test_a_lifetime_is_what_the_fixture_looks_for(here: Deployment) -> Non
     await store._client.command("SET", f"{here.keys.prefix}:left", "x")
     assert keys_without_lifetime(here.url, here.keys.prefix) == [f"{here.keys.prefix}:left"]
     await store._client.command("DEL", f"{here.keys.prefix}:left")
+
+
+async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_directory: Path) -> None:
+    directory = short_directory / "tls"
+    directory.mkdir()
+    certificate, key = make_certificate(directory)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no", "--requirepass", "pass:word"]
+    server = Server("redis", directory, *options)
+    server.start()
+    trusted = f"?ssl_ca_certs={certificate}"
+    try:
+        for url, reached in (
+            (f"rediss://:pass%3Aword@127.0.0.1:{port}/0{trusted}", True),
+            (f"rediss://default:pass%3Aword@127.0.0.1:{port}{trusted}", True),
+            (f"rediss://:pass%3Aword@127.0.0.1:{port}", False),
+            (f"rediss://:wrong@127.0.0.1:{port}{trusted}", False),
+            (f"redis://:pass%3Aword@127.0.0.1:{port}", False),
+        ):
+            there = Deployment(url)
+            if reached:
+                view = await there.store().create(there.new(), 10)
+                assert view.phase is Phase.QUEUED
+            else:
+                with pytest.raises(TaskStoreDown):
+                    await there.store().check()
+            await there.aclose()
+    finally:
+        server.kill()

@@ -10,7 +10,8 @@ import pytest
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
 from gateway.ports import Heartbeat, Kept, TaskQuestion
 from gateway.tasks.model import Phase, Progress, Retention
-from tests.storage.deployments import BOB, Deployment, eventually
+from gateway.tasks.times import expires_ms
+from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
 ANSWER = {"result": {"action": "accept", "content": {"n": 1}}}
@@ -419,6 +420,19 @@ async def test_retention_from_the_end_counts_from_the_end(here: Deployment) -> N
 async def test_a_retention_is_cut_to_the_longest_allowed(here: Deployment) -> None:
     view = await here.store().create(here.new(retention=Retention("created", 10**12)), 10)
     assert view.ttl_ms == 600_000
+
+
+@pytest.mark.parametrize(
+    "retention", [Retention("created", 9_000), Retention("ended", 9_000), Retention("ended", 10**9)]
+)
+async def test_the_servers_arithmetic_of_expiry_is_the_models(here: Deployment, retention: Retention) -> None:
+    store, queue, new = here.store(), here.queue(), here.new(retention=retention)
+    created = await store.create(new, 10)
+    assert created.expires_ms == expires_ms(retention, created.created_ms, None, MAX_TTL_MS)
+    await queue.finish(await here.claim_one(queue), result=RESULT)
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert view.expires_ms == expires_ms(retention, view.created_ms, view.ended_ms, MAX_TTL_MS)
 
 
 async def test_a_task_that_expired_in_the_queue_or_in_a_worker_is_forgotten(here: Deployment) -> None:
