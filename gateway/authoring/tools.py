@@ -33,7 +33,7 @@ class Tool(Served):
         param_headers: the arguments that clients mirror into `Mcp-Param-*` headers.
         task: whether its calls may, or must, become tasks.
         start: what a call of it begins as where it can become a task.
-        max_attempts: how many workers may begin with one leg of a task, if each but the last is lost.
+        max_attempts: how many workers may be lost over a task before it fails.
         single_use: whether each state of a call of it is good for one leg only.
     """
 
@@ -168,9 +168,9 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
             type hints; `output_schema`, likewise for a result that is no model; `annotations`, hints for
             clients (`ToolAnnotations`); `task`, whether calls may (`"optional"`) or must (`"required"`) become
             tasks, or never do (`"forbidden"`, the default); `start`, whether such a call begins as a task
-            (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how often a
-            leg of a task may begin whose worker is lost, 3 unless given; `single_use`, whether each leg of a call
-            may be taken once only; and those of every served function: `version`, `title`,
+            (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how many
+            workers may be lost over a task before it fails, 3 unless given; `single_use`, whether each state of a
+            call is good for one leg only; and those of every served function: `version`, `title`,
             `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:
