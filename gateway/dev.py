@@ -166,7 +166,7 @@ class _Replica:
 
 
 def _worker(name: str) -> Child:
-    return Child(name, [sys.executable, "-m", "gateway", "worker", "--worker-id", name])
+    return Child(name, [sys.executable, "-m", "gateway", "worker", "--worker-id", name, "--metrics-port", "off"])
 
 
 @dataclass(slots=True)

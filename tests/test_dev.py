@@ -176,7 +176,7 @@ def test_a_replica_that_keeps_dying_stops_everything_with_exit_code_1(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
     (tmp_path / "deadly.py").write_text("import os\nos._exit(7)\n")
-    dev = start("--replicas", "1", GATEWAY_TOOLS="deadly")
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="deadly")
     assert dev.end() == 1
     text = "".join(dev.said)
     assert text.count("r1 died with exit code 7") == 3
@@ -191,12 +191,12 @@ def test_a_replica_that_finds_its_configuration_wrong_stops_everything_with_exit
     text = "".join(dev.said)
     assert "] gateway: no module named 'no_such_tools'" in text
     assert "Traceback" not in text
-    assert "is ready" not in text
+    assert "r1 is ready" not in text
 
 
 def test_what_a_tool_prints_is_marked_with_its_replica(start: Callable[..., Dev], tmp_path: Path) -> None:
     (tmp_path / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
-    dev = start("--replicas", "1", GATEWAY_TOOLS="chatty")
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="chatty")
     assert dev.read_until("hello")[0]
     assert dev.said[-1] == "[r1] hello from a tool module\n"
     dev.read_until_ready()
@@ -272,4 +272,4 @@ def test_a_wrong_setting_is_told_before_any_replica_starts(monkeypatch: pytest.M
 
     monkeypatch.setattr(dev_module, "listen", no_listener)
     with pytest.raises(ConfigurationError, match="GATEWAY_LEG_SECONDS"):
-        dev_module.run(1, "127.0.0.1", 0, {"GATEWAY_LEG_SECONDS": "x"})
+        dev_module.run(1, 1, "127.0.0.1", 0, {"GATEWAY_LEG_SECONDS": "x"})
