@@ -96,6 +96,7 @@ class RedisClient:
         self._redis: Redis | RedisCluster | None = None
         self._waiting: list[_Waiting] = []
         self._batches: set[asyncio.Task[None]] = set()
+        self._sending = 0
         self._down = False
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -205,31 +206,24 @@ class RedisClient:
     async def _batched(self, redis: Redis, command: Command) -> Any:
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(command, reply))
-        if len(self._batches) < _BATCHES:
+        if self._sending < _BATCHES:
+            self._sending += 1
             batch = asyncio.create_task(self._send_batches(redis))
             self._batches.add(batch)
             batch.add_done_callback(self._batches.discard)
         return await reply
 
     async def _send_batches(self, redis: Redis) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:_BATCH_COMMANDS], self._waiting[_BATCH_COMMANDS:]
-            # Who stopped waiting was told that nothing is known; nothing is sent any more.
-            batch = [waiting for waiting in batch if not waiting.reply.done()]
-            if not batch:
-                continue
-            try:
-                async with asyncio.timeout(SECONDS):
-                    replies = await _repeatable(lambda batch=batch: _send(redis, batch))  # type: ignore[misc]
-            except (RedisError, OSError, TimeoutError) as error:
-                replies = [error] * len(batch)
-            for waiting, reply in zip(batch, replies, strict=True):
-                if waiting.reply.done():
-                    continue
-                if isinstance(reply, BaseException):
-                    waiting.reply.set_exception(reply)
-                else:
-                    waiting.reply.set_result(reply)
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[:_BATCH_COMMANDS], self._waiting[_BATCH_COMMANDS:]
+                # Who stopped waiting was told that nothing is known; nothing is sent any more.
+                batch = [waiting for waiting in batch if not waiting.reply.done()]
+                if batch:
+                    await _send_batch(redis, batch)
+        finally:
+            # At once, not when the task is found to be done: a command that comes in between would wait for nobody.
+            self._sending -= 1
 
     def _failed(self, error: BaseException) -> Exception:
         if isinstance(error, ResponseError):
@@ -254,6 +248,21 @@ async def _repeatable(send: Callable[[], Any]) -> Any:
         return await send()
     except ConnectionLost:
         return await send()
+
+
+async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
+    try:
+        async with asyncio.timeout(SECONDS):
+            replies = await _repeatable(lambda: _send(redis, batch))
+    except (RedisError, OSError, TimeoutError) as error:
+        replies = [error] * len(batch)
+    for waiting, reply in zip(batch, replies, strict=True):
+        if waiting.reply.done():
+            continue
+        if isinstance(reply, BaseException):
+            waiting.reply.set_exception(reply)
+        else:
+            waiting.reply.set_result(reply)
 
 
 async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:

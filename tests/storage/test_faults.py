@@ -128,6 +128,17 @@ async def test_a_server_that_forgot_its_scripts_gets_them_again(there: Deploymen
     await queue.finish(claim, result={"content": []})
 
 
+async def test_a_command_never_waits_for_a_batch_that_has_just_gone(here: Deployment) -> None:
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+
+    async def ask_again_and_again() -> None:
+        for _ in range(50):
+            assert await store.get(new.owner, new.task_id) is not None
+
+    await asyncio.gather(ask_again_and_again(), ask_again_and_again())
+
+
 async def test_a_server_that_lost_everything_serves_new_tasks(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
     await store.create(there.new(), 10)
