@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Slots:
-    """Places for running tasks, handed out in the order in which they were asked for.
+    """Places for running tasks. Whoever waits for one is given one in turn, before those who come later.
 
     Args:
         total: how many there are.
@@ -25,36 +25,33 @@ class Slots:
 
     async def take(self, most: int) -> int:
         """Take up to `most` places; waits until there is one. Returns 0 once closed."""
-        while not self._closed and (self._free == 0 or self._waiting):
+        if self._closed:
+            return 0
+        given = 0
+        if self._free == 0:
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
-            if self._free:
-                break
-        if self._closed:
-            return 0
-        taken = min(self._free, most)
-        self._free -= taken
-        self._wake()
-        return taken
+            if self._closed:
+                return 0
+            given = 1
+        more = min(self._free, most - given)
+        self._free -= more
+        return given + more
 
     def give(self, count: int) -> None:
         """Give places back."""
         self._free += count
-        self._wake()
+        while self._free and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(None)
 
     def close(self) -> None:
         """Hand out no more places; whoever waits for one is told."""
         self._closed = True
-        while self._waiting:
-            self._wake_first()
-
-    def _wake(self) -> None:
-        """Let the first in the queue take what is free."""
-        if self._free and self._waiting:
-            self._wake_first()
-
-    def _wake_first(self) -> None:
-        turn = self._waiting.popleft()
-        if not turn.done():
-            turn.set_result(None)
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+        self._waiting.clear()
