@@ -16,7 +16,7 @@ class Slots:
     def __init__(self, total: int) -> None:
         self._free = total
         self._closed = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[int]] = deque()
 
     @property
     def contended(self) -> bool:
@@ -29,12 +29,11 @@ class Slots:
             return 0
         given = 0
         if self._free == 0:
-            turn = asyncio.get_running_loop().create_future()
+            turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
-            await turn
-            if self._closed:
+            given = await turn
+            if given == 0:
                 return 0
-            given = 1
         more = min(self._free, most - given)
         self._free -= more
         return given + more
@@ -46,12 +45,12 @@ class Slots:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._free -= 1
-                turn.set_result(None)
+                turn.set_result(1)
 
     def close(self) -> None:
         """Hand out no more places; whoever waits for one is told."""
         self._closed = True
         for turn in self._waiting:
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(0)
         self._waiting.clear()
