@@ -356,17 +356,32 @@ async def test_no_more_tasks_are_stored_than_the_owner_may_have(here: Deployment
         await store.create(here.new(), 2)
 
 
-async def test_room_comes_back_as_tasks_expire(here: Deployment) -> None:
-    store, brief = here.store(), here.new(retention=Retention("created", 50))
-    await store.create(brief, 1)
-    with pytest.raises(TooManyTasks):
-        await store.create(here.new(), 1)
+async def test_room_comes_back_as_tasks_expire_and_others_stay_counted(here: Deployment) -> None:
+    store, brief, lasting = here.store(), here.new(retention=Retention("created", 100)), here.new()
+    await store.create(brief, 2)
+    await store.create(lasting, 2)
 
     async def gone() -> bool:
         return await store.get(brief.owner, brief.task_id) is None
 
     await eventually(gone)
-    await store.create(here.new(), 1)
+    assert (await store.totals())[Phase.QUEUED] == 1
+    await store.create(here.new(), 2)
+    with pytest.raises(TooManyTasks):
+        await store.create(here.new(), 2)
+
+
+async def test_a_worker_that_paused_before_its_claim_takes_nothing_from_who_went_on(here: Deployment) -> None:
+    store, slow, quick = here.store(), here.queue("slow"), here.queue("quick", lease_ms=0)
+    await store.create(here.new(), 10)
+    await here.claim(slow)
+    await store.create(here.new(), 10)
+    name = here.keys.queue(here.keys.partition_of(here.owner()))
+    ((entry_id, fields),) = await slow._client.read_group("slow", "workers", name, 1, 0)
+    claims = await here.claim(quick, count=10)
+    assert len(claims) == 2
+    assert await slow._claim(entry_id, fields) is None
+    assert {await quick.heartbeat(claim) for claim in claims} == {Heartbeat.OK}
 
 
 async def test_an_id_is_used_once_by_each_owner(here: Deployment) -> None:
