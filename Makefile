@@ -18,10 +18,10 @@ SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
+run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
 	@$(RUN) gateway dev --port $(PORT)
 
-demo: $(STAMP) ## Drive a running `make run` with the real MCP client and show which replica served each leg
+demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
 test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) redis-server ## Run all tests, with real processes, and measure coverage

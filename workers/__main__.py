@@ -13,6 +13,8 @@ from gateway.telemetry import configure_logging
 from workers import process
 
 EXIT_CONFIGURATION = 2
+OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
+"""Options that have another name than the setting they give."""
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +41,8 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
             log.warning("%s is not a setting and has no effect; see docs/settings.md", name)
         return process.run(settings, metrics_host=arguments.metrics_host)
     except ConfigurationError as error:
-        sys.stderr.write(f"gateway: {' '.join(str(error).split())}\n")
+        words = [OPTIONS.get(word, word) for word in str(error).split()]
+        sys.stderr.write(f"gateway: {' '.join(words)}\n")
         return EXIT_CONFIGURATION
 
 

@@ -40,13 +40,25 @@ def test_a_task_that_waits_for_a_user_occupies_no_place(site: Site) -> None:
     assert site.get(waiting)["status"] == "input_required"
 
 
-def test_cancelling_reaches_the_running_tool_long_before_its_next_heartbeat(site: Site) -> None:
+def test_cancelling_reaches_the_running_tool_long_before_its_next_heartbeat(start_site: Callable[..., Site]) -> None:
+    site = start_site(GATEWAY_TASK_LEASE_SECONDS="600")
     site.worker("w1")
     task = site.create("wait")
     site.wait_for_line("started")
     site.request("tasks/cancel", {"taskId": task})
     assert site.wait_for_line("cancelled") == ["w1"]
     assert site.get(task)["status"] == "cancelled"
+
+
+def test_cancelling_reaches_the_running_tool_with_its_heartbeat_too(start_site: Callable[..., Site]) -> None:
+    site = start_site(GATEWAY_TASK_LEASE_SECONDS="1")
+    worker = site.worker("w1")
+    task = site.create("wait")
+    site.wait_for_line("started")
+    site.server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+    site.request("tasks/cancel", {"taskId": task})
+    assert site.wait_for_line("cancelled") == ["w1"]
+    assert worker.process.poll() is None
 
 
 def test_two_workers_share_what_there_is_to_do(site: Site) -> None:
