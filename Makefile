@@ -7,13 +7,14 @@ STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 FASTMCP_STAMP := .venvs/fastmcp/.installed
 NODE_STAMP := .venvs/node/.installed
+FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
 PORT ?= 8080
 CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance ci bench redis-server
+.PHONY: help run demo test check conformance fuzz ci bench redis-server
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,10 +38,14 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 conformance: $(STAMP) $(NODE_STAMP) ## Run the official conformance suite against two replicas that answer in turn (CONFORMANCE="--scenario …")
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 
-ci: ## Do what .ci/run does: test, then check, then conformance
+fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
+	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
+
+ci: ## Do what .ci/run does: test, then check, then conformance, then fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory conformance
+	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
 bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
 	@$(RUN) bench $(BENCH)
@@ -67,6 +72,12 @@ $(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
 
 $(FASTMCP_STAMP): tests/peers/fastmcp/requirements.txt tests/peers/fastmcp/constraints.txt
 	@sh scripts/venv.sh .venvs/fastmcp tests/peers/fastmcp/constraints.txt --requirement tests/peers/fastmcp/requirements.txt
+	@touch $@
+
+# It fuzzes our code on our versions of everything, so it needs both lists of versions.
+$(FUZZ_STAMP): pyproject.toml constraints.txt tests/peers/fuzz/requirements.txt tests/peers/fuzz/constraints.txt
+	@sh scripts/venv.sh .venvs/fuzz constraints.txt --constraint tests/peers/fuzz/constraints.txt \
+		--requirement tests/peers/fuzz/requirements.txt --editable .
 	@touch $@
 
 $(NODE_STAMP): $(addprefix tests/peers/node/,requirements.txt constraints.txt package.json package-lock.json)

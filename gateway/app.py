@@ -9,20 +9,25 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from typing import NoReturn
 
-from gateway.authoring.lifespans import open_all
+from fastapi import FastAPI
+
+from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import Services, build, check
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
+from gateway.web.connection import Connection, ConnectionLimits, make_connection_class
+from gateway.web.descriptors import make_room
 from gateway.web.endpoint import McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
 from gateway.web.server import ReplicaServer
-from gateway.web.site import create_site
+from gateway.web.site import GuardedSite, create_site
 
 log = logging.getLogger(__name__)
 
@@ -44,16 +49,29 @@ class GatewayApp:
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._reloader = Reloader(services, settings.tools) if reload else None
-        self._site = create_site(lambda: not self.leaving)
+        origins = _origin_policy(settings, bound_to)
+        self._site = GuardedSite(self._create_site(), origins, services.telemetry, services.audit)
         self._endpoint = McpEndpoint(
             services.dispatcher,
             services.authenticator,
-            _origin_policy(settings, bound_to),
+            origins,
             services.telemetry,
             services.audit,
+            callers=services.callers,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
+            challenges=services.challenges,
             close_connections=settings.connection_close,
+        )
+
+    def _create_site(self) -> FastAPI:
+        metadata, dispatcher = self._services.metadata, self._services.dispatcher
+        if metadata is None:
+            return create_site(lambda: not self.leaving)
+        return create_site(
+            lambda: not self.leaving,
+            metadata=lambda: metadata.document(dispatcher.registry.scopes),
+            metadata_paths=metadata.paths,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,13 +107,11 @@ class GatewayApp:
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         if self._services.store is not None:
-            stack.push_async_callback(self._services.store.aclose)
             await check(self._services.store)
-        try:
-            await stack.enter_async_context(open_all(self._services.registry.lifespans))
-        except Exception as error:
-            reason = " ".join(str(error).split())
-            raise ConfigurationError(f"a lifespan failed to open: {type(error).__name__}: {reason}") from error
+        await open_at_start(self._services.registry.lifespans, stack)
+        await stack.enter_async_context(self._services.authenticator.running())
+        for watcher in self._services.key_files():
+            await stack.enter_async_context(watcher.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
 
@@ -106,6 +122,22 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     if hosts is None:
         log.warning("any Host is served; name yours in GATEWAY_ALLOWED_HOSTS")
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
+
+
+def _connection_class(services: Services) -> type[Connection]:
+    settings = services.settings
+    limits = ConnectionLimits(
+        max_connections=make_room(settings.max_connections),
+        max_header_bytes=settings.max_header_bytes,
+        max_headers=settings.max_headers,
+        # What frames the chunks of a body may be as large as the body, but not without end.
+        max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
+        head_seconds=settings.head_seconds,
+        body_seconds=settings.body_seconds,
+    )
+    return make_connection_class(
+        limits, services.telemetry, replica_id=settings.replica_id if settings.replica_header else None
+    )
 
 
 def create_app(settings: Settings | None = None) -> GatewayApp:
@@ -128,6 +160,7 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     app = GatewayApp(services, bound_to=address, reload=reload)
     server = ReplicaServer(
         app,
+        connection_class=_connection_class(services),
         drain_seconds=settings.drain_seconds,
         trusted_proxies=settings.trusted_proxies,
         on_leaving=app.leave,
@@ -140,7 +173,8 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     gc.collect()
     gc.freeze()
     try:
-        server.run(sockets=[sock])
+        with _own_words(app):
+            server.run(sockets=[sock])
     except SystemExit:
         if app.startup_problem is not None:
             raise app.startup_problem from None
@@ -152,6 +186,21 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     if services.host.busy_threads:
         _exit_without_threads(exit_code, services.host.busy_threads)
     return exit_code
+
+
+@contextlib.contextmanager
+def _own_words(app: GatewayApp) -> Iterator[None]:
+    """Keep uvicorn from telling a problem at start-up too: it is told in one line, by whoever called `serve`."""
+    logger = logging.getLogger("uvicorn.error")
+
+    def is_news(_record: logging.LogRecord) -> bool:
+        return app.startup_problem is None
+
+    logger.addFilter(is_news)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_news)
 
 
 def _exit_without_threads(exit_code: int, threads: int) -> NoReturn:

@@ -6,13 +6,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from gateway import __version__
+from gateway.admission.callers import CallerLimits
 from gateway.audit import AuditLog, Write, to_file_descriptor
-from gateway.auth import make_verifier
+from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
@@ -21,6 +21,7 @@ from gateway.catalogue import Catalogue
 from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.ports import Authenticator, TaskStore, WorkQueue
+from gateway.protocol.challenges import Challenges
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
@@ -31,31 +32,57 @@ from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.task_methods import TaskMethods
 from gateway.telemetry import Telemetry
+from gateway.watch import FileWatcher
 
 log = logging.getLogger(__name__)
 
+SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
 SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
-    """What a replica serves with; made once per process."""
+    """What a replica serves with; made once per process.
+
+    Only the key ring changes while it serves, and what is made of it: see `take_ring`.
+    """
 
     settings: Settings
+    ring: KeyRing
     registry: Registry
     results: ResultWriter
     cursors: CursorMaker
     authenticator: Authenticator
+    calls: CallRunner
     dispatcher: Dispatcher
     telemetry: Telemetry
     changes: ChangeHub
     host: AsyncioHost
+    callers: CallerLimits
     audit: AuditLog
-    store: TaskStore | None
+    store: RedisTaskStore | None
+    metadata: ResourceMetadata | None
+    challenges: Challenges
 
     def catalogue_of(self, registry: Registry) -> Catalogue:
         """Return what this process tells of a registry."""
         return Catalogue(registry, self.results, self.cursors, tasks=self.store is not None)
+
+    def take_ring(self, ring: KeyRing) -> None:
+        """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
+        if ring == self.ring:
+            return
+        self.ring = ring
+        self.cursors = CursorMaker(ring)
+        self.calls.replace_carrier(_carrier(self.settings, ring, self.telemetry))
+        if self.store is not None:
+            self.store.replace_sealer(Sealer(ring, os.urandom))
+        self.dispatcher.replace(self.catalogue_of(self.dispatcher.registry))
+        self.telemetry.seal_keys(_log_ring(ring))
+
+    def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
+        """Give what watches the file of the seal keys, if they come from one."""
+        yield from _key_files(self.settings, self.take_ring)
 
 
 def build(settings: Settings) -> Services:
@@ -74,17 +101,22 @@ def build(settings: Settings) -> Services:
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     results = ResultWriter(SERVER_INFO)
     cursors = CursorMaker(ring)
-    limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
+    telemetry.seal_keys(_key_ids(ring))
+    metadata = ResourceMetadata.of(settings)
+    if metadata is not None and not metadata.authorization_servers:
+        log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
+    challenges = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
     store = make_task_store(settings, ring)
     calls = CallRunner(
-        carrier=SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom),
+        carrier=_carrier(settings, ring, telemetry),
         host=host,
         telemetry=telemetry,
         results=results,
         audience=settings.audience,
         random_bytes=os.urandom,
         audit=audit,
+        max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, settings.audience, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
     )
@@ -95,20 +127,26 @@ def build(settings: Settings) -> Services:
         results=results,
         changes=changes,
         audit=audit,
+        max_json_depth=settings.max_json_depth,
         tasks=None if store is None else TaskMethods(store, results, settings.audience),
     )
     return Services(
         settings=settings,
+        ring=ring,
         registry=registry,
         results=results,
         cursors=cursors,
-        authenticator=make_verifier(settings),
+        authenticator=make_verifier(settings, telemetry, challenges),
+        calls=calls,
         dispatcher=dispatcher,
         telemetry=telemetry,
         changes=changes,
         host=host,
+        callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         audit=audit,
         store=store,
+        metadata=metadata,
+        challenges=challenges,
     )
 
 
@@ -116,25 +154,67 @@ def _task_limits(settings: Settings) -> TaskLimits:
     return TaskLimits(ttl_ms=int(settings.task_max_ttl_seconds * 1000), per_principal=settings.tasks_per_principal)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WorkerServices:
     """What a worker works with; made once per process.
 
+    Only the key ring changes while it works.
+
     Attributes:
         settings: the settings.
+        ring: the seal keys.
         registry: what the tool modules define.
         host: runs legs, without a time limit: a task is limited by its time to live.
         audit: notes each leg.
-        make_queue: opens a connection to the task store, for one event loop.
-        check_store: checks that the store can be relied on; one that cannot be reached yet is told in the log.
+        queues: what `make_queue` has made.
     """
 
     settings: Settings
+    ring: KeyRing
     registry: Registry
     host: AsyncioHost
     audit: AuditLog
-    make_queue: Callable[[], WorkQueue]
-    check_store: Callable[[], Awaitable[None]]
+    queues: list[RedisWorkQueue] = field(default_factory=list)
+
+    def make_queue(self) -> WorkQueue:
+        """Open a connection to the task store, for one event loop."""
+        queue = make_work_queue(self.settings, self.ring)
+        self.queues.append(queue)
+        return queue
+
+    async def check_store(self) -> None:
+        """Check at the start that the store can be relied on; one that cannot be reached yet is told in the log.
+
+        Raises:
+            ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+        """
+        store = make_task_store(self.settings, self.ring)
+        assert store is not None  # noqa: S101 - `check_working` has seen to it
+        try:
+            await check(store)
+        finally:
+            await store.aclose()
+
+    def key_files(self, tell: Callable[[Sequence[str]], None]) -> Iterator[FileWatcher[KeyRing]]:
+        """Give what watches the file of the seal keys, if they come from one.
+
+        Args:
+            tell: told the ids of the keys in use, the sealing one first: now, and when they have changed.
+        """
+
+        def take(ring: KeyRing) -> None:
+            if ring != self.ring:
+                self.take_ring(ring)
+                tell(_log_ring(ring))
+
+        tell(_key_ids(self.ring))
+        yield from _key_files(self.settings, take)
+
+    def take_ring(self, ring: KeyRing) -> None:
+        """Seal and open with other keys from now on."""
+        self.ring = ring
+        for queue in self.queues:
+            queue.replace_sealer(Sealer(ring, os.urandom))
 
 
 def build_worker(settings: Settings) -> WorkerServices:
@@ -148,11 +228,10 @@ def build_worker(settings: Settings) -> WorkerServices:
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     return WorkerServices(
         settings=settings,
+        ring=ring,
         registry=load_registry(settings.tools),
         host=AsyncioHost(None, settings.replica_id),
         audit=_audit_log(settings),
-        make_queue=partial(make_work_queue, settings, ring),
-        check_store=partial(check_store, settings, ring),
     )
 
 
@@ -169,7 +248,7 @@ def make_task_store(settings: Settings, ring: KeyRing) -> RedisTaskStore | None:
     )
 
 
-def make_work_queue(settings: Settings, ring: KeyRing) -> WorkQueue:
+def make_work_queue(settings: Settings, ring: KeyRing) -> RedisWorkQueue:
     """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
     assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
     assert settings.audience is not None  # noqa: S101 - the same
@@ -184,28 +263,13 @@ def make_work_queue(settings: Settings, ring: KeyRing) -> WorkQueue:
     )
 
 
-async def check_store(settings: Settings, ring: KeyRing) -> None:
-    """Check at the start that the task store can be relied on, if there is one.
+async def check(store: TaskStore) -> None:
+    """Check at the start that the task store can be relied on.
 
     A store that cannot be reached yet stops nothing: it is checked by its first use, and tasks are refused until then.
 
     Raises:
         ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
-    """
-    store = make_task_store(settings, ring)
-    if store is None:
-        return
-    try:
-        await check(store)
-    finally:
-        await store.aclose()
-
-
-async def check(store: TaskStore) -> None:
-    """Check a task store, see `check_store`.
-
-    Raises:
-        ConfigurationError: it does not fit.
     """
     try:
         await store.check()
@@ -228,6 +292,37 @@ def load_tools(settings: Settings) -> Registry:
                     f"the tool {tool.name!r} {why}, which needs a task store; set GATEWAY_REDIS_URL"
                 )
     return registry
+
+
+def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedCarrier:
+    limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
+    return SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom)
+
+
+def _key_ids(ring: KeyRing) -> list[str]:
+    """Return the ids of the keys, the sealing one first."""
+    return [key.key_id.hex() for key in ring.keys]
+
+
+def _log_ring(ring: KeyRing) -> list[str]:
+    """Note that the keys are others now, and return their ids."""
+    key_ids = _key_ids(ring)
+    log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
+    return key_ids
+
+
+def _key_files(settings: Settings, take: Callable[[KeyRing], None]) -> Iterator[FileWatcher[KeyRing]]:
+    path = settings.file_of("seal_keys")
+    if path is not None:
+        yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, take)
+
+
+def _parse_ring(content: bytes) -> KeyRing:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{SEAL_KEYS_FILE} names a file that is not UTF-8 text") from None
+    return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
 def _audit_log(settings: Settings) -> AuditLog:

@@ -20,10 +20,10 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome
-from gateway.errors import MissingCapability, RejectReason
+from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures
 from gateway.ports import Caller, RandomBytes
-from gateway.protocol.capabilities import TASKS, required_capabilities, supports
+from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import Continuation, ReleasedRequest
@@ -35,6 +35,9 @@ from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, TaskCalls
 from gateway.telemetry import Telemetry
+
+MAX_ANSWERS = 100
+"""How many answers one leg may bring unless told otherwise."""
 
 Post = Callable[[bytes], None]
 """Sends one notification ahead of the answer. May be called from any thread."""
@@ -77,6 +80,7 @@ class CallRunner:
         audience: the name all replicas of this deployment share; bound into every state.
         random_bytes: a source of strong randomness.
         audit: notes each leg.
+        max_answers: how many answers one leg may bring.
         tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
     """
@@ -91,6 +95,7 @@ class CallRunner:
         audience: str,
         random_bytes: RandomBytes,
         audit: AuditLog,
+        max_answers: int = MAX_ANSWERS,
         tasks: TaskCalls | None = None,
         strict_asks: bool = False,
     ) -> None:
@@ -102,7 +107,12 @@ class CallRunner:
         self._failures = Failures(random_bytes)
         self._tasks = tasks
         self._audit = audit
+        self._max_answers = max_answers
         self._strict_asks = strict_asks
+
+    def replace_carrier(self, carrier: SealedCarrier) -> None:
+        """Let another carrier open and seal for legs that begin from now on."""
+        self._carrier = carrier
 
     async def run(self, call: Call) -> bytes:
         """Run one leg and return the response that tells its outcome.
@@ -115,6 +125,7 @@ class CallRunner:
         journal: Journal | None = None
         self._telemetry.leg_started()
         try:
+            # The keys may be replaced while the leg runs: it seals with those it began with.
             passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
             result, outcome = await self._once(call, passage, journal)
@@ -147,12 +158,14 @@ class CallRunner:
             return Detaching.FORBIDDEN
         can = supports(call.request.capabilities, TASKS)
         if tool.task == "required" and not can:
-            raise MissingCapability(required_capabilities(TASKS))
+            raise MissingCapability(TASKS)
         return Detaching.POSSIBLE if can and self._tasks is not None else Detaching.IMPOSSIBLE
 
     async def _once(self, call: Call, passage: _Passage, journal: Journal) -> Told:
         """Run the leg; one of a tool for single use, only if its state was not used before."""
         answers = call.continuation.input_responses
+        if len(answers) > self._max_answers:
+            raise TooManyAnswers(self._max_answers)
         if not isinstance(call.served, Tool) or not call.served.single_use:
             return await self._leg(call, answers, passage, journal)
         state = call.continuation.request_state

@@ -106,7 +106,7 @@ class Catalogue:
     def changed_lists(self, newer: Catalogue) -> list[str]:
         """Return which lists differ in another catalogue, as `subscriptions/listen` names them."""
         names = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
-        different = [topic for name, topic in names.items() if self._lists[name].told != newer._lists[name].told]
+        different = [topic for name, topic in names.items() if self._lists[name].differs_from(newer._lists[name])]
         return list(dict.fromkeys(different))
 
 
@@ -117,6 +117,9 @@ class _Entries:
         self.scopes = [entry.scopes for entry in served.values()]
         self.has_scopes = any(self.scopes)
         self.positions = {name: position for position, name in enumerate(self.names)}
+
+    def differs_from(self, other: _Entries) -> bool:
+        return (self.told, self.scopes) != (other.told, other.scopes)
 
 
 def _capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:

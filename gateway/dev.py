@@ -74,6 +74,9 @@ def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str,
         return asyncio.run(supervisor.run(_url(host, listener)))
 
 
+WAYS_TO_VERIFY = ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE", "GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE")
+
+
 def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Add what a first try should not have to set.
 
@@ -92,8 +95,8 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     for name, value in (("GATEWAY_AUDIENCE", AUDIENCE), ("GATEWAY_TOOLS", DEMO_TOOLS)):
         if not filled.get(name):
             make(name, value, f"{name}={value}")
-    # Somebody who gives a secret wants it to be used.
-    if not any(filled.get(name) for name in ("GATEWAY_AUTH", "GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE")):
+    # Somebody who gives a way to verify tokens wants it to be used.
+    if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):
         filled[name] = filled.get(name) or "on"

@@ -46,7 +46,7 @@ from gateway.protocol.released.requests import (
     read_tool_call,
 )
 from gateway.protocol.released.results import ResultWriter
-from gateway.protocol.strict_json import decode
+from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import choose_wire
 from gateway.subscriptions import ChangeHub
 from gateway.task_methods import TaskMethods
@@ -79,6 +79,7 @@ class Listening:
     """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
 
     messages: AsyncIterator[bytes]
+    request_id: RequestId
 
 
 Reply: TypeAlias = Answered | Accepted | Refused | Listening
@@ -113,6 +114,7 @@ class Dispatcher:
         results: writes results.
         changes: what `subscriptions/listen` streams hear of.
         audit: notes refusals.
+        max_json_depth: how deep a body may nest.
         tasks: answers what is asked about tasks, or None where there are none.
     """
 
@@ -125,6 +127,7 @@ class Dispatcher:
         results: ResultWriter,
         changes: ChangeHub,
         audit: AuditLog,
+        max_json_depth: int = MAX_DEPTH,
         tasks: TaskMethods | None = None,
     ) -> None:
         self._catalogue = catalogue
@@ -133,6 +136,7 @@ class Dispatcher:
         self._results = results
         self._changes = changes
         self._audit = audit
+        self._max_json_depth = max_json_depth
         self._listener = Listener(results, changes, tasks)
         self._methods: dict[str, Callable[[Incoming], Awaitable[Reply]]] = {
             "server/discover": self._discover,
@@ -151,6 +155,11 @@ class Dispatcher:
             self._methods["tasks/update"] = self._task_method(tasks.update)
             self._methods["tasks/cancel"] = self._task_method(tasks.cancel)
 
+    @property
+    def registry(self) -> Registry:
+        """What is served now."""
+        return self._catalogue.registry
+
     def replace(self, catalogue: Catalogue) -> None:
         """Serve a newer catalogue from the next request on, and announce the lists that differ."""
         changed = self._catalogue.changed_lists(catalogue)
@@ -162,7 +171,7 @@ class Dispatcher:
         """Answer one request. Whatever the client sent, the reply says so; nothing is raised for it."""
         value: Any = None
         try:
-            value = decode(body)
+            value = decode(body, self._max_json_depth)
             message = parse_message(value)
             if isinstance(message, Response):
                 raise InvalidRequest("This protocol version takes no responses; answers travel in inputResponses")
@@ -250,7 +259,8 @@ class Dispatcher:
         return target
 
     async def _listen(self, incoming: Incoming) -> Reply:
-        return Listening(await self._listener.listen(incoming.request, incoming.caller, self._catalogue.registry))
+        messages = await self._listener.listen(incoming.request, incoming.caller, self._catalogue.registry)
+        return Listening(messages, incoming.request.id)
 
     def _task_method(self, answer: TaskMethod) -> Callable[[Incoming], Awaitable[Reply]]:
         async def handle(incoming: Incoming) -> Reply:

@@ -214,15 +214,22 @@ class MissingCapability(_FixedCode):
     """The call needs something that the client did not declare.
 
     `data.requiredCapabilities` is shaped like `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`.
+
+    Args:
+        paths: where in `ClientCapabilities` each missing one stands, e.g. `("elicitation", "form")`.
     """
 
     CODE = -32021
 
-    def __init__(self, required: Mapping[str, Any]) -> None:
-        names = ", ".join(required)
+    def __init__(self, *paths: tuple[str, ...]) -> None:
+        required: dict[str, Any] = {}
+        for path in paths:
+            node = required
+            for name in path:
+                node = node.setdefault(name, {})
         super().__init__(
-            f"This request needs client capabilities that were not declared: {names}",
-            {"requiredCapabilities": dict(required)},
+            f"This request needs client capabilities that were not declared: {', '.join(required)}",
+            {"requiredCapabilities": required},
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -31,13 +32,37 @@ class Caller(Protocol):
 
 
 class Authenticator(Protocol):
-    """Tells who calls from the `Authorization` header. Does no I/O."""
+    """Tells who calls from the `Authorization` header."""
 
-    def authenticate(self, authorization_header: str | None) -> Caller:
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep what it judges by current while the context is open."""
+        ...
+
+    async def authenticate(self, authorization_header: str | None) -> Caller:
         """Return the caller.
 
         Raises:
-            HttpRefusal: 401, with a `WWW-Authenticate` challenge.
+            HttpRefusal: 401, with a `WWW-Authenticate` challenge; 503 while there is nothing to judge by.
+        """
+        ...
+
+
+class CallerLimits(Protocol):
+    """What one caller may take of this replica: a principal, or an address where nobody says who calls."""
+
+    def admit(self, principal: Hashable | None, address: str) -> None:
+        """Count one request.
+
+        Raises:
+            RateLimited: the caller has sent too many.
+        """
+        ...
+
+    def stream(self, principal: Hashable | None, address: str) -> AbstractContextManager[None]:
+        """Count one stream as open while the context lasts.
+
+        Raises:
+            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
         """
         ...
 

@@ -68,7 +68,7 @@ class Reloader:
         importlib.invalidate_caches()
         try:
             registry = load_tools(self._services.settings)
-            catalogue = self._services.catalogue_of(registry)
+            self._services.catalogue_of(registry)
             await stack.enter_async_context(open_all(registry.lifespans))
         except Exception as error:
             for name in self._loaded():
@@ -80,7 +80,8 @@ class Reloader:
                 exc_info=None if isinstance(error, ConfigurationError) else error,
             )
             return
-        self._services.dispatcher.replace(catalogue)
+        # Made anew: the keys of its cursors may have changed meanwhile.
+        self._services.dispatcher.replace(self._services.catalogue_of(registry))
         log.info("reloaded", extra={"tools": len(registry.tools), "prompts": len(registry.prompts)})
 
     def _loaded(self) -> list[str]:

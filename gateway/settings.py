@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback, without_port
+from gateway.rates import MAX_REQUESTS, Rate, parse_rate
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
@@ -157,6 +158,12 @@ def _check_places(urls: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_check_place(url) for url in urls)
 
 
+def _read_rate(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return None if value.strip().lower() == "off" else parse_rate(value)
+
+
 def _strip(value: object) -> object:
     return value.strip() if isinstance(value, str) else value
 
@@ -179,6 +186,8 @@ _Bytes = Annotated[
     Field(ge=_MIN_LIMIT_BYTES, le=_MAX_LIMIT_BYTES),
     Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and {_MAX_LIMIT_BYTES}"),
 ]
+_Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS), Expects(f"a whole number between 1 and {MAX_REQUESTS}")]
+_ClientSeconds = Annotated[float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")]
 _Switch = Annotated[bool, BeforeValidator(_lower), Expects("on or off")]
 _A_URL = "an https URL (http only for this machine), without user and fragment"
 _Text = Annotated[str, BeforeValidator(_strip)]
@@ -301,6 +310,39 @@ class Settings(BaseSettings):
     )
     max_body_bytes: _Bytes = Field(
         default=1_048_576, description="The size of the largest request body; a larger one is refused while it arrives."
+    )
+    max_header_bytes: Annotated[
+        int, Field(ge=1024, le=262_144), Expects("a whole number of bytes between 1024 and 262144")
+    ] = Field(default=32768, description="The size of the largest head of a request: its first line and all headers.")
+    max_headers: Annotated[int, Field(ge=16, le=10_000), Expects("a whole number between 16 and 10000")] = Field(
+        default=100, description="How many headers a request may have."
+    )
+    max_json_depth: Annotated[int, Field(ge=8, le=200), Expects("a whole number between 8 and 200")] = Field(
+        default=100, description="How deep arrays and objects in a request body may nest."
+    )
+    max_answers: _Count = Field(default=100, description="How many answers one request may bring back to a call.")
+    rate_limit: Annotated[
+        Rate | None, BeforeValidator(_read_rate), Expects("a rate such as 100/s, 600/m or 100/s burst 200, or off")
+    ] = Field(
+        default=None,
+        description=(
+            "How many requests each caller may send to one replica: so many a second (`100/s`), minute (`600/m`) or "
+            "hour (`1000/h`), all at once or as many as a `burst` says (`100/s burst 200`); `off` for any number. "
+            "Callers without a token count by address."
+        ),
+    )
+    streams_per_principal: _Count = Field(
+        default=32, description="How many `subscriptions/listen` streams each caller may keep open at one replica."
+    )
+    head_seconds: _ClientSeconds = Field(
+        default=10.0,
+        description="How long a client may take to send the head of a request, counted from connecting the first time.",
+    )
+    body_seconds: _ClientSeconds = Field(
+        default=10.0, description="How long a client may take to send the body of a request after its head."
+    )
+    max_connections: _Count = Field(
+        default=4096, description="How many connections one replica keeps open; more are closed at once."
     )
     replica_id: Annotated[
         str, Field(pattern=f"^{_NAME_PATTERN}$"), Expects("1 to 64 letters, digits, dots, dashes or underscores")

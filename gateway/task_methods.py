@@ -13,7 +13,7 @@ from gateway.authoring.registry import Registry
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, MissingCapability
 from gateway.ports import Caller, TaskStore
-from gateway.protocol.capabilities import TASKS, required_capabilities, supports
+from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.released.fields import quote
 from gateway.protocol.released.requests import ReleasedRequest
 from gateway.protocol.released.results import ResultWriter, read_answers
@@ -29,7 +29,7 @@ def require_tasks(request: ReleasedRequest) -> None:
         MissingCapability: it did not.
     """
     if not supports(request.capabilities, TASKS):
-        raise MissingCapability(required_capabilities(TASKS))
+        raise MissingCapability(TASKS)
 
 
 class TaskMethods:

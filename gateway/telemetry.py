@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, TextIO
@@ -91,6 +91,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.MethodNotFound: RefusalReason.METHOD_NOT_FOUND,
     errors.InvalidRequestState: RefusalReason.INVALID_STATE,
     errors.InvalidParams: RefusalReason.INVALID_PARAMS,
+    errors.InsufficientScope: RefusalReason.FORBIDDEN,
     errors.InternalError: RefusalReason.INTERNAL_ERROR,
     errors.HeaderMismatch: RefusalReason.HEADER_MISMATCH,
     errors.MissingCapability: RefusalReason.MISSING_CAPABILITY,
@@ -153,6 +154,16 @@ class Telemetry:
             "Connections closed at once because as many were open as may be.",
             registry=self.registry,
         )
+        self._seal_keys = Gauge(
+            "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
+        )
+        self._token_keys = Gauge("gateway_token_keys", "Public keys that verify tokens.", registry=self.registry)
+        self._token_keys_read = Counter(
+            "gateway_token_keys_read",
+            "Times the identity provider was asked for its keys.",
+            ["result"],
+            registry=self.registry,
+        )
         # Children bound once: looking one up by its labels costs more than counting.
         self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
@@ -188,6 +199,20 @@ class Telemetry:
     def state_opened(self, key_id: str) -> None:
         """Count a request state that opened with one of our keys."""
         self._by_key(self._opened, self._opened_children, key_id).inc()
+
+    def seal_keys(self, key_ids: Sequence[str]) -> None:
+        """Tell which keys are in use now; the first seals, the others only open."""
+        self._seal_keys.clear()
+        for position, key_id in enumerate(key_ids):
+            self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
+
+    def token_keys(self, count: int) -> None:
+        """Tell how many public keys verify tokens now."""
+        self._token_keys.set(count)
+
+    def token_keys_read(self, *, failed: bool) -> None:
+        """Count that the identity provider was asked for its keys."""
+        self._token_keys_read.labels("failed" if failed else "read").inc()
 
     def state_rejected(self, reason: RejectReason) -> None:
         """Count a request state that was not accepted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth import TokenVerifier
+from gateway.auth import SharedSecret, TokenVerifier
 from gateway.cli import main
 from gateway.sealing.binding import Principal
 from gateway.sealing.keyring import KeyRing
@@ -233,7 +234,11 @@ def test_token_prints_one_that_a_replica_with_the_same_secret_accepts(
         monkeypatch.setenv(name, value)
     options = ["--sub", "ada", "--scope", "read", "--scope", "write extra", "--ttl", "60", "--client-id", "cli"]
     assert main(["token", *options]) == 0
-    verified = TokenVerifier(SECRET, "here", issuer="us").authenticate(f"Bearer {capsys.readouterr().out.strip()}")
+    verified = asyncio.run(
+        TokenVerifier(SharedSecret(SECRET), "here", issuer="us").authenticate(
+            f"Bearer {capsys.readouterr().out.strip()}"
+        )
+    )
     assert verified.principal == Principal("us", "ada", "cli")
     assert verified.scopes == {"read", "write", "extra"}
 

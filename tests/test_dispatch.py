@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(time=clock))
+    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(time=clock, monotonic=clock))
     return clock
 
 

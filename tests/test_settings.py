@@ -39,6 +39,15 @@ WRONG_VALUES = {
     "GATEWAY_JWT_LEEWAY_SECONDS": "-1",
     "GATEWAY_LEG_SECONDS": "nan",
     "GATEWAY_MAX_BODY_BYTES": "9" * 5000,
+    "GATEWAY_MAX_HEADER_BYTES": "1023",
+    "GATEWAY_MAX_HEADERS": "15",
+    "GATEWAY_MAX_JSON_DEPTH": "201",
+    "GATEWAY_MAX_ANSWERS": "0",
+    "GATEWAY_RATE_LIMIT": "100 per second",
+    "GATEWAY_STREAMS_PER_PRINCIPAL": "many",
+    "GATEWAY_HEAD_SECONDS": "0",
+    "GATEWAY_BODY_SECONDS": "inf",
+    "GATEWAY_MAX_CONNECTIONS": "-1",
     "GATEWAY_REPLICA_ID": "räplica",
     "GATEWAY_REPLICA_HEADER": "perhaps",
     "GATEWAY_CONNECTION_CLOSE": "2",
@@ -74,6 +83,9 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert (settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes) == (3600, 86400, 65536)
     assert (settings.leg_seconds, settings.drain_seconds, settings.jwt_leeway_seconds) == (60, 25, 30)
     assert settings.max_body_bytes == 1024 * 1024
+    assert (settings.max_header_bytes, settings.max_headers, settings.max_json_depth) == (32768, 100, 100)
+    assert (settings.head_seconds, settings.body_seconds, settings.max_connections) == (10, 10, 4096)
+    assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
     assert settings.metrics_port == 9090
     assert settings.redis_url is None
     assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
@@ -101,6 +113,15 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_JWT_LEEWAY_SECONDS": "0",
             "GATEWAY_LEG_SECONDS": "1.5",
             "GATEWAY_MAX_BODY_BYTES": "4096",
+            "GATEWAY_MAX_HEADER_BYTES": "8192",
+            "GATEWAY_MAX_HEADERS": "50",
+            "GATEWAY_MAX_JSON_DEPTH": "20",
+            "GATEWAY_MAX_ANSWERS": "10",
+            "GATEWAY_RATE_LIMIT": " 100/S burst 200 ",
+            "GATEWAY_STREAMS_PER_PRINCIPAL": "4",
+            "GATEWAY_HEAD_SECONDS": "5",
+            "GATEWAY_BODY_SECONDS": "0.5",
+            "GATEWAY_MAX_CONNECTIONS": "1000",
             "GATEWAY_REPLICA_ID": "r-1.a_b",
             "GATEWAY_REPLICA_HEADER": "Off",
             "GATEWAY_CONNECTION_CLOSE": "1",
@@ -143,6 +164,15 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "jwt_leeway_seconds": 0,
         "leg_seconds": 1.5,
         "max_body_bytes": 4096,
+        "max_header_bytes": 8192,
+        "max_headers": 50,
+        "max_json_depth": 20,
+        "max_answers": 10,
+        "rate_limit": {"requests": 100, "seconds": 1, "burst": 200},
+        "streams_per_principal": 4,
+        "head_seconds": 5,
+        "body_seconds": 0.5,
+        "max_connections": 1000,
         "replica_id": "r-1.a_b",
         "replica_header": False,
         "connection_close": True,
@@ -163,6 +193,11 @@ def test_every_setting_is_read_from_its_variable() -> None:
     }
     assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]
     assert settings.jwt_secret.get_secret_value() == SECRET
+
+
+@pytest.mark.parametrize("off", ["off", " OFF ", ""])
+def test_a_rate_limit_can_be_off(off: str) -> None:
+    assert Settings.load({"GATEWAY_RATE_LIMIT": off}).rate_limit is None
 
 
 def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

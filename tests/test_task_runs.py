@@ -210,7 +210,7 @@ async def test_a_question_that_the_client_cannot_be_asked_is_one(host: AsyncioHo
         await ctx.elicit("who", "Who?", Who)
 
     done = await run(t, host, capabilities={"sampling": {}})
-    assert done == Finished(error=error_of(MissingCapability({"elicitation": {"form": {}}})))
+    assert done == Finished(error=error_of(MissingCapability(("elicitation", "form"))))
 
 
 async def test_arguments_that_a_newer_release_does_not_take_are_a_result(host: AsyncioHost) -> None:

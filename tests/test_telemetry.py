@@ -47,6 +47,14 @@ def test_legs_in_flight_go_up_and_down() -> None:
     assert sample(telemetry, "gateway_legs_in_flight") == 1
 
 
+@pytest.mark.parametrize("outcome", ["completed", "input_required", "failed", "cancelled"])
+def test_every_way_a_leg_ends_has_a_name(outcome: str) -> None:
+    telemetry = Telemetry(["echo"])
+    telemetry.leg_started()
+    telemetry.leg_finished("tools/call", "echo", outcome, "2026-07-28", 0.1)
+    assert sample(telemetry, "gateway_legs_total", **leg_labels("tools/call", "echo", outcome, "2026-07-28")) == 1
+
+
 def test_what_a_client_makes_up_never_becomes_a_label_nor_stays_in_memory() -> None:
     telemetry = Telemetry(["echo"])
     for number in range(100):
@@ -107,7 +115,7 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
         (errors.InvalidParams(""), RefusalReason.INVALID_PARAMS),
         (errors.InvalidRequestState(RejectReason.EXPIRED), RefusalReason.INVALID_STATE),
         (errors.HeaderMismatch(""), RefusalReason.HEADER_MISMATCH),
-        (errors.MissingCapability({"elicitation": {}}), RefusalReason.MISSING_CAPABILITY),
+        (errors.MissingCapability(("elicitation",)), RefusalReason.MISSING_CAPABILITY),
         (errors.UnsupportedVersion([], ""), RefusalReason.UNSUPPORTED_VERSION),
         (errors.InternalError(""), RefusalReason.INTERNAL_ERROR),
         (errors.ProtocolError(7, ""), RefusalReason.OTHER),

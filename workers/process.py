@@ -17,9 +17,8 @@ from typing import Final, NoReturn
 
 import uvloop
 
-from gateway.authoring.lifespans import open_all
+from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import WorkerServices, build_worker
-from gateway.errors import ConfigurationError
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
 from workers.heart import Heart
@@ -84,20 +83,14 @@ async def _work(services: WorkerServices, telemetry: WorkerTelemetry) -> bool:
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(services.host.close)
         stack.push_async_callback(work.queue.aclose)
-        await _open_lifespans(services, stack)
+        await open_at_start(services.registry.lifespans, stack)
+        for watcher in services.key_files(telemetry.seal_keys):
+            await stack.enter_async_context(watcher.running())
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
         with _signals(worker, loop, settings.drain_seconds):
             log.info("working", extra={"worker": settings.replica_id, "concurrency": settings.worker_concurrency})
             return await worker.run(settings.drain_seconds)
-
-
-async def _open_lifespans(services: WorkerServices, stack: contextlib.AsyncExitStack) -> None:
-    try:
-        await stack.enter_async_context(open_all(services.registry.lifespans))
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"a lifespan failed to open: {type(error).__name__}: {reason}") from error
 
 
 @contextlib.contextmanager

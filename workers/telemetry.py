@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -55,6 +55,15 @@ class WorkerTelemetry:
             "Tasks that this worker had to let go because its lease was lost.",
             registry=self.registry,
         )
+        self._seal_keys = Gauge(
+            "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
+        )
+
+    def seal_keys(self, key_ids: Sequence[str]) -> None:
+        """Tell which keys are in use now; the first seals, the others only open."""
+        self._seal_keys.clear()
+        for position, key_id in enumerate(key_ids):
+            self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
 
     def leg_started(self, attempt: int) -> None:
         """Count a task as running; `attempt` is above 1 where another worker was lost over it."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from gateway.auth.bind import check_bind
+from gateway.auth.keys import SharedSecret
+from gateway.auth.metadata import ResourceMetadata
 from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, make_verifier
 
 __all__ = [
     "AnonymousVerifier",
+    "ResourceMetadata",
+    "SharedSecret",
     "TokenVerifier",
     "VerifiedToken",
     "check_bind",

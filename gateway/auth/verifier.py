@@ -1,4 +1,4 @@
-"""Verifies bearer tokens (RFC 6750) that are JSON Web Tokens (RFC 7519) signed with a shared secret.
+"""Verifies bearer tokens (RFC 6750) that are JSON Web Tokens (RFC 7519), along the lines of RFC 8725.
 
 A verified token is remembered until it expires, because verifying one costs more than running a short tool.
 Every refused token gets the same answer; the reason goes to the log, the token itself nowhere.
@@ -10,26 +10,46 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
 import jwt
 
+from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
+from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
 from gateway.errors import HttpRefusal
+from gateway.protocol import challenges
+from gateway.protocol.challenges import Challenges
 from gateway.sealing.binding import Principal
 from gateway.settings import Settings
+from gateway.telemetry import Telemetry
 
 MAX_HEADER_CHARACTERS: Final = 8192
 DEFAULT_LEEWAY_SECONDS: Final = 30.0
 DEFAULT_CACHE_ENTRIES: Final = 4096
 
-# Symmetric only. A list that also held RS256 would let a public key be used as an HMAC secret (RFC 8725 section 2.1).
-_ALGORITHMS: Final = ("HS256",)
-_CHALLENGE: Final = 'Bearer realm="mcp"'
+_NOT_VALID: Final = "The access token is not valid"
+
+# The last two are what a JSON parser raises on hostile text; not every release of PyJWT wraps them.
+_WHAT_DECODING_RAISES: Final = (jwt.PyJWTError, ValueError, RecursionError)
 
 log = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    """A token is not accepted.
+
+    Attributes:
+        reason: for the log; nothing of the token is in it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,85 +76,137 @@ class AnonymousVerifier:
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf)
 
-    def authenticate(self, authorization_header: str | None) -> VerifiedToken:
+    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
         """Return the anonymous caller."""
         del authorization_header
         return self._ANYBODY
 
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Do nothing: there are no keys."""
+        return nullcontext()
+
 
 class TokenVerifier:
-    """Verifies HS256 tokens of one audience.
+    """Verifies tokens of one audience.
 
     Args:
-        secret: the shared secret.
+        keys: what they are signed with.
+        algorithms: those they may be signed with. Never one for secrets beside one for public keys: then a public
+            key could be used as a secret (RFC 8725 section 2.1).
         audience: what `aud` must contain.
         issuer: what `iss` must be; None accepts any.
         leeway_seconds: how far clocks may differ.
         clock: the time in seconds since the epoch.
         cache_entries: how many verified tokens are remembered; the least recently used one goes first.
+        challenges: writes what a refused caller is told.
 
     Not safe for use from several threads: it belongs to one event loop.
     """
 
     def __init__(
         self,
-        secret: str,
+        keys: Keys,
         audience: str,
         *,
+        algorithms: Iterable[str] = ("HS256",),
         issuer: str | None = None,
         leeway_seconds: float = DEFAULT_LEEWAY_SECONDS,
         clock: Callable[[], float] = time.time,
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
+        challenges: Challenges | None = None,
     ) -> None:
-        self._secret = secret
+        self._keys = keys
         self._audience = audience
+        self._algorithms = frozenset(algorithms)
         self._issuer = issuer
         self._leeway_seconds = leeway_seconds
         self._clock = clock
         self._cache_entries = cache_entries
+        self._challenges = challenges or Challenges()
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
+        # A token whose key is gone must not live on in the memory.
+        keys.on_change(self._verified.clear)
 
     def __repr__(self) -> str:
         return f"TokenVerifier(audience={self._audience!r}, issuer={self._issuer!r})"
 
-    def authenticate(self, authorization_header: str | None) -> VerifiedToken:
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep the keys fresh while the context is open."""
+        return self._keys.running()
+
+    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
         """Verify the token in an `Authorization` header.
 
         Raises:
-            HttpRefusal: 401; `error="invalid_token"` only if a token was sent (RFC 6750 section 3.1).
+            HttpRefusal: 401; `error="invalid_token"` only if a token was sent (RFC 6750 section 3.1). 503 while
+                there are no keys to judge it by.
         """
         if not authorization_header:
-            raise _no_token()
-        if len(authorization_header) > MAX_HEADER_CHARACTERS:
-            raise _bad_token("the header is too long")
-        # The digest covers the scheme too, so that a hit needs no parsing.
+            raise self._no_token()
+        # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
         digest = sha256(authorization_header.encode("utf-8", "surrogatepass")).digest()
         known = self._verified.get(digest)
-        if known is not None:
-            if self._clock() < known.expires_at + self._leeway_seconds:
-                self._verified.move_to_end(digest)
-                return known
-            del self._verified[digest]
-        verified = self._verify(parse_bearer(authorization_header))
+        if known is not None and self._clock() < known.expires_at + self._leeway_seconds:
+            self._verified.move_to_end(digest)
+            return known
+        self._verified.pop(digest, None)
+        try:
+            return await self._judge(authorization_header, digest)
+        except _Refused as refused:
+            # The one answer to every token that is not accepted; why it is not goes to the log.
+            log.info("bearer token refused", extra={"reason": refused.reason})
+            raise HttpRefusal(
+                401, _NOT_VALID, [(challenges.HEADER, self._challenges.invalid_token(_NOT_VALID))]
+            ) from None
+
+    async def _judge(self, header: str, digest: bytes) -> VerifiedToken:
+        token = parse_bearer(header)
+        if token is None:
+            raise self._no_token()
+        algorithm, key_id = self._read_header(token)
+        try:
+            key = await self._keys.find(algorithm, key_id)
+        except UnknownKey:
+            raise _Refused("no key for it") from None
+        except KeysUnavailable:
+            log.info("bearer token not judged", extra={"reason": "no keys yet"})
+            retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
+            raise HttpRefusal(503, "The keys of the identity provider cannot be read now", [retry]) from None
+        # From here on nothing is awaited: the keys that judge are those that count when the verdict is kept.
+        verified = self._verify(token, algorithm, key)
         self._verified[digest] = verified
         if len(self._verified) > self._cache_entries:
             self._verified.popitem(last=False)
         return verified
 
-    def _verify(self, token: str) -> VerifiedToken:
+    def _read_header(self, token: str) -> tuple[str, str | None]:
+        """Return the algorithm and the key id that a token names. Keys that it brings along do not count."""
+        try:
+            header = jwt.get_unverified_header(token)
+        except _WHAT_DECODING_RAISES as error:
+            raise _Refused(type(error).__name__) from None
+        algorithm, key_id = header.get("alg"), header.get("kid")
+        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
+            raise _Refused("its algorithm is not accepted")
+        if "crit" in header:  # extensions that must be understood (RFC 7515 section 4.1.11); we know none
+            raise _Refused("critical extensions")
+        if key_id is not None and not isinstance(key_id, str):
+            raise _Refused("kid is not a string")
+        return algorithm, key_id
+
+    def _verify(self, token: str, algorithm: str, key: Any) -> VerifiedToken:
         try:
             # The times are checked below, against our own clock.
             claims = jwt.decode(
                 token,
-                self._secret,
-                algorithms=list(_ALGORITHMS),
+                key,
+                algorithms=[algorithm],
                 audience=self._audience,
                 issuer=self._issuer,
                 options={"require": ["exp"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
             )
-        except (jwt.PyJWTError, ValueError, RecursionError) as error:
-            # The last two are what a JSON parser raises on hostile text; not every release of PyJWT wraps them.
-            raise _bad_token(type(error).__name__) from None
+        except _WHAT_DECODING_RAISES as error:
+            raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
         return VerifiedToken(_principal(claims), _scopes(claims), expires_at)
 
@@ -142,44 +214,73 @@ class TokenVerifier:
         now = self._clock()
         expires_at = _instant(claims, "exp")
         if now >= expires_at + self._leeway_seconds:
-            raise _bad_token("expired")
+            raise _Refused("expired")
         for name in ("nbf", "iat"):
             if name in claims and _instant(claims, name) > now + self._leeway_seconds:
-                raise _bad_token(f"{name} is in the future")
+                raise _Refused(f"{name} is in the future")
         return expires_at
 
+    def _no_token(self) -> HttpRefusal:
+        return HttpRefusal(401, "Authentication required", [(challenges.HEADER, self._challenges.no_token())])
 
-def make_verifier(settings: Settings, clock: Callable[[], float] = time.time) -> TokenVerifier | AnonymousVerifier:
-    """Build what `GATEWAY_AUTH` asks for. `Settings.check_serving` has seen that its parts are there.
+
+def make_verifier(
+    settings: Settings,
+    telemetry: Telemetry,
+    challenges: Challenges | None = None,
+    clock: Callable[[], float] = time.time,
+) -> TokenVerifier | AnonymousVerifier:
+    """Build what `GATEWAY_AUTH` asks for. `Settings.check_serving` has seen that its parts are there and fit.
+
+    Args:
+        settings: of this process.
+        telemetry: tells of the keys that verify tokens.
+        challenges: writes what a refused caller is told.
+        clock: the time in seconds since the epoch.
 
     Raises:
-        ValueError: they are not.
+        ConfigurationError: the file of the keys cannot be read or holds none of use.
+        ValueError: a part is missing.
     """
     if settings.auth == "none":
         return AnonymousVerifier()
-    if settings.jwt_secret is None or settings.jwt_audience is None:
-        raise ValueError("a token verifier needs a secret and an audience")
+    if settings.jwt_audience is None:
+        raise ValueError("a token verifier needs an audience")
     return TokenVerifier(
-        settings.jwt_secret.get_secret_value(),
+        _keys(settings, telemetry),
         settings.jwt_audience,
+        algorithms=settings.token_algorithms,
         issuer=settings.jwt_issuer,
         leeway_seconds=settings.jwt_leeway_seconds,
         clock=clock,
+        challenges=challenges,
     )
 
 
-def parse_bearer(header: str) -> str:
+def _keys(settings: Settings, telemetry: Telemetry) -> Keys:
+    if settings.jwt_secret is not None:
+        return SharedSecret(settings.jwt_secret.get_secret_value())
+    if settings.jwks_file is not None:
+        return FileKeys(Path(settings.jwks_file), settings.token_algorithms, telemetry)
+    if settings.jwks_url is not None:
+        return UrlKeys(settings.jwks_url, settings.token_algorithms, telemetry)
+    raise ValueError("a token verifier needs a secret or a key set")
+
+
+def parse_bearer(header: str) -> str | None:
     """Take the token out of `Bearer <token>` (RFC 9110 section 11.4); the scheme's case does not matter.
 
-    Raises:
-        HttpRefusal: 401; another scheme counts as no token at all.
+    Returns:
+        The token, or None: another scheme counts as no token at all.
     """
+    if len(header) > MAX_HEADER_CHARACTERS:
+        raise _Refused("the header is too long")
     scheme, _, rest = header.strip(" \t").partition(" ")
     if scheme.lower() != "bearer":
-        raise _no_token()
+        return None
     token = rest.strip(" ")
     if not token or not token.isascii() or any(character in " \t,;\"'" for character in token):
-        raise _bad_token("not exactly one token")
+        raise _Refused("not exactly one token")
     return token
 
 
@@ -187,7 +288,7 @@ def _principal(claims: Mapping[str, Any]) -> Principal:
     issuer, subject = _text(claims, "iss"), _text(claims, "sub")
     client_id = _text(claims, "client_id") or _text(claims, "azp")
     if not subject and not client_id:
-        raise _bad_token("neither sub nor client_id")
+        raise _Refused("neither sub nor client_id")
     return Principal(issuer, subject, client_id)
 
 
@@ -198,11 +299,11 @@ def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
 def _text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name, "")
     if not isinstance(value, str):
-        raise _bad_token(f"{name} is not a string")
+        raise _Refused(f"{name} is not a string")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise _bad_token(f"{name} is not Unicode") from None
+        raise _Refused(f"{name} is not Unicode") from None
     return value
 
 
@@ -210,22 +311,11 @@ def _instant(claims: Mapping[str, Any], name: str) -> float:
     """Read a NumericDate (RFC 7519 section 2)."""
     value = claims[name]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _bad_token(f"{name} is not a number")
+        raise _Refused(f"{name} is not a number")
     try:
         instant = float(value)
     except OverflowError:
         instant = math.inf
     if not math.isfinite(instant):
-        raise _bad_token(f"{name} is not a time")
+        raise _Refused(f"{name} is not a time")
     return instant
-
-
-def _no_token() -> HttpRefusal:
-    return HttpRefusal(401, "Authentication required", [("www-authenticate", _CHALLENGE)])
-
-
-def _bad_token(reason: str) -> HttpRefusal:
-    """Build the one answer to every token that is not accepted, and log why it is not."""
-    log.info("bearer token refused", extra={"reason": reason})
-    challenge = f'{_CHALLENGE}, error="invalid_token", error_description="The access token is not valid"'
-    return HttpRefusal(401, "The access token is not valid", [("www-authenticate", challenge)])

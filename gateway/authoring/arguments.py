@@ -20,11 +20,23 @@ from gateway.errors import AuthoringError, GatewayError
 MAX_PROBLEMS = 10
 """How many wrong arguments one error names."""
 
+MAX_READ_PROBLEMS = 1000
+"""With more, an error only counts them: to read them out one by one would take longer than most calls."""
+
+MAX_PLACE_CHARACTERS = 100
+"""Names of arguments come from the caller; longer ones are cut."""
+
+MAX_MESSAGE_CHARACTERS = 4000
+"""A message may quote what the caller sent; a longer one is cut."""
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class InvalidArguments(GatewayError):
     """The caller's arguments do not fit; the message names each one, for the language model to do better."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_cut(message, MAX_MESSAGE_CHARACTERS))
 
 
 class Arguments:
@@ -175,8 +187,19 @@ def _input_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _problems(error: ValidationError) -> str:
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}" for problem in problems]
-    if len(lines) > MAX_PROBLEMS:
-        lines[MAX_PROBLEMS:] = [f"and {len(lines) - MAX_PROBLEMS} more"]
+    count = error.error_count()
+    if count > MAX_READ_PROBLEMS:
+        return f"they break the input schema in {count} places"
+    problems = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
+    lines = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems]
+    if count > MAX_PROBLEMS:
+        lines.append(f"and {count - MAX_PROBLEMS} more")
     return "; ".join(lines)
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return _cut(".".join(str(part) for part in location), MAX_PLACE_CHARACTERS)
+
+
+def _cut(text: str, size: int) -> str:
+    return text if len(text) <= size else text[:size] + "…"

@@ -56,9 +56,10 @@ def prompt(function: Function, /) -> Prompt: ...
 
 @overload
 def prompt(
-    name: str | None = None,
+    positional_name: str | None = None,
     /,
     *,
+    name: str | None = None,
     version: int = 1,
     title: str | None = None,
     description: str | None = None,
@@ -86,4 +87,5 @@ def prompt(function_or_name: Function | str | None = None, /, **options: Any) ->
     """
     if callable(function_or_name):
         return Prompt(function_or_name, **options)
-    return lambda function: Prompt(function, name=function_or_name, **options)
+    options.setdefault("name", function_or_name)
+    return lambda function: Prompt(function, **options)

@@ -63,6 +63,12 @@ class Registry:
         return frozenset().union(self.tools, self.prompts, self.resources, self.templates)
 
     @property
+    def scopes(self) -> frozenset[str]:
+        """Every scope that anything here asks for."""
+        groups = (self.tools, self.prompts, self.resources, self.templates)
+        return frozenset().union(*(entry.scopes for group in groups for entry in group.values()))
+
+    @property
     def completes(self) -> bool:
         """Whether there is any completion."""
         return bool(self._completers)

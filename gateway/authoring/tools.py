@@ -138,9 +138,10 @@ def tool(function: Function, /) -> Tool: ...
 
 @overload
 def tool(
-    name: str | None = None,
+    positional_name: str | None = None,
     /,
     *,
+    name: str | None = None,
     version: int = 1,
     title: str | None = None,
     description: str | None = None,
@@ -178,4 +179,5 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
     """
     if callable(function_or_name):
         return Tool(function_or_name, **options)
-    return lambda function: Tool(function, name=function_or_name, **options)
+    options.setdefault("name", function_or_name)
+    return lambda function: Tool(function, **options)

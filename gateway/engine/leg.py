@@ -17,7 +17,7 @@ from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
-from gateway.engine.questions import Answer, InvalidAnswer, Question, required_capabilities
+from gateway.engine.questions import Answer, InvalidAnswer, Question
 from gateway.engine.values import Json, copy_json, json_value
 from gateway.errors import AuthoringError, MissingCapability
 
@@ -151,7 +151,7 @@ class Leg:
     def _require_input(self, missing: Mapping[str, Question]) -> NoReturn:
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
-            self.stop(Failed(MissingCapability(required_capabilities(lacking))))
+            self.stop(Failed(MissingCapability(*lacking)))
         self.journal.pending.update({key: question.digest for key, question in missing.items()})
         self.journal.input_rounds += 1
         self.stop(InputRequired(dict(missing)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -46,16 +46,6 @@ class Question:
     capability: tuple[str, ...]
     digest: bytes
     read: Callable[[Answer], Any]
-
-
-def required_capabilities(paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
-    """Shape capability paths like `ClientCapabilities`: `("elicitation", "form")` → `{"elicitation": {"form": {}}}`."""
-    root: dict[str, Any] = {}
-    for path in paths:
-        node = root
-        for name in path:
-            node = node.setdefault(name, {})
-    return root
 
 
 def question_digest(method: str, params: Mapping[str, Any]) -> bytes:

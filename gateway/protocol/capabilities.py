@@ -61,16 +61,6 @@ def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
     return False
 
 
-def required_capabilities(*paths: CapabilityPath) -> dict[str, Any]:
-    """The `requiredCapabilities` of a `MissingCapability` error: an object of objects that declares all `paths`."""
-    required: dict[str, Any] = {}
-    for path in paths:
-        node = required
-        for name in path:
-            node = node.setdefault(name, {})
-    return required
-
-
 def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:
     """Return `capabilities` if its known members have the types of the schema; unknown members are kept.
 

@@ -27,6 +27,7 @@ _SENTINEL_START: Final = "=?base64?"
 _SENTINEL_END: Final = "?="
 
 _UNSUPPORTED_MEDIA_TYPE: Final = 415
+_NOT_IMPLEMENTED: Final = 501
 
 
 class Headers:
@@ -57,7 +58,8 @@ def check_content(headers: Headers) -> None:
     """Refuse a body that is not plain JSON in UTF-8, before it is read.
 
     Raises:
-        HttpRefusal: 415, because of `Content-Type` or `Content-Encoding`.
+        HttpRefusal: 415, because of `Content-Type` or `Content-Encoding`; 501, because of a `Transfer-Encoding` with
+            more in it than the chunks that a server takes apart (RFC 9112 section 6.1).
     """
     content_type = headers.get(b"content-type")
     if content_type != "application/json" and not _is_json(content_type or ""):
@@ -69,6 +71,9 @@ def check_content(headers: Headers) -> None:
         raise HttpRefusal(
             _UNSUPPORTED_MEDIA_TYPE, "Content-Encoding is not supported", [("accept-encoding", "identity")]
         )
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and coding.lower() != "chunked":
+        raise HttpRefusal(_NOT_IMPLEMENTED, "Transfer-Encoding must be chunked", [("connection", "close")])
 
 
 def decode_header_value(value: str) -> str | None:

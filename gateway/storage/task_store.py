@@ -48,6 +48,10 @@ class RedisTaskStore:
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
         self._notices = Notices(client)
 
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._records.replace_sealer(sealer)
+
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()

@@ -68,6 +68,10 @@ class RedisWorkQueue:
         """See `gateway.ports.WorkQueue.partitions`."""
         return self._keys.partitions
 
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._records.replace_sealer(sealer)
+
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()

@@ -6,9 +6,10 @@ import asyncio
 import logging
 
 from gateway.audit import AuditLog
-from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Reply
-from gateway.errors import GatewayError, HttpRefusal, InternalError
-from gateway.ports import Authenticator
+from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Refused
+from gateway.errors import GatewayError, HttpRefusal, InternalError, TryAgain
+from gateway.ports import Authenticator, Caller, CallerLimits
+from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import Headers, check_content
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
@@ -29,7 +30,9 @@ class McpEndpoint:
         origins: tells which hosts and web pages may call.
         telemetry: counts refusals.
         audit: notes refusals.
+        callers: tells how much each caller may take.
         max_body_bytes: the largest body; more is refused while it streams in.
+        challenges: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
     """
@@ -42,16 +45,20 @@ class McpEndpoint:
         telemetry: Telemetry,
         audit: AuditLog,
         *,
+        callers: CallerLimits,
         max_body_bytes: int,
         replica_id: str | None,
+        challenges: Challenges | None = None,
         close_connections: bool = False,
     ) -> None:
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._origins = origins
+        self._callers = callers
         self._telemetry = telemetry
         self._audit = audit
         self._max_body_bytes = max_body_bytes
+        self._challenges = challenges or Challenges()
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -89,15 +96,23 @@ class McpEndpoint:
             return
         if scope["method"] != "POST":
             raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
-        caller = self._authenticator.authenticate(headers.get(b"authorization"))
+        caller = await self._authenticator.authenticate(headers.get(b"authorization"))
+        try:
+            self._callers.admit(caller.principal, _client_of(scope))
+        except TryAgain as error:
+            await self._put_off(exchange, error, caller)
+            return
         check_content(headers)
         body = await self._read_body(headers, exchange)
         may_stream = _takes_streams(headers)
         exchange.begin(may_stream=may_stream)
         reply = await self._dispatcher.handle(headers, body, caller, exchange.post if may_stream else None)
-        if isinstance(reply, Listening) and not may_stream:
-            raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
-        await self._reply(exchange, reply)
+        if isinstance(reply, Listening):
+            if not may_stream:
+                raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
+            await self._listen(scope, exchange, reply, caller)
+        else:
+            await self._reply(exchange, reply)
 
     async def _read_body(self, headers: Headers, exchange: Exchange) -> bytes:
         declared = headers.get(b"content-length")
@@ -112,19 +127,30 @@ class McpEndpoint:
         # The rest of the body is not read, so the connection cannot be used again.
         return HttpRefusal(413, f"The body is larger than {self._max_body_bytes} bytes", [("connection", "close")])
 
-    async def _reply(self, exchange: Exchange, reply: Reply) -> None:
+    async def _listen(self, scope: Scope, exchange: Exchange, reply: Listening, caller: Caller) -> None:
+        try:
+            with self._callers.stream(caller.principal, _client_of(scope)):
+                await exchange.stream(reply.messages)
+        except TryAgain as error:
+            await self._put_off(exchange, error, caller, reply.request_id)
+
+    async def _put_off(
+        self, exchange: Exchange, error: TryAgain, caller: Caller, request_id: str | int | None = None
+    ) -> None:
+        self._audit.refused(error, caller.principal)
+        await self._refuse(exchange, error, request_id)
+
+    async def _reply(self, exchange: Exchange, reply: Answered | Accepted | Refused) -> None:
         if isinstance(reply, Answered):
             await exchange.answer(200, [JSON], reply.body)
         elif isinstance(reply, Accepted):
             await exchange.answer(202, [], b"")
-        elif isinstance(reply, Listening):
-            await exchange.stream(reply.messages)
         else:
             await self._refuse(exchange, reply.error, reply.request_id)
 
     async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
-        await exchange.answer(*to_http(error, request_id))
+        await exchange.answer(*to_http(error, request_id, self._challenges))
 
 
 def _client_of(scope: Scope) -> str:
@@ -134,8 +160,8 @@ def _client_of(scope: Scope) -> str:
 
 
 def _takes_streams(headers: Headers) -> bool:
-    accept = headers.get(b"accept")
-    return accept is None or "text/event-stream" in accept or "*/*" in accept or "text/*" in accept
+    accept = (headers.get(b"accept") or "*/*").lower()
+    return any(kind in accept for kind in ("text/event-stream", "text/*", "*/*"))
 
 
 def _exceeds(length: str, limit: int) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import GatewayError, HttpRefusal, InternalError, RpcError, TryAgain
+from gateway.errors import GatewayError, HttpRefusal, InsufficientScope, InternalError, RpcError, TryAgain
+from gateway.protocol.challenges import HEADER, Challenges
 from gateway.protocol.jsonrpc import RequestId, error_response
 
 JSON: Final = (b"content-type", b"application/json")
@@ -28,8 +29,18 @@ STATUS_OF_LATER: Final[Mapping[int, int]] = {-31003: 429, -31004: 503}
 RawHeaders = list[tuple[bytes, bytes]]
 
 
-def to_http(error: GatewayError, request_id: RequestId | None) -> tuple[int, RawHeaders, bytes]:
+_NO_CHALLENGES: Final = Challenges()
+
+
+def to_http(
+    error: GatewayError, request_id: RequestId | None, challenges: Challenges = _NO_CHALLENGES
+) -> tuple[int, RawHeaders, bytes]:
     """Return status, headers and body for an error.
+
+    Args:
+        error: what the client is told of.
+        request_id: that of the request, or None where none could be read.
+        challenges: writes what a caller is told whose token grants too little.
 
     A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
     protocol can show; what the status means does not depend on it.
@@ -42,4 +53,8 @@ def to_http(error: GatewayError, request_id: RequestId | None) -> tuple[int, Raw
     if isinstance(error, HttpRefusal):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
         return error.status, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
+    if isinstance(error, InsufficientScope):
+        challenge = challenges.insufficient_scope("The access token does not grant what this needs", error.required)
+        headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]
+        return 403, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
     return 500, [JSON], error_response(request_id, InternalError("Internal error"))

@@ -61,11 +61,11 @@ class OriginPolicy:
             (b"vary", b"origin"),
         ]
 
-    def preflight(self, headers: Headers) -> RawHeaders:
+    def preflight(self, headers: Headers, methods: bytes = b"POST") -> RawHeaders:
         """Return the headers that answer a CORS preflight from an allowed origin."""
         wanted = headers.get(b"access-control-request-headers") or ALLOWED_HEADERS
         return [
-            (b"access-control-allow-methods", b"POST"),
+            (b"access-control-allow-methods", methods),
             (b"access-control-allow-headers", wanted.encode("latin-1")),
             (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
         ]

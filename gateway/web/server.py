@@ -14,6 +14,8 @@ from types import FrameType
 
 import uvicorn
 
+from gateway.web.connection import Connection, Sweeper
+
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS = 75
@@ -33,6 +35,7 @@ class ReplicaServer(uvicorn.Server):
 
     Args:
         app: the ASGI application.
+        connection_class: what serves each connection.
         drain_seconds: how long what is in flight may take to finish after a signal.
         trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
         on_leaving: called once, on the event loop, when the server begins to leave.
@@ -42,6 +45,7 @@ class ReplicaServer(uvicorn.Server):
         self,
         app: Callable[..., Awaitable[None]],
         *,
+        connection_class: type[Connection],
         drain_seconds: float,
         trusted_proxies: Sequence[str] = (),
         on_leaving: Callable[[], None] = lambda: None,
@@ -49,7 +53,7 @@ class ReplicaServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=connection_class,
                 loop="uvloop",
                 ws="none",
                 lifespan="on",
@@ -65,11 +69,13 @@ class ReplicaServer(uvicorn.Server):
         self._drain_seconds = drain_seconds
         self._first_signal_at = 0.0
         self._on_leaving = on_leaving
+        self._sweeper: Sweeper | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where."""
         await super().startup(sockets)
         if self.started:
+            self._sweeper = Sweeper(self.server_state.connections, asyncio.get_running_loop())
             for sock in sockets or ():
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
@@ -81,6 +87,8 @@ class ReplicaServer(uvicorn.Server):
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         await super().shutdown(sockets)
         deadline.cancel()
+        if self._sweeper is not None:
+            self._sweeper.stop()
 
     def _cut_off(self) -> None:
         log.warning("drain time is over; work in flight is cut off", extra={"requests": len(self.server_state.tasks)})

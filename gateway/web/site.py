@@ -1,17 +1,35 @@
-"""Everything beside `/mcp`, on FastAPI: for now the two health checks."""
+"""Everything beside `/mcp`, on FastAPI: the health checks and the protected-resource metadata."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
+
+from gateway.audit import AuditLog
+from gateway.errors import GatewayError
+from gateway.protocol.headers import Headers
+from gateway.telemetry import RefusalReason, Telemetry
+from gateway.web.errors import to_http
+from gateway.web.exchange import Receive, Scope, Send
+from gateway.web.origins import OriginPolicy
+
+HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+
+Metadata = Callable[[], dict[str, Any]]
 
 
-def create_site(ready: Callable[[], bool]) -> FastAPI:
+def create_site(
+    ready: Callable[[], bool], *, metadata: Metadata | None = None, metadata_paths: Iterable[str] = ()
+) -> FastAPI:
     """Return the FastAPI application.
 
     Args:
         ready: tells whether this replica takes new work.
+        metadata: gives the protected-resource metadata (RFC 9728), where there is some.
+        metadata_paths: where it is served.
     """
     site = FastAPI(title="Sealed Gateway", openapi_url=None, docs_url=None, redoc_url=None)
 
@@ -26,4 +44,68 @@ def create_site(ready: Callable[[], bool]) -> FastAPI:
         response.status_code = 503
         return {"status": "leaving"}
 
+    if metadata is not None:
+        for path in metadata_paths:
+            site.add_api_route(path, _metadata_endpoint(metadata), methods=["GET", "HEAD"])
     return site
+
+
+def _metadata_endpoint(metadata: Metadata) -> Callable[[], Any]:
+    async def protected_resource_metadata() -> JSONResponse:
+        return JSONResponse(metadata())
+
+    return protected_resource_metadata
+
+
+class GuardedSite:
+    """Lets only requests for our hosts, and from allowed origins, through to the site; health checks always.
+
+    Args:
+        site: what serves them.
+        origins: tells which hosts and web pages may call.
+        telemetry: counts refusals.
+        audit: notes refusals.
+    """
+
+    def __init__(self, site: FastAPI, origins: OriginPolicy, telemetry: Telemetry, audit: AuditLog) -> None:
+        self._site = site
+        self._origins = origins
+        self._telemetry = telemetry
+        self._audit = audit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event of ASGI."""
+        if scope["type"] != "http" or scope["path"] in HEALTH_PATHS:
+            await self._site(scope, receive, send)
+            return
+        try:
+            headers = Headers(scope["headers"])
+            cors = self._origins.check(headers)
+        except GatewayError as error:
+            client = scope.get("client")
+            self._audit.refused(error, client=client[0] if client else "")
+            self._telemetry.request_refused(RefusalReason.of(error))
+            await _answer(send, *to_http(error, None))
+            return
+        if cors and scope["method"] == "OPTIONS":
+            await _answer(send, 204, [*cors, *self._origins.preflight(headers, b"GET")], b"")
+            return
+        await self._site(scope, receive, _adding(cors, send) if cors else send)
+
+
+def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
+    """Return a `send` that adds headers to the answer."""
+
+    async def send_more(event: Any) -> None:
+        if event["type"] == "http.response.start":
+            event = {**event, "headers": [*event.get("headers", ()), *headers]}
+        await send(event)
+
+    return send_more
+
+
+async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    if status != 204:
+        headers = [*headers, (b"content-length", str(len(body)).encode("ascii"))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

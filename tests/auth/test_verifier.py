@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import logging
 import math
@@ -16,12 +17,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth import AnonymousVerifier, TokenVerifier, make_verifier
+from gateway.auth import AnonymousVerifier, SharedSecret, TokenVerifier, VerifiedToken, make_verifier
 from gateway.auth.tokens import mint
 from gateway.auth.verifier import MAX_HEADER_CHARACTERS
 from gateway.errors import HttpRefusal
+from gateway.protocol.challenges import Challenges
 from gateway.sealing.binding import Principal
 from gateway.settings import Settings
+from gateway.telemetry import Telemetry
 
 SECRET = "0123456789abcdef0123456789abcdef"
 AUDIENCE = "here"
@@ -44,7 +47,15 @@ def clock() -> Clock:
 
 
 def verifier(clock: Callable[[], float] = lambda: NOW, **options: Any) -> TokenVerifier:
-    return TokenVerifier(SECRET, AUDIENCE, clock=clock, **options)
+    return TokenVerifier(SharedSecret(SECRET), AUDIENCE, clock=clock, **options)
+
+
+def let_in(verify: TokenVerifier | AnonymousVerifier, header: str | None) -> VerifiedToken:
+    """Authenticate at once: with a shared secret there is nothing to wait for."""
+    with pytest.raises(StopIteration) as done:
+        verify.authenticate(header).send(None)
+    assert isinstance(done.value.value, VerifiedToken)
+    return done.value.value
 
 
 def signed(secret: str = SECRET, algorithm: str = "HS256", **claims: Any) -> str:
@@ -62,7 +73,7 @@ def payload(claims: object) -> str:
 
 def refused(header: str | None, verify: TokenVerifier | None = None) -> HttpRefusal:
     with pytest.raises(HttpRefusal) as caught:
-        (verify or verifier()).authenticate(header)
+        let_in(verify or verifier(), header)
     assert caught.value.status == 401
     return caught.value
 
@@ -71,21 +82,21 @@ def test_a_minted_token_tells_who_calls_with_what_and_until_when() -> None:
     token = mint(
         SECRET, "ada", AUDIENCE, scopes=["read", "write"], ttl_seconds=60, issuer="i", client_id="cli", now=NOW
     )
-    verified = verifier(issuer="i").authenticate(f"Bearer {token}")
+    verified = let_in(verifier(issuer="i"), f"Bearer {token}")
     assert verified.principal == Principal("i", "ada", "cli")
     assert verified.scopes == {"read", "write"}
     assert verified.expires_at == NOW + 60
 
 
 def test_a_minted_token_without_options_is_accepted_by_a_verifier_without_options() -> None:
-    verified = TokenVerifier(SECRET, AUDIENCE).authenticate(f"Bearer {mint(SECRET, 'ada', AUDIENCE)}")
+    verified = let_in(TokenVerifier(SharedSecret(SECRET), AUDIENCE), f"Bearer {mint(SECRET, 'ada', AUDIENCE)}")
     assert verified.principal == Principal("", "ada", "")
     assert verified.scopes == frozenset()
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
 def test_the_case_of_the_scheme_does_not_matter(scheme: str) -> None:
-    assert verifier().authenticate(f"{scheme}  {signed()} ").principal == Principal("", "ada", "")
+    assert let_in(verifier(), f"{scheme}  {signed()} ").principal == Principal("", "ada", "")
 
 
 @pytest.mark.parametrize(
@@ -93,15 +104,15 @@ def test_the_case_of_the_scheme_does_not_matter(scheme: str) -> None:
     [({"client_id": "a", "azp": "b"}, "a"), ({"azp": "b"}, "b"), ({"client_id": "", "azp": "b"}, "b"), ({}, "")],
 )
 def test_the_client_is_client_id_else_azp(claims: dict[str, str], client_id: str) -> None:
-    assert verifier().authenticate(f"Bearer {signed(**claims)}").principal == Principal("", "ada", client_id)
+    assert let_in(verifier(), f"Bearer {signed(**claims)}").principal == Principal("", "ada", client_id)
 
 
 def test_a_client_may_call_for_itself_without_a_user() -> None:
-    assert verifier().authenticate(f"Bearer {signed(sub=None, azp='job')}").principal == Principal("", "", "job")
+    assert let_in(verifier(), f"Bearer {signed(sub=None, azp='job')}").principal == Principal("", "", "job")
 
 
 def test_a_token_for_several_audiences_counts_if_ours_is_one() -> None:
-    verifier().authenticate(f"Bearer {signed(aud=['there', AUDIENCE])}")
+    let_in(verifier(), f"Bearer {signed(aud=['there', AUDIENCE])}")
 
 
 @pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearerx abc", "abc"])
@@ -200,7 +211,7 @@ def test_no_altered_token_is_accepted(position: int, bit: int) -> None:
 
 
 def test_an_issuer_is_only_asked_for_where_one_is_set() -> None:
-    assert verifier().authenticate(f"Bearer {signed(iss='any')}").principal == Principal("any", "ada", "")
+    assert let_in(verifier(), f"Bearer {signed(iss='any')}").principal == Principal("any", "ada", "")
     refused(f"Bearer {signed(iss='any')}", verifier(issuer="ours"))
     refused(f"Bearer {signed()}", verifier(issuer="ours"))
 
@@ -209,7 +220,7 @@ def test_clocks_may_differ_by_the_leeway_and_no_more(clock: Clock) -> None:
     header = f"Bearer {signed(exp=NOW, nbf=NOW, iat=NOW)}"
     for offset in (-30.0, 0.0, 29.9):
         clock.now = NOW + offset
-        assert verifier(clock).authenticate(header).expires_at == NOW
+        assert let_in(verifier(clock), header).expires_at == NOW
     for offset in (-30.1, 30.0):
         clock.now = NOW + offset
         refused(header, verifier(clock))
@@ -217,16 +228,16 @@ def test_clocks_may_differ_by_the_leeway_and_no_more(clock: Clock) -> None:
 
 def test_a_token_is_verified_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     verify, header = verifier(), f"Bearer {signed()}"
-    first = verify.authenticate(header)
+    first = let_in(verify, header)
     monkeypatch.setattr(jwt, "decode", _must_not_run)
-    assert verify.authenticate(header) is first
+    assert let_in(verify, header) is first
 
 
 def test_a_remembered_token_ends_when_it_would_have_been_refused(clock: Clock) -> None:
     verify, header = verifier(clock), f"Bearer {signed(exp=NOW + 10)}"
-    verify.authenticate(header)
+    let_in(verify, header)
     clock.now = NOW + 39.9
-    verify.authenticate(header)
+    let_in(verify, header)
     clock.now = NOW + 40
     refused(header, verify)
 
@@ -235,24 +246,24 @@ def test_a_refused_token_is_not_remembered(clock: Clock) -> None:
     verify, header = verifier(clock), f"Bearer {signed(nbf=NOW + 100, exp=NOW + 200)}"
     refused(header, verify)
     clock.now = NOW + 100
-    verify.authenticate(header)
+    let_in(verify, header)
 
 
 def test_the_memory_is_bounded_and_forgets_the_least_recently_used(monkeypatch: pytest.MonkeyPatch) -> None:
     verify = verifier(cache_entries=2)
     first, second, third = (f"Bearer {signed(sub=name)}" for name in ("a", "b", "c"))
     for header in (first, second, first, third):
-        verify.authenticate(header)
+        let_in(verify, header)
     monkeypatch.setattr(jwt, "decode", _must_not_run)
-    verify.authenticate(first)
-    verify.authenticate(third)
+    let_in(verify, first)
+    let_in(verify, third)
     with pytest.raises(AssertionError, match="decoded again"):
-        verify.authenticate(second)
+        let_in(verify, second)
 
 
 def test_the_memory_holds_no_token() -> None:
     verify, token = verifier(), signed()
-    verify.authenticate(f"Bearer {token}")
+    let_in(verify, f"Bearer {token}")
     assert token not in repr(vars(verify))
     assert SECRET not in repr(verify)
 
@@ -268,18 +279,46 @@ def test_the_reason_goes_to_the_log_and_the_token_does_not(caplog: pytest.LogCap
 
 @pytest.mark.parametrize("header", [None, "", "Basic x", "Bearer abc", f"Bearer {signed()}"])
 def test_without_identity_everybody_is_the_anonymous_caller(header: str | None) -> None:
-    caller = AnonymousVerifier().authenticate(header)
+    caller = let_in(AnonymousVerifier(), header)
     assert caller.principal is None
     assert caller.scopes == frozenset()
 
 
 def test_the_settings_choose_the_verifier() -> None:
     environ = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_AUDIENCE": AUDIENCE, "GATEWAY_JWT_ISSUER": "i"}
-    verify = make_verifier(Settings.load(environ), clock=lambda: NOW)
-    assert verify.authenticate(f"Bearer {signed(iss='i')}").principal == Principal("i", "ada", "")
-    assert isinstance(make_verifier(Settings.load({"GATEWAY_AUTH": "none"})), AnonymousVerifier)
-    with pytest.raises(ValueError, match="needs a secret"):
-        make_verifier(Settings.load({}))
+    verify = make_verifier(Settings.load(environ), Telemetry(), clock=lambda: NOW)
+    assert let_in(verify, f"Bearer {signed(iss='i')}").principal == Principal("i", "ada", "")
+    assert isinstance(make_verifier(Settings.load({"GATEWAY_AUTH": "none"}), Telemetry()), AnonymousVerifier)
+    with pytest.raises(ValueError, match="needs an audience"):
+        make_verifier(Settings.load({}), Telemetry())
+    with pytest.raises(ValueError, match="needs a secret or a key set"):
+        make_verifier(Settings.load({"GATEWAY_AUDIENCE": AUDIENCE}), Telemetry())
+
+
+def test_a_refused_caller_is_told_where_to_get_a_token() -> None:
+    verify = verifier(challenges=Challenges("https://here.example/.well-known/oauth-protected-resource/mcp"))
+    for header in (None, "Bearer abc"):
+        (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
+        assert challenge.endswith('resource_metadata="https://here.example/.well-known/oauth-protected-resource/mcp"')
+
+
+def test_a_token_with_an_extension_that_must_be_understood_is_refused() -> None:
+    token = jwt.encode({"sub": "ada", "aud": AUDIENCE, "exp": NOW + 60}, SECRET, headers={"crit": ["exp"], "exp": 1})
+    refused(f"Bearer {token}")
+
+
+def test_a_token_names_its_key_with_a_string_or_not_at_all() -> None:
+    text = json.dumps({"sub": "ada", "aud": AUDIENCE, "exp": NOW + 60})
+    let_in(verifier(), f"Bearer {signed_text(text, {'kid': 'any'})}")
+    refused(f"Bearer {signed_text(text, {'kid': 7})}")
+
+
+def signed_text(text: str, more: dict[str, Any]) -> str:
+    """Sign with a header that a careful library would not write."""
+    head = json.dumps({"alg": "HS256", **more}).encode()
+    signed_part = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (head, text.encode()))
+    signature = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), signed_part, "sha256")).rstrip(b"=")
+    return f"{signed_part.decode()}.{signature.decode()}"
 
 
 def _must_not_run(*args: object, **kwargs: object) -> None:

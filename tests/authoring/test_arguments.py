@@ -12,7 +12,14 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
 from gateway import Context
-from gateway.authoring.arguments import MAX_PROBLEMS, Arguments, InvalidArguments, SchemaArguments
+from gateway.authoring.arguments import (
+    MAX_MESSAGE_CHARACTERS,
+    MAX_PROBLEMS,
+    MAX_READ_PROBLEMS,
+    Arguments,
+    InvalidArguments,
+    SchemaArguments,
+)
 from gateway.errors import AuthoringError
 
 if TYPE_CHECKING:
@@ -257,3 +264,27 @@ def test_a_schema_that_the_function_cannot_take_is_an_authors_error() -> None:
         SchemaArguments(function, {"type": "object", "properties": {"a": {}, "b": {}}})
     with pytest.raises(AuthoringError, match="not a valid JSON Schema"):
         SchemaArguments(function, {"type": "object", "properties": {"a": {"type": 5}}})
+
+
+def test_a_caller_who_gets_very_much_wrong_gets_a_short_answer_all_the_same() -> None:
+    """Reading out each of very many problems, or repeating a huge name, would cost more than the call."""
+
+    async def take(number: int) -> str:
+        return str(number)
+
+    too_many = {f"unknown{place}": place for place in range(MAX_READ_PROBLEMS)}
+    with pytest.raises(InvalidArguments, match=f"in {MAX_READ_PROBLEMS + 1} places"):
+        Arguments(take).read(too_many)
+    with pytest.raises(InvalidArguments, match=r"number: Field required; x+…: ") as refused:
+        Arguments(take).read({"x" * 1_000_000: 1})
+    assert len(str(refused.value)) < 300
+
+
+def test_a_message_that_quotes_a_huge_argument_is_cut() -> None:
+    async def take(**arguments: Any) -> str:
+        return str(arguments)
+
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    with pytest.raises(InvalidArguments) as refused:
+        SchemaArguments(take, schema).read({"number": "x" * 1_000_000})
+    assert len(str(refused.value)) == MAX_MESSAGE_CHARACTERS + 1

@@ -280,7 +280,7 @@ class NoModel:
         ({}, "type 'object'"),
         ({"type": "object", "properties": 5}, "not a valid JSON Schema"),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "not a valid JSON Schema"),
-        ({"type": "object", "default": object()}, "the schema of a form.default: object is not"),
+        ({"type": "object", "default": {1}}, "the schema of a form.default: set is not"),
         (NoModel, "neither a pydantic model nor a JSON Schema"),
         (list[int], "neither a pydantic model nor a JSON Schema"),
         (5, "neither a pydantic model nor a JSON Schema"),

@@ -199,6 +199,14 @@ def test_a_header_that_cannot_be_is_an_authors_error() -> None:
         tool(input_schema=schema)(greet)
 
 
+def test_a_name_may_be_given_as_a_keyword_too() -> None:
+    @tool(name="say.again")
+    async def echo(text: str) -> str:
+        return text
+
+    assert echo.name == "say.again"
+
+
 # Tasks
 
 

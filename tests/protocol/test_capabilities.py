@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import InvalidParams
+from gateway.errors import InvalidParams, MissingCapability
 from gateway.protocol.capabilities import (
     ELICITATION_FORM,
     ELICITATION_URL,
@@ -19,7 +19,6 @@ from gateway.protocol.capabilities import (
     CapabilityPath,
     capability_path,
     check_capabilities,
-    required_capabilities,
     supports,
 )
 
@@ -49,15 +48,21 @@ def test_only_what_is_declared_is_supported(declared: dict[str, Any], supported:
     assert [path for path in ALL if supports(check_capabilities(declared, "capabilities"), path)] == supported
 
 
+def required_by(*paths: CapabilityPath) -> Any:
+    data = MissingCapability(*paths).data
+    assert data is not None
+    return data["requiredCapabilities"]
+
+
 @given(st.sets(st.sampled_from(ALL)))
 def test_a_client_that_declares_what_was_required_supports_it(paths: set[CapabilityPath]) -> None:
-    declared = check_capabilities(required_capabilities(*paths), "capabilities")
+    declared = check_capabilities(required_by(*paths), "capabilities")
     assert all(supports(declared, path) for path in paths)
 
 
 def test_requirements_are_objects_of_objects() -> None:
-    assert required_capabilities(SAMPLING) == {"sampling": {}}
-    assert required_capabilities(ELICITATION_FORM, ELICITATION_URL, TASKS) == {
+    assert required_by(SAMPLING) == {"sampling": {}}
+    assert required_by(ELICITATION_FORM, ELICITATION_URL, TASKS) == {
         "elicitation": {"form": {}, "url": {}},
         "extensions": {"io.modelcontextprotocol/tasks": {}},
     }

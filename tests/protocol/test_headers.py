@@ -76,6 +76,16 @@ def test_any_other_content_is_415(raw: list[tuple[bytes, bytes]]) -> None:
     assert caught.value.headers
 
 
+@pytest.mark.parametrize("codings", [b"gzip, chunked", b"chunked, chunked", b"identity", b""])
+def test_a_transfer_coding_beside_chunks_is_501(codings: bytes) -> None:
+    plain = [(b"content-type", b"application/json")]
+    check_content(Headers([*plain, (b"transfer-encoding", b"Chunked")]))
+    with pytest.raises(HttpRefusal) as caught:
+        check_content(Headers([*plain, (b"transfer-encoding", codings)]))
+    assert caught.value.status == 501
+    assert ("connection", "close") in caught.value.headers
+
+
 SPEC_EXAMPLES = [
     ("us-west1", "us-west1"),
     ("Hello, 世界", "=?base64?SGVsbG8sIOS4lueVjA==?="),

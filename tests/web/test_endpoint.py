@@ -252,6 +252,22 @@ async def test_no_state_opens_that_has_one_bit_changed_under_its_text(app: Gatew
     assert (answer.status, answer.message["error"]) == (400, FROZEN)
 
 
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@pytest.mark.parametrize("size", range(3))
+async def test_no_state_has_a_second_text(app: GatewayApp, size: int) -> None:
+    """Bits of the last character that carry nothing must be zero. Which they are depends on the length."""
+    call = tool_call("hoard", {"size": size})
+    state = (await Client(app).post(call)).state
+    opened = []
+    for last in ALPHABET:
+        call["params"] |= {"requestState": state[:-1] + last, "inputResponses": accept(name="Ada")}
+        if (await Client(app).post(call)).status == 200:
+            opened.append(last)
+    assert opened == [state[-1]]
+
+
 @given(state=st.text() | st.builds("s1.".__add__, st.text()) | json_values.filter(lambda value: value is not None))
 async def test_nothing_that_we_did_not_make_opens(app: GatewayApp, state: Any) -> None:
     answer = await retry(app, state)

@@ -18,7 +18,7 @@ TABLE: list[tuple[GatewayError, int, int]] = [
     (errors.InvalidRequestState(RejectReason.EXPIRED), 400, -32602),
     (errors.InternalError("broken"), 500, -32603),
     (errors.HeaderMismatch("other"), 400, -32020),
-    (errors.MissingCapability({"roots": {}}), 400, -32021),
+    (errors.MissingCapability(("roots",)), 400, -32021),
     (errors.UnsupportedVersion(["2026-07-28"], "1"), 400, -32022),
     (errors.TooDeep(100), 400, -32700),
     (errors.TooManyAnswers(100), 400, -32602),

@@ -1,0 +1,64 @@
+"""What one caller may take of this replica, and who counts as one."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from gateway.admission.rate_limiter import RateLimiter
+from gateway.admission.streams import StreamLimiter
+from gateway.rates import Rate
+
+_SITE_PREFIX_BITS: Final = 64
+
+
+class CallerLimits:
+    """The limits that count for each caller alone.
+
+    A caller is a principal, or an address where nobody says who calls.
+
+    Args:
+        rate: what each may send; None for any number of requests.
+        streams: how many streams each may have open at a time.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, rate: Rate | None, streams: int, clock: Callable[[], float]) -> None:
+        self._requests = None if rate is None else RateLimiter(rate, clock)
+        self._streams = StreamLimiter(streams)
+
+    def admit(self, principal: Hashable | None, address: str) -> None:
+        """Count one request.
+
+        Raises:
+            RateLimited: the caller has sent too many.
+        """
+        if self._requests is not None:
+            self._requests.admit(_caller(principal, address))
+
+    def stream(self, principal: Hashable | None, address: str) -> AbstractContextManager[None]:
+        """Count one stream as open while the context lasts.
+
+        Raises:
+            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+        """
+        return self._streams.stream(_caller(principal, address))
+
+
+def _caller(principal: Hashable | None, address: str) -> Hashable:
+    if principal is not None:
+        return principal
+    return _site(address) if ":" in address else address
+
+
+def _site(address: str) -> str:
+    """Return the network that an IPv6 address is in: whoever has one of its addresses usually has all of them."""
+    try:
+        ip = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip, _SITE_PREFIX_BITS), strict=False))

@@ -1,0 +1,148 @@
+"""One GET of a small document, over urllib, with limits that hold whatever the server does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import http.client
+import socket
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gateway import __version__
+from gateway.background import in_thread
+from gateway.errors import GatewayError
+from gateway.hosts import is_loopback
+
+HEADERS: Final = {
+    "Accept": "application/jwk-set+json, application/json",
+    "User-Agent": f"sealed-gateway/{__version__}",
+}
+THREAD_NAME: Final = "fetch-keys"
+
+
+class FetchFailed(GatewayError):
+    """The document could not be had. The message says why, without anything that the server sent."""
+
+
+async def fetch(url: str, *, seconds: float, max_bytes: int) -> bytes:
+    """Return the body of a 200 answer. Redirects are not followed.
+
+    Args:
+        url: http or https. The proxy is that of the environment (`HTTPS_PROXY`), for this machine none.
+        seconds: the time for all of it, however slowly the server sends.
+        max_bytes: the largest body.
+
+    Raises:
+        FetchFailed: no such answer in time.
+    """
+    line = _Line()
+    try:
+        async with asyncio.timeout(seconds):
+            return await in_thread(THREAD_NAME, functools.partial(_get, url, seconds, max_bytes, line))
+    except TimeoutError:
+        raise FetchFailed(f"no answer within {seconds:g} seconds") from None
+    finally:
+        line.cut()
+
+
+class _Line:
+    """The connection of one fetch. A thread cannot be stopped; what it reads from can."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._handle: socket.socket | None = None
+        self._is_cut = False
+
+    def keep(self, connected: socket.socket) -> None:
+        """Keep a second handle of a socket, or end the socket if it comes too late."""
+        with self._lock:
+            self._handle = connected.dup()
+        if self._is_cut:
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection, whatever its thread does with it."""
+        self._is_cut = True
+        with self._lock:
+            handle, self._handle = self._handle, None
+        if handle is not None:
+            with contextlib.suppress(OSError):  # the other side has ended it
+                handle.shutdown(socket.SHUT_RDWR)
+            handle.close()
+
+
+class _Connection(http.client.HTTPConnection):
+    line: _Line
+
+    def connect(self) -> None:
+        super().connect()
+        self.line.keep(self.sock)
+
+
+class _TlsConnection(http.client.HTTPSConnection, _Connection):
+    """The same over TLS: the line is kept before the handshake."""
+
+
+class _Handler(urllib.request.AbstractHTTPHandler):
+    http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+    def __init__(self, line: _Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(functools.partial(self._connect, _Connection), request)
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        connect = functools.partial(self._connect, _TlsConnection, context=ssl.create_default_context())
+        return self.do_open(connect, request)
+
+    def _connect(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
+        connection = kind(host, **options)
+        connection.line = self._line
+        return connection
+
+
+def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
+    # Put together by hand: urllib's own opener also follows redirects and opens files.
+    opener = urllib.request.OpenerDirector()
+    here = is_loopback(urlsplit(url).hostname or "")
+    for handler in (
+        urllib.request.ProxyHandler({} if here else None),
+        _Handler(line),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.HTTPDefaultErrorHandler(),
+    ):
+        opener.add_handler(handler)
+    try:
+        with opener.open(urllib.request.Request(url, headers=HEADERS), timeout=seconds) as response:  # noqa: S310
+            if response.status != 200:
+                raise FetchFailed(f"HTTP {response.status}")
+            body: bytes = response.read(max_bytes + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise FetchFailed(f"HTTP {error.code}") from None
+    except TimeoutError:
+        raise
+    except urllib.error.URLError as error:
+        if isinstance(error.reason, TimeoutError):
+            raise error.reason from None
+        raise FetchFailed(_words(error.reason)) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise FetchFailed(_words(error)) from None
+    if len(body) > max_bytes:
+        raise FetchFailed(f"the answer is larger than {max_bytes} bytes")
+    return body
+
+
+def _words(reason: object) -> str:
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {reason.verify_message}"
+    strerror = reason.strerror if isinstance(reason, OSError) else None
+    return strerror or type(reason).__name__

@@ -1,0 +1,212 @@
+"""Where public keys come from, and how they stay current: a file that is watched, or the URL of a provider.
+
+Whatever fails, the keys of before stay; a provider that is down for an hour must not lock everybody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gateway.auth.fetch import FetchFailed, fetch
+from gateway.auth.keys import KeySet, KeysUnavailable
+from gateway.background import task_running
+from gateway.errors import ConfigurationError
+from gateway.ports import Clock
+from gateway.telemetry import Telemetry
+from gateway.watch import FileWatcher
+
+log = logging.getLogger(__name__)
+
+REFRESH_SECONDS: Final = 300.0
+"""Between two readings of a provider that answers."""
+RETRY_SECONDS: Final = 5.0
+"""Between two readings of one that does not."""
+MIN_ASKED_SECONDS: Final = 10.0
+"""Between two readings that unknown key ids ask for: what a client writes into a token must not drive us."""
+FETCH_SECONDS: Final = 5.0
+MAX_KEY_SET_BYTES: Final = 1 << 18
+
+FILE_SETTING: Final = "GATEWAY_JWKS_FILE"
+URL_SETTING: Final = "GATEWAY_JWKS_URL"
+
+
+class CurrentKeys:
+    """The key set that counts now.
+
+    Args:
+        telemetry: tells how many keys there are.
+    """
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self._keys: KeySet | None = None
+        self._forget: list[Callable[[], None]] = []
+
+    def on_change(self, forget: Callable[[], None]) -> None:
+        """Call `forget` each time the keys change, before anybody is given a new one."""
+        self._forget.append(forget)
+
+    def take(self, keys: KeySet) -> None:
+        """Let a newer key set count from now on."""
+        if keys == self._keys:
+            return
+        self._keys = keys
+        self._telemetry.token_keys(len(keys.keys))
+        for forget in self._forget:
+            forget()
+        log.info("token keys replaced", extra={"keys": len(keys.keys), "key_ids": ", ".join(keys.key_ids)})
+
+
+class FileKeys(CurrentKeys):
+    """The key set in a file, followed when the file changes.
+
+    Args:
+        path: the file.
+        algorithms: those that tokens may be signed with.
+        telemetry: tells how many keys there are.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds no key set of use.
+    """
+
+    def __init__(self, path: Path, algorithms: Iterable[str], telemetry: Telemetry) -> None:
+        super().__init__(telemetry)
+        self._algorithms = frozenset(algorithms)
+        self._watcher = FileWatcher(FILE_SETTING, path, self._parse, self.take)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise ConfigurationError(f"{FILE_SETTING} names {str(path)!r}, which cannot be read: {reason}") from None
+        self.take(self._parse(content))
+
+    def _parse(self, content: bytes) -> KeySet:
+        return KeySet.parse(content, self._algorithms, source=FILE_SETTING)
+
+    async def find(self, algorithm: str, key_id: str | None) -> Any:
+        """Return the key for a token with this header."""
+        assert self._keys is not None  # noqa: S101 - taken when this was made, and never given back
+        return self._keys.find(algorithm, key_id)
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Watch the file while the context is open."""
+        return self._watcher.running()
+
+
+class UrlKeys(CurrentKeys):
+    """The key set that an identity provider publishes.
+
+    It is read when `running` begins and at regular times, and when a token names an unknown key, but then at most
+    once in `min_asked_seconds`. One reading at a time: who needs it waits for the one under way.
+
+    Args:
+        url: where it is.
+        algorithms: those that tokens may be signed with.
+        telemetry: tells how many keys there are.
+        refresh_seconds: between two readings of a provider that answers.
+        retry_seconds: between two readings of one that does not.
+        min_asked_seconds: between two readings because of unknown key ids.
+        fetch_seconds: time limit of a reading.
+        clock: a clock that never goes back.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        algorithms: Iterable[str],
+        telemetry: Telemetry,
+        *,
+        refresh_seconds: float = REFRESH_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+        min_asked_seconds: float = MIN_ASKED_SECONDS,
+        fetch_seconds: float = FETCH_SECONDS,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        super().__init__(telemetry)
+        self._url = url
+        self._algorithms = frozenset(algorithms)
+        self._refresh_seconds = refresh_seconds
+        self._retry_seconds = retry_seconds
+        self._min_asked_seconds = min_asked_seconds
+        self._fetch_seconds = fetch_seconds
+        self._clock = clock
+        self._may_ask_at = -float("inf")
+        self._reading: asyncio.Task[None] | None = None
+        self._problem: str | None = None
+
+    async def find(self, algorithm: str, key_id: str | None) -> Any:
+        """Return the key for a token with this header, after another look at the provider if that may help."""
+        if not self._knows(key_id):
+            await self._learn(key_id)
+        if self._keys is None:
+            raise KeysUnavailable
+        return self._keys.find(algorithm, key_id)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Read the key set, then keep it fresh while the context is open.
+
+        A provider that does not answer delays the start by the time limit of a reading, and does not prevent it.
+        """
+        await self._read()
+        try:
+            async with task_running(self._keep_fresh()):
+                yield
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+                await asyncio.wait({self._reading})
+
+    def _knows(self, key_id: str | None) -> bool:
+        # A token without a key id names nothing that another look could find.
+        return self._keys is not None and (key_id is None or self._keys.has(key_id))
+
+    async def _learn(self, key_id: str | None) -> None:
+        if self._reading is not None:
+            # It may have begun before the key was published, so one more may be due.
+            await self._read()
+            if self._keys is None or self._knows(key_id):
+                return
+        if self._reading is None:
+            now = self._clock()
+            if now < self._may_ask_at:
+                return
+            self._may_ask_at = now + self._min_asked_seconds
+        await self._read()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(self._refresh_seconds if self._problem is None else self._retry_seconds)
+            await self._read()
+
+    async def _read(self) -> None:
+        """Read the key set once, or wait for the reading under way."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_once())
+        # A client that goes away must not end it for the others.
+        await asyncio.shield(self._reading)
+
+    async def _read_once(self) -> None:
+        problem: str | None = None
+        try:
+            content = await fetch(self._url, seconds=self._fetch_seconds, max_bytes=MAX_KEY_SET_BYTES)
+            self.take(KeySet.parse(content, self._algorithms, source=URL_SETTING))
+        except (FetchFailed, ConfigurationError) as error:
+            problem = str(error)
+        except Exception as error:  # whoever waits for the keys must not get an unknown error
+            log.exception("token keys not read")
+            problem = type(error).__name__
+        finally:
+            self._reading = None
+        self._telemetry.token_keys_read(failed=problem is not None)
+        if problem is not None and problem != self._problem:
+            log.warning("token keys not read; those of before stay", extra={"url": self._url, "reason": problem})
+        elif problem is None and self._problem is not None:
+            log.info("token keys are read again", extra={"url": self._url})
+        self._problem = problem

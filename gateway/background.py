@@ -1,0 +1,51 @@
+"""Blocking work beside the event loop that never holds up the end of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def in_thread(name: str, function: Callable[[], T]) -> T:
+    """Run a blocking function in a thread of its own and return its result.
+
+    Asyncio's own pool is not for what may hang: a process waits for that pool when it ends. A caller that is
+    cancelled leaves the thread behind.
+
+    Args:
+        name: that of the thread.
+        function: what it runs.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = function()
+        except Exception as error:  # noqa: BLE001 - told to the caller
+            tell(done.set_exception, error)
+        else:
+            tell(done.set_result, result)
+
+    def tell(settle: Callable[[Any], None], value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if done.done() else settle(value))
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
+
+
+@contextlib.asynccontextmanager
+async def task_running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine as a task while the context is open, then cancel it."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

@@ -1,0 +1,84 @@
+"""Protected-resource metadata: what it says, and where clients find it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.auth import ResourceMetadata
+from gateway.settings import Settings
+
+
+def metadata(**environ: str) -> ResourceMetadata | None:
+    given = {"GATEWAY_PUBLIC_URL": "https://mcp.example.com", **environ}
+    return ResourceMetadata.of(Settings.load({name: value for name, value in given.items() if value}))
+
+
+@pytest.mark.parametrize(
+    ("public_url", "resource", "url"),
+    [
+        (
+            "https://mcp.example.com",
+            "https://mcp.example.com/mcp",
+            "https://mcp.example.com/.well-known/oauth-protected-resource/mcp",
+        ),
+        (
+            "https://mcp.example.com/",
+            "https://mcp.example.com/mcp",
+            "https://mcp.example.com/.well-known/oauth-protected-resource/mcp",
+        ),
+        (
+            "https://mcp.example.com:8443/mcp",
+            "https://mcp.example.com:8443/mcp",
+            "https://mcp.example.com:8443/.well-known/oauth-protected-resource/mcp",
+        ),
+        (
+            "https://example.com/tools",
+            "https://example.com/tools/mcp",
+            "https://example.com/.well-known/oauth-protected-resource/tools/mcp",
+        ),
+        (
+            "http://[::1]:8080/mcp/",
+            "http://[::1]:8080/mcp",
+            "http://[::1]:8080/.well-known/oauth-protected-resource/mcp",
+        ),
+    ],
+)
+def test_the_resource_is_the_endpoint_and_its_metadata_is_found_under_its_path(
+    public_url: str, resource: str, url: str
+) -> None:
+    told = metadata(GATEWAY_PUBLIC_URL=public_url)
+    assert told is not None
+    assert (told.resource, told.url) == (resource, url)
+    assert told.document([])["resource"] == resource
+    assert {"/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"} <= told.paths
+    assert url.endswith(tuple(told.paths - {"/.well-known/oauth-protected-resource"}))
+
+
+def test_there_is_none_without_identity_or_without_a_public_url() -> None:
+    assert metadata(GATEWAY_AUTH="none") is None
+    assert metadata(GATEWAY_PUBLIC_URL="") is None
+
+
+def test_the_issuer_is_the_authorization_server_unless_others_are_named() -> None:
+    def servers(**environ: str) -> object:
+        told = metadata(**environ)
+        assert told is not None
+        return told.document([]).get("authorization_servers")
+
+    assert servers(GATEWAY_JWT_ISSUER="https://id.example.com/") == ["https://id.example.com/"]
+    assert servers(GATEWAY_JWT_ISSUER="our-issuer") is None
+    assert servers() is None
+    named = "https://a.example.com,https://b.example.com/tenant"
+    assert servers(GATEWAY_JWT_ISSUER="https://id.example.com", GATEWAY_AUTHORIZATION_SERVERS=named) == named.split(",")
+
+
+def test_scopes_are_told_in_one_order_and_an_empty_list_is_not() -> None:
+    told = metadata(GATEWAY_JWT_ISSUER="https://id.example.com")
+    assert told is not None
+    assert told.document(["write", "read", "write"]) == {
+        "resource": "https://mcp.example.com/mcp",
+        "authorization_servers": ["https://id.example.com"],
+        "scopes_supported": ["read", "write"],
+        "bearer_methods_supported": ["header"],
+    }
+    assert "scopes_supported" not in told.document([])

@@ -1,0 +1,357 @@
+"""Keys that change while tokens are verified: whose tokens count when, and how often a provider is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.auth import TokenVerifier, VerifiedToken, make_verifier
+from gateway.auth.providers import MAX_KEY_SET_BYTES, UrlKeys
+from gateway.errors import ConfigurationError, HttpRefusal
+from gateway.settings import Settings
+from gateway.telemetry import Telemetry
+from gateway.watch import FileWatcher
+from tests.identity import AUDIENCE, ISSUER, IdentityProvider, Request, SigningKey, key_set
+
+OLD = SigningKey("old", "ES256")
+NEW = SigningKey("new", "EdDSA")
+FOREVER = 3600.0
+
+
+class Clock:
+    """A monotonic clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def provider() -> Iterator[IdentityProvider]:
+    with IdentityProvider(OLD) as provider:
+        yield provider
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def telemetry() -> Telemetry:
+    return Telemetry()
+
+
+def url_keys(provider: IdentityProvider, clock: Clock, telemetry: Telemetry | None = None, **options: Any) -> UrlKeys:
+    times = {"refresh_seconds": FOREVER, "retry_seconds": FOREVER, "min_asked_seconds": 10.0, "fetch_seconds": 20.0}
+    return UrlKeys(provider.url, ["ES256", "EdDSA"], telemetry or Telemetry(), clock=clock, **{**times, **options})
+
+
+def verifier(keys: UrlKeys) -> TokenVerifier:
+    return TokenVerifier(keys, AUDIENCE, issuer=ISSUER, algorithms=["ES256", "EdDSA"])
+
+
+async def let_in(verify: TokenVerifier, key: SigningKey, **claims: Any) -> VerifiedToken:
+    caller = await verify.authenticate(f"Bearer {key.token(**claims)}")
+    assert isinstance(caller, VerifiedToken)
+    return caller
+
+
+async def refused(verify: TokenVerifier, key: SigningKey, status: int = 401) -> HttpRefusal:
+    with pytest.raises(HttpRefusal) as caught:
+        await verify.authenticate(f"Bearer {key.token()}")
+    assert caught.value.status == status
+    return caught.value
+
+
+@contextlib.asynccontextmanager
+async def started(provider: IdentityProvider, clock: Clock, **options: Any) -> AsyncIterator[TokenVerifier]:
+    verify = verifier(url_keys(provider, clock, **options))
+    async with verify.running():
+        yield verify
+
+
+async def test_tokens_that_a_published_key_signed_are_accepted(provider: IdentityProvider, clock: Clock) -> None:
+    async with started(provider, clock) as verify:
+        assert (await let_in(verify, OLD)).principal is not None
+        await refused(verify, SigningKey("old", "ES256"))
+        assert provider.requests == 1
+
+
+async def test_a_key_published_later_is_learned_from_the_first_token_that_names_it(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        provider.publish(OLD, NEW)
+        await let_in(verify, NEW)
+        await let_in(verify, OLD)
+        assert provider.requests == 2
+
+
+async def test_a_flood_of_unknown_keys_asks_the_provider_once_in_a_while(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        for number in range(50):
+            await refused(verify, SigningKey(f"unknown-{number}", "ES256"))
+        assert provider.requests == 2
+        clock.now += 9.9
+        await refused(verify, SigningKey("unknown", "ES256"))
+        assert provider.requests == 2
+        clock.now += 0.2
+        await refused(verify, SigningKey("unknown", "ES256"))
+        assert provider.requests == 3
+
+
+async def test_many_tokens_that_name_an_unknown_key_wait_for_one_answer(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        provider.publish(OLD, NEW)
+        callers = await asyncio.gather(*(let_in(verify, NEW, sub=f"user-{number}") for number in range(50)))
+        assert len({caller.principal for caller in callers}) == 50
+        assert provider.requests == 2
+
+
+async def test_a_client_that_goes_away_does_not_end_the_answer_for_the_others(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        may_answer = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def answer(request: Request) -> None:
+            asyncio.run_coroutine_threadsafe(may_answer.wait(), loop).result()
+            request.reply(200, key_set(OLD, NEW))
+
+        provider.answer(answer)
+        first, second = (asyncio.create_task(let_in(verify, NEW, sub=name)) for name in ("a", "b"))
+        await asyncio.to_thread(provider.wait_for_request, 2)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        may_answer.set()
+        await second
+        assert provider.requests == 2
+
+
+NO_REASON_TO_ASK = {
+    "an algorithm that is not accepted": SigningKey("unknown", "ES384").token(),
+    "a known key with another algorithm": SigningKey("old", "EdDSA").token(),
+    "no key id, and no key that fits": SigningKey(None, "EdDSA").token(),
+    "a bad signature of a known key": SigningKey("old", "ES256").token(),
+    "no token": "abc",
+}
+
+
+@pytest.mark.parametrize("token", NO_REASON_TO_ASK.values(), ids=NO_REASON_TO_ASK)
+async def test_only_an_unknown_key_id_makes_us_ask(provider: IdentityProvider, clock: Clock, token: str) -> None:
+    async with started(provider, clock) as verify:
+        with pytest.raises(HttpRefusal):
+            await verify.authenticate(f"Bearer {token}")
+        assert provider.requests == 1
+
+
+async def test_tokens_of_a_removed_key_are_refused_also_those_accepted_before(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    async with started(provider, clock) as verify:
+        header = f"Bearer {OLD.token()}"
+        known = await verify.authenticate(header)
+        assert await verify.authenticate(header) is known
+        provider.publish(NEW)
+        await let_in(verify, NEW)
+        with pytest.raises(HttpRefusal):
+            await verify.authenticate(header)
+
+
+async def test_the_same_keys_again_forget_no_token(provider: IdentityProvider, clock: Clock) -> None:
+    async with started(provider, clock) as verify:
+        header = f"Bearer {OLD.token()}"
+        known = await verify.authenticate(header)
+        await refused(verify, SigningKey("unknown", "ES256"))
+        assert provider.requests == 2
+        assert await verify.authenticate(header) is known
+
+
+BROKEN: dict[str, tuple[bytes, int]] = {
+    "down": (b"", 503),
+    "a redirect": (b"", 302),
+    "no JSON": (b"<html>", 200),
+    "no keys": (b'{"keys":[]}', 200),
+    "too large": (b" " * (MAX_KEY_SET_BYTES + 1), 200),
+    "too many": (key_set(*[OLD.jwk()] * 65), 200),
+}
+
+
+@pytest.mark.parametrize(("body", "status"), BROKEN.values(), ids=BROKEN)
+async def test_while_the_provider_is_broken_its_keys_of_before_stay_and_that_is_said_once(
+    provider: IdentityProvider, clock: Clock, caplog: pytest.LogCaptureFixture, body: bytes, status: int
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.auth.providers")
+    async with started(provider, clock) as verify:
+        provider.send(body, status, [("Location", provider.url)])
+        for _ in range(3):
+            clock.now += 10
+            await refused(verify, SigningKey("unknown", "ES256"))
+        await let_in(verify, OLD)
+        assert provider.requests == 4
+        warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+        assert [record.getMessage() for record in warnings] == ["token keys not read; those of before stay"]
+        provider.publish(NEW)
+        clock.now += 10
+        await let_in(verify, NEW)
+        assert "token keys are read again" in caplog.messages
+
+
+async def test_keys_are_read_again_without_anybody_asking(provider: IdentityProvider, clock: Clock) -> None:
+    async with started(provider, clock, refresh_seconds=0.01) as verify:
+        provider.publish(NEW)
+        await asyncio.to_thread(provider.wait_for_request, provider.requests + 2)
+        await refused(verify, OLD)
+        await let_in(verify, NEW)
+
+
+async def test_a_provider_that_never_answered_is_no_reason_to_call_a_token_bad(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    provider.send(b"", 500)
+    async with started(provider, clock) as verify:
+        refusal = await refused(verify, OLD, 503)
+        assert dict(refusal.headers) == {"retry-after": "5"}
+        before = provider.requests
+        await refused(verify, OLD, 503)
+        assert provider.requests == before
+        provider.publish(OLD)
+        clock.now += 10
+        await let_in(verify, OLD)
+
+
+async def test_a_provider_that_comes_up_later_is_noticed_without_anybody_asking(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    provider.send(b"", 500)
+    keys = url_keys(provider, clock, retry_seconds=0.01)
+    verify, arrived = verifier(keys), asyncio.Event()
+    keys.on_change(arrived.set)
+    async with verify.running():
+        provider.publish(OLD)
+        await arrived.wait()
+        await let_in(verify, OLD)
+
+
+async def test_a_slow_provider_delays_the_start_by_its_time_limit_and_no_more(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    provider.drip(in_head=True)
+    async with started(provider, clock, fetch_seconds=0.1) as verify:
+        await refused(verify, OLD, 503)
+
+
+async def test_leaving_does_not_wait_for_the_provider(provider: IdentityProvider, clock: Clock) -> None:
+    async with started(provider, clock, refresh_seconds=0.0):
+        provider.drip(in_head=True)
+        await asyncio.to_thread(provider.wait_for_request, provider.requests + 1)
+
+
+async def test_metrics_tell_the_number_of_keys_and_how_reading_them_went(
+    provider: IdentityProvider, clock: Clock, telemetry: Telemetry
+) -> None:
+    verify = verifier(url_keys(provider, clock, telemetry))
+    async with verify.running():
+        provider.send(b"", 500)
+        await refused(verify, NEW)
+
+    def metric(name: str, **labels: str) -> float | None:
+        return telemetry.registry.get_sample_value(name, labels)
+
+    assert metric("gateway_token_keys") == 1
+    assert metric("gateway_token_keys_read_total", result="read") == 1
+    assert metric("gateway_token_keys_read_total", result="failed") == 1
+
+
+async def test_a_bug_while_reading_is_told_and_locks_nobody_out(
+    provider: IdentityProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(*_args: object, **_kwargs: object) -> bytes:
+        raise LookupError("a bug")
+
+    async with started(provider, clock) as verify:
+        monkeypatch.setattr("gateway.auth.providers.fetch", broken)
+        await refused(verify, NEW)
+        await let_in(verify, OLD)
+    assert any(record.exc_info for record in caplog.records)
+
+
+def file_settings(path: Path) -> Settings:
+    return Settings.load({"GATEWAY_JWKS_FILE": str(path), "GATEWAY_JWT_ISSUER": ISSUER, "GATEWAY_AUDIENCE": AUDIENCE})
+
+
+def file_verifier(path: Path) -> TokenVerifier:
+    verify = make_verifier(file_settings(path), Telemetry())
+    assert isinstance(verify, TokenVerifier)
+    return verify
+
+
+def watcher_of(verify: TokenVerifier) -> FileWatcher[Any]:
+    watcher = vars(vars(verify)["_keys"])["_watcher"]
+    assert isinstance(watcher, FileWatcher)
+    return watcher
+
+
+async def test_a_file_of_keys_is_read_at_the_start_and_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(key_set(OLD))
+    verify = file_verifier(path)
+    header = f"Bearer {OLD.token()}"
+    await verify.authenticate(header)
+    path.write_bytes(key_set(NEW))
+    watcher = watcher_of(verify)
+    await watcher.look()
+    await verify.authenticate(header)
+    await watcher.look()
+    with pytest.raises(HttpRefusal):
+        await verify.authenticate(header)
+    await let_in(verify, NEW)
+
+
+async def test_a_file_that_breaks_leaves_the_keys_as_they_are(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(key_set(OLD))
+    verify = file_verifier(path)
+    watcher = watcher_of(verify)
+    path.write_bytes(b'{"keys":[{"kty":"oct","k":"topsecret"}]}')
+    for _ in range(4):
+        await watcher.look()
+    await let_in(verify, OLD)
+    (record,) = caplog.records
+    assert "GATEWAY_JWKS_FILE gives no key that verifies" in vars(record)["reason"]
+    assert "topsecret" not in caplog.text
+
+
+def test_a_file_that_is_missing_or_broken_stops_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    with pytest.raises(ConfigurationError, match=r"GATEWAY_JWKS_FILE names .* cannot be read: No such file"):
+        file_verifier(path)
+    path.write_bytes(b"{")
+    with pytest.raises(ConfigurationError, match="GATEWAY_JWKS_FILE gives no JWK Set"):
+        file_verifier(path)
+
+
+async def test_the_settings_choose_where_keys_come_from(provider: IdentityProvider) -> None:
+    settings = Settings.load(
+        {"GATEWAY_JWKS_URL": provider.url, "GATEWAY_JWT_ISSUER": ISSUER, "GATEWAY_AUDIENCE": AUDIENCE}
+    )
+    verify = make_verifier(settings, Telemetry())
+    assert isinstance(verify, TokenVerifier)
+    async with verify.running():
+        await let_in(verify, OLD)
+        assert provider.requests == 1

@@ -1,0 +1,220 @@
+"""An identity provider for tests: keys of every kind, and a real HTTP server that publishes them, well or badly."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+ISSUER = "https://id.example.com"
+AUDIENCE = "here"
+
+_MAKERS: Mapping[str, Callable[[], Any]] = {
+    "RS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "PS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    "ES256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "ES384": lambda: ec.generate_private_key(ec.SECP384R1()),
+    "ES512": lambda: ec.generate_private_key(ec.SECP521R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate,
+    "Ed448": ed448.Ed448PrivateKey.generate,
+}
+
+
+class SigningKey:
+    """A key pair of the provider.
+
+    Args:
+        key_id: its `kid`, or None.
+        algorithm: what it signs with.
+        private_key: the key itself, made anew unless given.
+    """
+
+    def __init__(self, key_id: str | None, algorithm: str = "ES256", private_key: Any = None) -> None:
+        self.key_id = key_id
+        self.algorithm = "EdDSA" if algorithm == "Ed448" else algorithm
+        self.private_key = _MAKERS[algorithm]() if private_key is None else private_key
+
+    def jwk(self, **changes: Any) -> dict[str, Any]:
+        """Return the public key as the provider publishes it; a change to None leaves a member away."""
+        kinds: dict[str, Any] = jwt.get_algorithm_by_name(self.algorithm).to_jwk(self.private_key.public_key(), True)
+        kinds.pop("key_ops", None)
+        members = {**kinds, "use": "sig", "alg": self.algorithm, "kid": self.key_id, **changes}
+        return {name: value for name, value in members.items() if value is not None}
+
+    def private_jwk(self) -> dict[str, Any]:
+        """Return the key pair as a JWK."""
+        members: dict[str, Any] = jwt.get_algorithm_by_name(self.algorithm).to_jwk(self.private_key, True)
+        return {**members, "kid": self.key_id, "key_ops": ["sign", "verify"]}
+
+    @property
+    def pem(self) -> bytes:
+        """The public key as PEM."""
+        public: bytes = self.private_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        return public
+
+    def token(self, *, header: Mapping[str, Any] | None = None, **claims: Any) -> str:
+        """Sign a token for `AUDIENCE`; a claim that is None is left away."""
+        named = {} if self.key_id is None else {"kid": self.key_id}
+        headers = {name: value for name, value in {**named, **(header or {})}.items() if value is not None}
+        return jwt.encode(claims_of(**claims), self.private_key, algorithm=self.algorithm, headers=headers)
+
+
+def claims_of(**claims: Any) -> dict[str, Any]:
+    """Return the claims of a good token, with changes; one that is None is left away."""
+    given = {"iss": ISSUER, "sub": "ada", "aud": AUDIENCE, "exp": int(time.time()) + 600, **claims}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def token_of(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
+    """Put a token together by hand."""
+    parts = [_encode(json.dumps(part).encode()) for part in (header, claims)]
+    signed = b".".join(parts)
+    return b".".join([signed, _encode(sign(signed))]).decode()
+
+
+def _encode(part: bytes) -> bytes:
+    return base64.urlsafe_b64encode(part).rstrip(b"=")
+
+
+@functools.cache
+def rsa_key() -> SigningKey:
+    """Return one RSA key for all tests: making one takes long."""
+    return SigningKey("rsa", "RS256")
+
+
+def key_set(*keys: SigningKey | Mapping[str, Any]) -> bytes:
+    """Return the document that publishes these keys."""
+    entries = [key.jwk() if isinstance(key, SigningKey) else dict(key) for key in keys]
+    return json.dumps({"keys": entries}).encode()
+
+
+Answer = Callable[["Request"], None]
+
+
+class Request(BaseHTTPRequestHandler):
+    """One request to the provider."""
+
+    server: _Server
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer as the provider does now."""
+        self.close_connection = True
+        with self.server.counted:
+            self.server.requests += 1
+            self.server.counted.notify_all()
+        self.server.seen = dict(self.headers.items())
+        with contextlib.suppress(OSError):  # a client that gives up is part of the tests
+            self.server.answer(self)
+
+    def reply(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        for name, value in [*headers, ("Content-Length", str(len(body)))]:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
+        """Say nothing."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    requests = 0
+    seen: Mapping[str, str] = {}
+    answer: Answer
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Request)
+        self.counted = threading.Condition()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: clients that give up are part of the tests."""
+
+
+class IdentityProvider:
+    """A context manager: the server runs inside.
+
+    Args:
+        keys: what it publishes at first.
+        tls: for https.
+    """
+
+    def __init__(self, *keys: SigningKey, tls: ssl.SSLContext | None = None) -> None:
+        self._server = _Server()
+        self._scheme = "http"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+            self._scheme = "https"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self.stopping = threading.Event()
+        self.publish(*keys)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stopping.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """Where the keys are."""
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}/keys"
+
+    @property
+    def requests(self) -> int:
+        """How often it was asked."""
+        return self._server.requests
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """The headers of the last request."""
+        return self._server.seen
+
+    def wait_for_request(self, number: int, seconds: float = 20.0) -> None:
+        """Wait until it was asked so often; the time limit only ends a test that has failed."""
+        with self._server.counted:
+            assert self._server.counted.wait_for(lambda: self._server.requests >= number, seconds)
+
+    def publish(self, *keys: SigningKey | Mapping[str, Any]) -> None:
+        """Publish these keys from now on."""
+        self.send(key_set(*keys))
+
+    def send(self, body: bytes, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Answer so from now on."""
+        self.answer(lambda request: request.reply(status, body, headers))
+
+    def answer(self, answer: Answer) -> None:
+        """Answer so from now on."""
+        self._server.answer = answer
+
+    def drip(self, *, in_head: bool) -> None:
+        """Send a byte now and then from now on, without end."""
+
+        def answer(request: Request) -> None:
+            request.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if in_head else b"\r\n"))
+            while not self.stopping.wait(0.02):
+                request.wfile.write(b" ")
+
+        self.answer(answer)

@@ -1,0 +1,34 @@
+"""What a process is made of follows its settings."""
+
+from __future__ import annotations
+
+from gateway.app import _connection_class
+from gateway.bootstrap import build
+from gateway.settings import Settings
+from gateway.web.connection import ConnectionLimits
+from tests.integration.fleet import new_key
+
+
+def test_every_limit_on_connections_comes_from_its_setting() -> None:
+    settings = Settings.load(
+        {
+            "GATEWAY_TOOLS": "gateway.demo",
+            "GATEWAY_SEAL_KEYS": new_key(),
+            "GATEWAY_AUDIENCE": "tests",
+            "GATEWAY_AUTH": "none",
+            "GATEWAY_MAX_CONNECTIONS": "17",
+            "GATEWAY_MAX_HEADER_BYTES": "5000",
+            "GATEWAY_MAX_HEADERS": "23",
+            "GATEWAY_MAX_BODY_BYTES": "10000",
+            "GATEWAY_HEAD_SECONDS": "3",
+            "GATEWAY_BODY_SECONDS": "4",
+        }
+    )
+    assert _connection_class(build(settings)).limits == ConnectionLimits(
+        max_connections=17,
+        max_header_bytes=5000,
+        max_headers=23,
+        max_message_bytes=25_000,
+        head_seconds=3,
+        body_seconds=4,
+    )

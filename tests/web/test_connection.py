@@ -1,0 +1,575 @@
+"""What a connection lets through to the application, and when it is cut off: any bytes in, no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.telemetry import RefusalReason, Telemetry
+from gateway.web.connection import (
+    LONGEST_STEP_SECONDS,
+    MAX_PIPELINED,
+    SWEEP_SECONDS,
+    Connection,
+    ConnectionLimits,
+    Sweeper,
+    make_connection_class,
+)
+
+LIMITS = ConnectionLimits(
+    max_connections=3,
+    max_header_bytes=2000,
+    max_headers=20,
+    max_message_bytes=10_000,
+    head_seconds=10,
+    body_seconds=20,
+)
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: here\r\n"
+HELLO = HEAD + b"Content-Length: 5\r\n\r\nhello"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+_STATUS = re.compile(rb"^HTTP/1\.1 (\d{3}) ", re.MULTILINE)
+
+
+class Transport(asyncio.Transport):
+    """The end of a connection that a client has in hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+        self.paused = False
+
+    def write(self, data: Any) -> None:
+        assert not self.closed, "written after it was closed"
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(status) for status in _STATUS.findall(self.written)]
+
+    @property
+    def error(self) -> str:
+        """The message of a refusal, which is the last answer and complete."""
+        head, _, body = self.written[self.written.rindex(b"HTTP/1.1 ") :].partition(b"\r\n\r\n")
+        assert b"\r\nconnection: close" in head
+        assert b"\r\nx-gateway-replica: r1" in head
+        assert b"\r\ncontent-length: %d" % len(body) in head
+        message = json.loads(body)
+        assert message["error"]["code"] == -32600
+        assert "id" not in message
+        told = message["error"]["message"]
+        assert isinstance(told, str)
+        return told
+
+
+@dataclass
+class Server:
+    """A server whose application answers each request with 200 when it has read its body, or when it is let.
+
+    Attributes:
+        reads: whether the application reads bodies.
+        hold: what it waits for before each answer, if anything.
+        served: the head and body of each request that it has read as a whole.
+        begun: the scope of each request that it was given.
+        gone: how many requests were gone before their end.
+    """
+
+    limits: ConnectionLimits = LIMITS
+    reads: bool = True
+    hold: asyncio.Event | None = None
+    served: list[tuple[MutableMapping[str, Any], bytes]] = field(default_factory=list)
+    begun: list[MutableMapping[str, Any]] = field(default_factory=list)
+    gone: int = 0
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    state: ServerState = field(default_factory=ServerState)
+
+    def connect(self) -> tuple[Connection, Transport]:
+        kind = make_connection_class(self.limits, self.telemetry, replica_id="r1")
+        config = uvicorn.Config(
+            self.app, http=kind, interface="asgi3", lifespan="off", ws="none", log_config=None, access_log=False
+        )
+        connection, transport = kind(config=config, server_state=self.state, app_state={}), Transport()
+        connection.connection_made(transport)
+        return connection, transport
+
+    async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        self.begun.append(scope)
+        body = b""
+        while self.reads:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                self.gone += 1
+                return
+            body += event["body"]
+            if not event["more_body"]:
+                break
+        if self.hold is not None:
+            await self.hold.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+        self.served.append((scope, body))
+
+    def refused(self, reason: RefusalReason) -> float:
+        value = self.telemetry.registry.get_sample_value("gateway_requests_refused_total", {"reason": reason.value})
+        assert value is not None
+        return value
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(10 * MAX_PIPELINED):
+        await asyncio.sleep(0)
+
+
+async def feed(server: Server, *chunks: bytes) -> tuple[Connection, Transport]:
+    """Send chunks on a new connection, until it is closed."""
+    connection, transport = server.connect()
+    await feed_more(connection, transport, *chunks)
+    return connection, transport
+
+
+async def feed_more(connection: Connection, transport: Transport, *chunks: bytes) -> None:
+    for chunk in chunks:
+        if not transport.closed:
+            connection.data_received(chunk)
+            await settle()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def test_requests_pass_one_after_the_other_however_they_are_cut(server: Server) -> None:
+    connection, transport = await feed(server, HELLO)
+    await feed_more(connection, transport, *(bytes([byte]) for byte in HELLO + CHUNKED + b"5\r\nhello\r\n0\r\n\r\n"))
+    assert transport.statuses == [200, 200, 200]
+    assert [body for _, body in server.served] == [b"hello"] * 3
+    assert not transport.is_closing()
+
+
+HOSTILE: dict[str, bytes] = {
+    "a length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunks and a length": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "two lengths": HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
+    "one length twice": HEAD + b"Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    "a list of lengths": HEAD + b"Content-Length: 5, 5\r\n\r\nhello",
+    "a signed length": HEAD + b"Content-Length: +5\r\n\r\nhello",
+    "a negative length": HEAD + b"Content-Length: -5\r\n\r\nhello",
+    "a length in hex": HEAD + b"Content-Length: 0x5\r\n\r\nhello",
+    "a length beyond 64 bits": HEAD + b"Content-Length: 18446744073709551621\r\n\r\nhello",
+    "an empty length": HEAD + b"Content-Length: \r\n\r\n",
+    "chunks, then another coding": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "another coding alone": HEAD + b"Transfer-Encoding: identity\r\n\r\nhello",
+    "a coding like chunks": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "chunks twice": HEAD + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a tab that is none": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+    "a blank before the colon": HEAD + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+    "chunks in HTTP/1.0": b"POST /mcp HTTP/1.0\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a negative chunk": CHUNKED + b"-1\r\n\r\n",
+    "a chunk with 0x": CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n",
+    "a chunk beyond 64 bits": CHUNKED + b"10000000000000005\r\nhello",
+    "a chunk with a blank": CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n",
+    "a chunk longer than it says": CHUNKED + b"4\r\nhello\r\n0\r\n\r\n",
+    "chunks with bare LF": CHUNKED + b"5\nhello\n0\n\n",
+    "a chunk extension with bare LF": CHUNKED + b"5;a=b\nhello\r\n0\r\n\r\n",
+    "a folded header": HEAD + b"X-Header: one\r\n two\r\nContent-Length: 0\r\n\r\n",
+    "a header folded with a tab": HEAD + b"X-Header: one\r\n\ttwo\r\nContent-Length: 0\r\n\r\n",
+    "a folded coding": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+    "a blank before the first header": b"POST /mcp HTTP/1.1\r\n Host: here\r\n\r\n",
+    "NUL in a value": HEAD + b"X-Header: one\x00two\r\n\r\n",
+    "NUL in a name": HEAD + b"X-Header\x00: one\r\n\r\n",
+    "CR in a value": HEAD + b"X-Header: one\rtwo\r\n\r\n",
+    "a control character in a value": HEAD + b"X-Header: one\x01two\r\n\r\n",
+    "a blank in a name": HEAD + b"X Header: one\r\n\r\n",
+    "no name": HEAD + b": one\r\n\r\n",
+    "no colon": HEAD + b"X-Header\r\n\r\n",
+    "bare LF throughout": b"POST /mcp HTTP/1.1\nHost: here\nContent-Length: 0\n\n",
+    "bare LF in one place": HEAD + b"X-Header: one\nX-Other: two\r\n\r\n",
+    "bare LF at the end": HEAD + b"X-Header: one\r\n\n",
+    "bare CR": b"POST /mcp HTTP/1.1\rHost: here\r\r",
+    "another protocol": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "HTTP/2 from the start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "an unknown version": b"POST /mcp HTTP/1.2\r\nHost: here\r\n\r\n",
+    "a proxy request": b"CONNECT here:80 HTTP/1.1\r\nHost: here:80\r\n\r\n",
+    "a target of another host": b"POST http://elsewhere/mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "a target of a user": b"POST http://here@elsewhere/mcp HTTP/1.1\r\nHost: elsewhere\r\nContent-Length: 0\r\n\r\n",
+    "a target and no host": b"POST http://here/mcp HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
+    "a target and two hosts": b"POST http://here/mcp HTTP/1.1\r\nHost: here\r\nHost: elsewhere\r\n\r\n",
+    "a target of no path": b"POST mcp HTTP/1.1\r\nHost: here\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("cut", [len, lambda _: 1], ids=["at once", "in bytes"])
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+async def test_what_two_readers_could_read_differently_ends_the_connection(
+    server: Server, data: bytes, cut: Callable[[bytes], int]
+) -> None:
+    size = cut(data)
+    connection, transport = await feed(server, *(data[at : at + size] for at in range(0, len(data), size)))
+    assert transport.statuses == [400]
+    assert transport.is_closing()
+    assert transport.error
+    assert server.served == []
+    assert server.refused(RefusalReason.BAD_HTTP) == 1
+    assert connection.tasks == set(), "nothing is left waiting for more"
+
+
+@pytest.mark.parametrize("version", [b"HTTP/2.0", b"HTTP/0.9"])
+async def test_other_versions_are_not_spoken(server: Server, version: bytes) -> None:
+    _, transport = await feed(server, HELLO.replace(b"HTTP/1.1", version))
+    assert (transport.statuses, transport.closed) == ([505], True)
+    assert server.served == []
+
+
+async def test_http_1_0_is_answered_and_closed(server: Server) -> None:
+    _, transport = await feed(server, HELLO.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    assert (transport.statuses, transport.closed) == ([200], True)
+    assert [body for _, body in server.served] == [b"hello"]
+
+
+@pytest.mark.parametrize("target", [b"http://here/mcp", b"HTTP://HERE/mcp", b"http://here/mcp?x=http://elsewhere/"])
+async def test_a_target_may_name_the_host_again(server: Server, target: bytes) -> None:
+    _, transport = await feed(server, HELLO.replace(b"/mcp", target))
+    assert transport.statuses == [200]
+    assert server.served[0][0]["path"] == "/mcp"
+
+
+@pytest.mark.parametrize("cut", [1, 1000])
+async def test_what_follows_a_chunked_body_is_no_header(server: Server, cut: int) -> None:
+    data = CHUNKED + b"5\r\nhello\r\n0\r\nAuthorization: Bearer x\r\nHost: elsewhere\r\n\r\n"
+    _, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
+    ((scope, body),) = server.served
+    assert body == b"hello"
+    assert scope["headers"] == [(b"host", b"here"), (b"transfer-encoding", b"chunked")]
+    assert not transport.is_closing()
+
+
+@pytest.mark.parametrize("cut", [1, 50, 1000])
+@pytest.mark.parametrize("upgrade", [b"h2c", b"websocket"])
+async def test_a_request_that_asks_for_an_upgrade_is_answered_without_it_and_its_body_is_no_request(
+    server: Server, upgrade: bytes, cut: int
+) -> None:
+    smuggled = b"POST /smuggled HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+    head = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %b\r\nX-Header: kept\r\n" % upgrade
+    data = HEAD + head + b"Content-Length: %d\r\n\r\n" % len(smuggled) + smuggled
+    connection, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
+    ((scope, body),) = server.served
+    assert (scope["path"], body) == ("/mcp", smuggled)
+    assert (b"x-header", b"kept") in scope["headers"]
+    await feed_more(connection, transport, HELLO)
+    assert transport.statuses == [200, 200]
+
+
+def padded_head(size: int, fields: int = 3) -> bytes:
+    """Return a request without a body whose head has so many bytes and so many headers."""
+    filler = b"".join(b"X-%d: .\r\n" % number for number in range(fields - 3))
+    head = HEAD + filler + b"Content-Length: 0\r\nX-Padding: %b\r\n\r\n"
+    return head % (b"x" * (size - len(head) + len("%b")))
+
+
+@pytest.mark.parametrize("cut", [1, 700, 10_000])
+async def test_a_head_may_be_as_large_as_the_limit_and_not_a_byte_larger(server: Server, cut: int) -> None:
+    for size, status in ((LIMITS.max_header_bytes, 200), (LIMITS.max_header_bytes + 1, 431)):
+        data = padded_head(size)
+        assert len(data) == size
+        _, transport = await feed(server, *(data[at : at + cut] for at in range(0, size, cut)))
+        assert transport.statuses == [status]
+    assert transport.is_closing()
+    assert transport.error == "The head of the request is larger than 2000 bytes"
+    assert len(server.served) == 1
+    assert server.refused(RefusalReason.HEADERS_TOO_LARGE) == 1
+
+
+@pytest.mark.parametrize("start", [HEAD + b"X-Padding: ", HEAD + b"X-", b"POST /mcp?", b"\r\n", b"P"])
+async def test_a_head_without_end_is_refused_at_the_limit(server: Server, start: bytes) -> None:
+    endless = b"\r\n" if start == b"\r\n" else b"xx"
+    _, transport = await feed(server, start, *([endless * 100] * 20))
+    assert transport.statuses in ([431], [400])
+    assert transport.is_closing()
+    assert server.begun == []
+
+
+async def test_a_large_head_behind_another_request_is_refused_too(server: Server) -> None:
+    _, transport = await feed(server, HELLO + padded_head(LIMITS.max_header_bytes + 1))
+    assert transport.is_closing()
+    assert len(server.begun) <= 1
+
+
+async def test_a_request_may_have_as_many_headers_as_the_limit_and_not_one_more(server: Server) -> None:
+    for fields, status in ((LIMITS.max_headers, 200), (LIMITS.max_headers + 1, 431)):
+        data = padded_head(600, fields)
+        _, transport = await feed(server, data)
+        assert transport.statuses == [status]
+    assert transport.error == "The request has more than 20 headers"
+    assert server.refused(RefusalReason.HEADERS_TOO_LARGE) == 1
+
+
+async def test_a_body_larger_than_a_head_may_be_passes(server: Server) -> None:
+    body = b"x" * 8000
+    for cut in (1000, 20_000):
+        data = HEAD + b"Content-Length: 8000\r\n\r\n" + body
+        _, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
+        assert transport.statuses == [200]
+    assert [body for _, body in server.served] == [body] * 2
+
+
+ENDLESS: dict[str, bytes] = {
+    "a trailer": CHUNKED + b"0\r\nX-Trailer: ",
+    "an extension": CHUNKED + b"5;",
+    "trailers": CHUNKED + b"0\r\n",
+    "the rest of a body": HEAD + b"Content-Length: 1000000\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize("start", ENDLESS.values(), ids=ENDLESS)
+async def test_whatever_comes_without_end_is_cut_off(start: bytes, reads: bool) -> None:
+    server = Server(reads=reads)
+    _, transport = await feed(
+        server, start, *([b"X-Trailer: x\r\n" * 50 if start.endswith(b"\n") else b"x" * 700] * 15)
+    )
+    assert transport.is_closing()
+    assert transport.statuses == ([413] if reads else [200])
+    assert server.refused(RefusalReason.BODY_TOO_LARGE) == 1
+
+
+async def test_a_few_requests_may_wait_for_the_one_before_them(server: Server) -> None:
+    server.hold = asyncio.Event()
+    _, transport = await feed(server, HELLO * (MAX_PIPELINED + 1))
+    assert len(server.begun) == 1
+    server.hold.set()
+    await settle()
+    assert transport.statuses == [200] * (MAX_PIPELINED + 1)
+
+
+async def test_a_crowd_of_requests_on_one_connection_is_cut_off(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO * (MAX_PIPELINED + 2))
+    assert transport.is_closing()
+    assert transport.written == b"", "this would be taken for the answer to the first"
+    assert len(connection.pipeline) <= MAX_PIPELINED
+    assert server.refused(RefusalReason.BAD_HTTP) == 1
+
+
+async def test_a_refusal_does_not_get_into_an_answer_that_is_under_way(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO)
+    await feed_more(connection, transport, b"nonsense\r\n\r\n")
+    assert (transport.closed, transport.written) == (True, b"")
+
+
+async def test_connections_up_to_the_limit_are_served_and_more_are_closed_at_once(server: Server) -> None:
+    held = [server.connect() for _ in range(LIMITS.max_connections)]
+    rejected, closed = server.connect()
+    assert (closed.closed, closed.written) == (True, b"")
+    rejected.connection_lost(None)
+    assert server.telemetry.registry.get_sample_value("gateway_connections_refused_total") == 1
+    for connection, transport in held:
+        await feed_more(connection, transport, HELLO)
+        assert transport.statuses == [200]
+    held[0][0].connection_lost(None)
+    _, transport = await feed(server, HELLO)
+    assert transport.statuses == [200]
+
+
+def wait(connection: Connection, seconds: int) -> None:
+    """Let so many seconds pass."""
+    for _ in range(seconds):
+        if not connection.transport.is_closing():
+            connection.check_progress(1.0)
+
+
+SLOW_HEADS: dict[str, Iterable[bytes]] = {
+    "nothing": [],
+    "a byte": [b"P"],
+    "half a head": [HEAD],
+    "empty lines": [b"\r\n"],
+}
+
+
+@pytest.mark.parametrize("sent", SLOW_HEADS.values(), ids=SLOW_HEADS)
+async def test_a_head_has_its_time_and_no_more(server: Server, sent: Iterable[bytes]) -> None:
+    connection, transport = await feed(server, *sent)
+    wait(connection, 10)
+    assert not transport.is_closing()
+    wait(connection, 1)
+    assert transport.is_closing()
+    assert transport.statuses == ([408] if sent else []), "who has sent nothing is told nothing"
+    assert server.refused(RefusalReason.SLOW_HEAD) == 1
+    assert server.refused(RefusalReason.SLOW_BODY) == 0
+
+
+async def test_a_byte_each_second_buys_a_head_no_time(server: Server) -> None:
+    connection, transport = server.connect()
+    for byte in HELLO[:11]:
+        connection.data_received(bytes([byte]))
+        assert not transport.is_closing()
+        wait(connection, 1)
+    assert transport.error == "The head took too long to arrive"
+
+
+@pytest.mark.parametrize("start", [HEAD + b"Content-Length: 1000\r\n\r\n", CHUNKED], ids=["length", "chunks"])
+async def test_a_byte_each_second_buys_a_body_no_time(server: Server, start: bytes) -> None:
+    connection, transport = await feed(server, start)
+    for _ in range(21):
+        assert not transport.is_closing()
+        connection.data_received(b"x" if b"Length" in start else b"1\r\nx\r\n")
+        await settle()
+        wait(connection, 1)
+    assert transport.error == "The body took too long to arrive"
+    await settle()
+    assert (server.served, server.gone) == ([], 1), "the application is told that the client is gone"
+    assert server.refused(RefusalReason.SLOW_BODY) == 1
+
+
+async def test_a_head_and_a_body_in_time_pass(server: Server) -> None:
+    connection, transport = await feed(server, HEAD)
+    wait(connection, 9)
+    await feed_more(connection, transport, b"Content-Length: 5\r\n\r\nhel")
+    wait(connection, 19)
+    await feed_more(connection, transport, b"lo")
+    assert transport.statuses == [200]
+
+
+async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO)
+    wait(connection, 1000)
+    assert connection.timeout_keep_alive_task is None
+    server.hold.set()
+    await settle()
+    assert (transport.statuses, transport.closed) == ([200], False)
+
+
+async def test_an_idle_connection_has_a_limit_of_its_own(server: Server) -> None:
+    connection, transport = await feed(server, HELLO)
+    timer = connection.timeout_keep_alive_task
+    wait(connection, 1000)
+    assert not transport.is_closing()
+    assert connection.timeout_keep_alive_task is timer is not None
+    await feed_more(connection, transport, HELLO[:20])
+    wait(connection, 10)
+    assert not transport.is_closing()
+    wait(connection, 1)
+    assert transport.statuses == [200, 408]
+
+
+async def test_a_head_that_began_before_the_last_answer_has_its_time_too(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO, HEAD)
+    wait(connection, 1000)
+    server.hold.set()
+    await settle()
+    wait(connection, 10)
+    assert not transport.is_closing()
+    wait(connection, 1)
+    assert transport.statuses == [200, 408]
+
+
+async def test_a_body_that_nobody_reads_has_its_time_too(server: Server) -> None:
+    server.reads = False
+    connection, transport = await feed(server, HEAD + b"Content-Length: 100\r\n\r\n")
+    assert transport.statuses == [200]
+    for _ in range(21):
+        connection.data_received(b"x")
+        wait(connection, 1)
+    assert transport.is_closing()
+    assert transport.statuses == [200], "the request has been answered already"
+
+
+async def test_after_a_body_that_nobody_read_the_connection_is_idle(server: Server) -> None:
+    server.reads = False
+    connection, transport = await feed(server, HEAD + b"Content-Length: 5\r\n\r\n", b"hello")
+    wait(connection, 1000)
+    assert not transport.is_closing()
+    assert connection.timeout_keep_alive_task is not None
+    await feed_more(connection, transport, HELLO)
+    assert transport.statuses == [200, 200]
+
+
+async def test_time_in_which_nothing_is_read_is_not_the_clients() -> None:
+    server = Server(replace(LIMITS, max_message_bytes=1_000_000), reads=False, hold=asyncio.Event())
+    connection, transport = await feed(server, HEAD + b"Content-Length: 100000\r\n\r\n" + b"x" * 70_000)
+    assert transport.paused
+    wait(connection, 1000)
+    assert not transport.is_closing()
+    assert server.hold is not None
+    server.hold.set()
+    await settle()
+    assert (transport.statuses, transport.paused) == ([200], False)
+    wait(connection, 21)
+    assert transport.is_closing()
+
+
+class Loop:
+    """An event loop's clock and its one timer."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.due = 0.0
+        self.callback: Callable[[], None] | None = None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> Loop:
+        self.due, self.callback = self.now + delay, callback
+        return self
+
+    def cancel(self) -> None:
+        self.callback = None
+
+    def sleep_until(self, now: float) -> None:
+        """Run the timer as a loop does that wakes up at `now`."""
+        assert self.callback is not None
+        assert now >= self.due
+        self.now = now
+        self.callback()
+
+
+def test_all_connections_are_looked_at_each_second_until_it_stops() -> None:
+    seen: list[float] = []
+
+    class Counted(Connection):
+        def __init__(self) -> None:
+            pass
+
+        def check_progress(self, elapsed_seconds: float) -> None:
+            seen.append(elapsed_seconds)
+            connections.discard(self)
+
+    connections: set[object] = {Counted(), Counted(), object()}
+    loop = Loop()
+    sweeper = Sweeper(connections, loop)  # type: ignore[arg-type]  # all of a loop that it uses
+    loop.sleep_until(1000.0 + SWEEP_SECONDS)
+    assert seen == [SWEEP_SECONDS] * 2
+    connections.add(Counted())
+    loop.sleep_until(5000.0)
+    assert seen[2:] == [LONGEST_STEP_SECONDS], "when the loop stands still, no client is to blame"
+    assert loop.due == 5000.0 + SWEEP_SECONDS
+    sweeper.stop()
+    assert loop.callback is None

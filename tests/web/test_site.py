@@ -1,0 +1,127 @@
+"""What is served beside the MCP endpoint, and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.asgi import HOST, Client, RawHeaders, make_app
+from tests.identity import ISSUER
+from tests.integration.raw import Answer, tool_call
+
+SECRET = "0123456789abcdef0123456789abcdef"
+PUBLIC: dict[str, Any] = {
+    "auth": "jwt",
+    "jwt_secret": SECRET,
+    "jwt_issuer": ISSUER,
+    "public_url": "https://mcp.example.com/tools",
+    "allowed_origins": "https://app.example.com",
+}
+ROOT = "/.well-known/oauth-protected-resource"
+PATHS = [ROOT, f"{ROOT}/mcp", f"{ROOT}/tools/mcp"]
+DOCUMENT = {
+    "resource": "https://mcp.example.com/tools/mcp",
+    "authorization_servers": [ISSUER],
+    "bearer_methods_supported": ["header"],
+}
+OURS = (b"origin", b"https://app.example.com")
+THEIRS = (b"origin", b"https://evil.example.com")
+ELSEWHERE = (b"host", b"rebound.example.com")
+
+
+async def get(path: str, headers: RawHeaders = (HOST,), method: str = "GET", **settings: Any) -> Answer:
+    return await Client(make_app(**{**PUBLIC, **settings})).send([b""], headers, method=method, path=path)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_metadata_is_at_each_place_where_clients_look(path: str) -> None:
+    answer = await get(path)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert msgspec.json.decode(answer.body) == DOCUMENT
+
+
+async def test_the_metadata_names_the_scopes_of_what_is_served(tmp_path: Any, monkeypatch: Any) -> None:
+    (tmp_path / "scoped_tools.py").write_text(
+        "from gateway import tool, prompt\n"
+        "@tool(scopes=['write', 'read'])\n"
+        "async def change() -> str:\n    '''Change.'''\n    return ''\n"
+        "@prompt(scopes=['read', 'prompts'])\n"
+        "async def plan() -> str:\n    '''Plan.'''\n    return ''\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = await get(ROOT, tools="scoped_tools")
+    assert msgspec.json.decode(answer.body)["scopes_supported"] == ["prompts", "read", "write"]
+
+
+@pytest.mark.parametrize("settings", [{"auth": "none", "jwt_secret": None}, {"public_url": None}])
+@pytest.mark.parametrize("path", PATHS)
+async def test_there_is_no_metadata_without_identity_or_public_url(path: str, settings: dict[str, Any]) -> None:
+    assert (await get(path, **settings)).status == 404
+
+
+async def test_a_401_says_where_the_metadata_is() -> None:
+    answer = await Client(make_app(**PUBLIC)).post(tool_call("echo", {"text": "x"}))
+    assert answer.status == 401
+    url = "https://mcp.example.com/.well-known/oauth-protected-resource/tools/mcp"
+    assert answer.headers["www-authenticate"] == f'Bearer realm="mcp", resource_metadata="{url}"'
+
+
+@pytest.mark.parametrize("path", [ROOT, "/", "/nothing", "/mcp/", "//mcp", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("headers", [(ELSEWHERE,), (), (HOST, THEIRS), (HOST, (b"origin", b"null"))])
+async def test_other_hosts_and_origins_are_refused_everywhere(path: str, headers: RawHeaders) -> None:
+    app = make_app(**PUBLIC)
+    for method in ("GET", "POST", "OPTIONS", "HEAD"):
+        answer = await Client(app).send([b""], headers, method=method, path=path)
+        assert answer.status == 403
+        assert "access-control-allow-origin" not in answer.headers
+        assert answer.headers["content-length"] == str(len(answer.body))
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("headers", [(ELSEWHERE,), (), (HOST, THEIRS)])
+async def test_health_checks_are_answered_for_any_host_and_origin(path: str, headers: RawHeaders) -> None:
+    assert (await get(path, headers)).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/nothing", "/mcp/", "/docs", "/openapi.json", "/.well-known/other", ROOT + "/x"]
+)
+async def test_an_unknown_path_is_404_in_json(path: str) -> None:
+    answer = await get(path)
+    assert answer.status == 404
+    assert answer.headers["content-type"] == "application/json"
+    msgspec.json.decode(answer.body)
+
+
+async def test_two_hosts_are_a_bad_request() -> None:
+    assert (await get(ROOT, (HOST, HOST))).status == 400
+
+
+async def test_web_pages_of_allowed_origins_may_read_the_metadata() -> None:
+    answer = await get(ROOT, (HOST, OURS))
+    assert answer.status == 200
+    assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+    assert "origin" in answer.headers["vary"]
+    asked = (b"access-control-request-headers", b"mcp-protocol-version")
+    preflight = await get(ROOT, (HOST, OURS, asked), "OPTIONS")
+    assert preflight.status == 204
+    assert preflight.headers["access-control-allow-methods"] == "GET"
+    assert preflight.headers["access-control-allow-headers"] == "mcp-protocol-version"
+    assert preflight.headers["access-control-allow-origin"] == "https://app.example.com"
+
+
+async def test_the_metadata_can_only_be_read() -> None:
+    assert (await get(ROOT, method="HEAD")).status == 200
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert (await get(ROOT, method=method)).status == 405
+
+
+async def test_a_refusal_beside_the_endpoint_is_counted_and_noted(capfd: pytest.CaptureFixture[str]) -> None:
+    app = make_app(**PUBLIC)
+    await Client(app).send([b""], (ELSEWHERE,), method="GET", path="/x")
+    registry = app._services.telemetry.registry
+    assert registry.get_sample_value("gateway_requests_refused_total", {"reason": "forbidden"}) == 1
+    assert "reason=http_403" in capfd.readouterr().err
