@@ -207,4 +207,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     with pytest.raises(InvalidParams, match="Task not found"):
         await answer(request, Caller("eve"), world.registry)
     assert await tasks.own([task_id], Caller("ada"), world.registry) == ()
+    refused = await world.request(method, {"taskId": task_id, "inputResponses": {}}, scopes=("other",))
+    assert refused.status == 403
+    assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
     assert (await answer(request, Caller("ada", "secret"), world.registry))["resultType"] == "complete"
