@@ -29,11 +29,11 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def start_site(server: Server, tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Start a replica with settings of the test's own."""
+    """Start replicas, one unless named, with settings of the test's own."""
     sites: list[Site] = []
 
-    def start(**settings: str) -> Site:
-        sites.append(Site(tmp_path, server, **settings).__enter__())
+    def start(*replicas: str, **settings: str) -> Site:
+        sites.append(Site(tmp_path, server, *replicas, **settings).__enter__())
         _live.append(sites[-1])
         return sites[-1]
 

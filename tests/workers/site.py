@@ -73,9 +73,9 @@ class WorkerProcess:
 
 
 class Site:
-    """A store, a replica, and the workers that a test starts. Leaves no process behind."""
+    """A store, replicas (one unless named), and the workers that a test starts. Leaves no process behind."""
 
-    def __init__(self, directory: Path, server: Server, **settings: str) -> None:
+    def __init__(self, directory: Path, server: Server, *replicas: str, **settings: str) -> None:
         self.directory = directory
         self.server = server
         self.environ = {
@@ -86,7 +86,7 @@ class Site:
             "TEST_DIRECTORY": str(directory),
             **settings,
         }
-        self.fleet = Fleet(directory, self.environ, names=["r1"])
+        self.fleet = Fleet(directory, self.environ, names=replicas or ["r1"])
         self.workers: list[WorkerProcess] = []
         self._ids = itertools.count(1)
         self._http = httpx.Client(timeout=30)
@@ -110,12 +110,13 @@ class Site:
         worker.wait_working()
         return worker
 
-    def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    def post(self, method: str, params: dict[str, Any], replica: int = 0) -> httpx.Response:
+        """Send a request of a client that knows tasks and forms."""
         name = params.get("name") or params["taskId"]
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {EXTENSION: {}}}
         meta = {f"{META}/protocolVersion": VERSION, f"{META}/clientCapabilities": capabilities}
-        response = self._http.post(
-            self.fleet.replicas[0].url,
+        return self._http.post(
+            self.fleet.replicas[replica].url,
             json={"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}},
             headers={
                 "accept": "application/json, text/event-stream",
@@ -124,7 +125,10 @@ class Site:
                 "mcp-name": name,
             },
         )
-        body: dict[str, Any] = response.json()
+
+    def request(self, method: str, params: dict[str, Any], replica: int = 0) -> dict[str, Any]:
+        """Send a request, and return its result."""
+        body: dict[str, Any] = self.post(method, params, replica).json()
         assert "result" in body, body
         result: dict[str, Any] = body["result"]
         return result
@@ -148,9 +152,9 @@ class Site:
         result = self.wait_for(task_id, "completed")["result"]
         return "\n".join(block["text"] for block in result["content"])
 
-    def answer(self, task_id: str, key: str, **content: Any) -> None:
+    def answer(self, task_id: str, key: str, replica: int = 0, **content: Any) -> None:
         response = {"action": "accept", "content": content}
-        self.request("tasks/update", {"taskId": task_id, "inputResponses": {key: response}})
+        self.request("tasks/update", {"taskId": task_id, "inputResponses": {key: response}}, replica)
 
     def open(self, gate: str = "gate") -> None:
         """Let the tools go on that wait for a gate."""
