@@ -96,7 +96,7 @@ TASKS: Final = {
     "tasks-required-task-error": 3,
     "tasks-mrtr-composition": 2,
 }
-"""The same for the tasks extension. An extension is not on the version's timeline: the suite runs these by name only."""
+"""The same for the tasks extension, which is not on the version's timeline: the suite runs these by name only."""
 
 CHECKS: Final = CORE | TASKS
 
