@@ -19,10 +19,10 @@ SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Start two replicas with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
+run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
 	@$(RUN) gateway dev --port $(PORT)
 
-demo: $(STAMP) ## Drive a running `make run` with the real MCP client and show which replica served each leg
+demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
 test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run all tests, with real processes, and measure coverage
@@ -50,9 +50,11 @@ ci: ## Do what .ci/run does: test, then check, then conformance, then fuzz for 2
 bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
 	@$(RUN) bench $(BENCH)
 
+# Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
-rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+{ command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"; } && \
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)

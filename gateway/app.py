@@ -14,7 +14,8 @@ from typing import NoReturn
 
 from fastapi import FastAPI
 
-from gateway.bootstrap import Services, build
+from gateway.authoring.lifespans import open_at_start
+from gateway.bootstrap import Services, build, check
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
 from gateway.reload import Reloader
@@ -92,6 +93,8 @@ class GatewayApp:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 stack.callback(self._services.host.close)
+                if self._services.store is not None:
+                    stack.push_async_callback(self._services.store.aclose)
                 await self._start(stack)
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
@@ -103,12 +106,9 @@ class GatewayApp:
             log.debug("forced exit: no orderly shutdown")
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        for lifespan in self._services.registry.lifespans:
-            try:
-                await stack.enter_async_context(lifespan.opened())
-            except (Exception, SystemExit) as error:
-                problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                raise ConfigurationError(f"the lifespan {lifespan.name!r} failed to open: {problem}") from error
+        if self._services.store is not None:
+            await check(self._services.store)
+        await open_at_start(self._services.registry.lifespans, stack)
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())

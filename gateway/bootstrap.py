@@ -6,8 +6,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from gateway import __version__
 from gateway.admission.callers import CallerLimits
@@ -19,15 +19,18 @@ from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.catalogue import Catalogue
 from gateway.dispatch import Dispatcher
-from gateway.errors import ConfigurationError
-from gateway.ports import Authenticator
+from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.ports import Authenticator, TaskStore, WorkQueue
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
+from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.subscriptions import ChangeHub
+from gateway.task_calls import TaskCalls, TaskLimits
+from gateway.task_methods import TaskMethods
 from gateway.telemetry import Telemetry
 from gateway.watch import FileWatcher
 
@@ -57,12 +60,13 @@ class Services:
     host: AsyncioHost
     callers: CallerLimits
     audit: AuditLog
+    store: RedisTaskStore | None
     metadata: ResourceMetadata | None
     challenges: Challenges
 
     def catalogue_of(self, registry: Registry) -> Catalogue:
         """Return what this process tells of a registry."""
-        return Catalogue(registry, self.results, self.cursors)
+        return Catalogue(registry, self.results, self.cursors, tasks=self.store is not None)
 
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
@@ -71,15 +75,14 @@ class Services:
         self.ring = ring
         self.cursors = CursorMaker(ring)
         self.calls.replace_carrier(_carrier(self.settings, ring, self.telemetry))
+        if self.store is not None:
+            self.store.replace_sealer(Sealer(ring, os.urandom))
         self.dispatcher.replace(self.catalogue_of(self.dispatcher.registry))
-        key_ids = _tell_ring(ring, self.telemetry)
-        log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
+        self.telemetry.seal_keys(_log_ring(ring))
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Give what watches the file of the seal keys, if they come from one."""
-        path = self.settings.file_of("seal_keys")
-        if path is not None:
-            yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, self.take_ring)
+        yield from _key_files(self.settings, self.take_ring)
 
 
 def build(settings: Settings) -> Services:
@@ -92,18 +95,19 @@ def build(settings: Settings) -> Services:
     assert settings.seal_keys is not None  # noqa: S101 - check_serving has seen to it
     assert settings.audience is not None  # noqa: S101 - the same
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
-    registry = load_registry(settings.tools)
+    registry = load_tools(settings)
     telemetry = Telemetry(registry.names)
     changes = ChangeHub()
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     results = ResultWriter(SERVER_INFO)
     cursors = CursorMaker(ring)
-    _tell_ring(ring, telemetry)
+    telemetry.seal_keys(_key_ids(ring))
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
     challenges = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
+    store = make_task_store(settings, ring)
     calls = CallRunner(
         carrier=_carrier(settings, ring, telemetry),
         host=host,
@@ -113,16 +117,18 @@ def build(settings: Settings) -> Services:
         random_bytes=os.urandom,
         audit=audit,
         max_answers=settings.max_answers,
+        tasks=None if store is None else TaskCalls(store, settings.audience, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
     )
     dispatcher = Dispatcher(
-        catalogue=Catalogue(registry, results, cursors),
+        catalogue=Catalogue(registry, results, cursors, tasks=store is not None),
         calls=calls,
         host=host,
         results=results,
         changes=changes,
         audit=audit,
         max_json_depth=settings.max_json_depth,
+        tasks=None if store is None else TaskMethods(store, results, settings.audience),
     )
     return Services(
         settings=settings,
@@ -138,9 +144,154 @@ def build(settings: Settings) -> Services:
         host=host,
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         audit=audit,
+        store=store,
         metadata=metadata,
         challenges=challenges,
     )
+
+
+def _task_limits(settings: Settings) -> TaskLimits:
+    return TaskLimits(ttl_ms=int(settings.task_max_ttl_seconds * 1000), per_principal=settings.tasks_per_principal)
+
+
+@dataclass(slots=True)
+class WorkerServices:
+    """What a worker works with; made once per process.
+
+    Only the key ring changes while it works.
+
+    Attributes:
+        settings: the settings.
+        ring: the seal keys.
+        registry: what the tool modules define.
+        host: runs legs, without a time limit: a task is limited by its time to live.
+        audit: notes each leg.
+        queues: what `make_queue` has made.
+    """
+
+    settings: Settings
+    ring: KeyRing
+    registry: Registry
+    host: AsyncioHost
+    audit: AuditLog
+    queues: list[RedisWorkQueue] = field(default_factory=list)
+
+    def make_queue(self) -> WorkQueue:
+        """Open a connection to the task store, for one event loop."""
+        queue = make_work_queue(self.settings, self.ring)
+        self.queues.append(queue)
+        return queue
+
+    async def check_store(self) -> None:
+        """Check at the start that the store can be relied on; one that cannot be reached yet is told in the log.
+
+        Raises:
+            ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+        """
+        store = make_task_store(self.settings, self.ring)
+        assert store is not None  # noqa: S101 - `check_working` has seen to it
+        try:
+            await check(store)
+        finally:
+            await store.aclose()
+
+    def key_files(self, tell: Callable[[Sequence[str]], None]) -> Iterator[FileWatcher[KeyRing]]:
+        """Give what watches the file of the seal keys, if they come from one.
+
+        Args:
+            tell: told the ids of the keys in use, the sealing one first: now, and when they have changed.
+        """
+
+        def take(ring: KeyRing) -> None:
+            if ring != self.ring:
+                self.take_ring(ring)
+                tell(_log_ring(ring))
+
+        tell(_key_ids(self.ring))
+        yield from _key_files(self.settings, take)
+
+    def take_ring(self, ring: KeyRing) -> None:
+        """Seal and open with other keys from now on."""
+        self.ring = ring
+        for queue in self.queues:
+            queue.replace_sealer(Sealer(ring, os.urandom))
+
+
+def build_worker(settings: Settings) -> WorkerServices:
+    """Build the services of one worker.
+
+    Raises:
+        ConfigurationError: a setting, a key or a tool module is wrong; the message says what to change.
+    """
+    settings.check_working()
+    assert settings.seal_keys is not None  # noqa: S101 - check_working has seen to it
+    ring = KeyRing.parse(settings.seal_keys.get_secret_value())
+    return WorkerServices(
+        settings=settings,
+        ring=ring,
+        registry=load_registry(settings.tools),
+        host=AsyncioHost(None, settings.replica_id),
+        audit=_audit_log(settings),
+    )
+
+
+def make_task_store(settings: Settings, ring: KeyRing) -> RedisTaskStore | None:
+    """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
+    if settings.redis_url is None or settings.audience is None:
+        return None
+    return RedisTaskStore(
+        connect(settings.redis_url.get_secret_value()),
+        Sealer(ring, os.urandom),
+        settings.audience,
+        partitions=settings.task_partitions,
+        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+    )
+
+
+def make_work_queue(settings: Settings, ring: KeyRing) -> RedisWorkQueue:
+    """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
+    assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
+    assert settings.audience is not None  # noqa: S101 - the same
+    return RedisWorkQueue(
+        connect(settings.redis_url.get_secret_value()),
+        Sealer(ring, os.urandom),
+        settings.audience,
+        settings.replica_id,
+        partitions=settings.task_partitions,
+        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        lease_ms=round(settings.task_lease_seconds * 1000),
+    )
+
+
+async def check(store: TaskStore) -> None:
+    """Check at the start that the task store can be relied on.
+
+    A store that cannot be reached yet stops nothing: it is checked by its first use, and tasks are refused until then.
+
+    Raises:
+        ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+    """
+    try:
+        await store.check()
+    except TaskStoreDown:
+        log.warning("task store cannot be reached yet; tasks wait for it")
+
+
+def load_tools(settings: Settings) -> Registry:
+    """Load what the settings name.
+
+    Raises:
+        ConfigurationError: a module is wrong, or one of its tools needs a task store and the settings name none.
+    """
+    registry = load_registry(settings.tools)
+    if settings.redis_url is None:
+        for tool in registry.tools.values():
+            if tool.needs_store:
+                why = "may be used once only" if tool.single_use else "runs as a task only"
+                raise ConfigurationError(
+                    f"the tool {tool.name!r} {why}, which needs a task store; set GATEWAY_REDIS_URL"
+                )
+    return registry
 
 
 def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedCarrier:
@@ -148,11 +299,22 @@ def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedC
     return SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom)
 
 
-def _tell_ring(ring: KeyRing, telemetry: Telemetry) -> list[str]:
-    """Tell the metrics which keys are in use, and return their ids, the sealing one first."""
-    key_ids = [key.key_id.hex() for key in ring.keys]
-    telemetry.seal_keys(key_ids)
+def _key_ids(ring: KeyRing) -> list[str]:
+    """Return the ids of the keys, the sealing one first."""
+    return [key.key_id.hex() for key in ring.keys]
+
+
+def _log_ring(ring: KeyRing) -> list[str]:
+    """Note that the keys are others now, and return their ids."""
+    key_ids = _key_ids(ring)
+    log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
     return key_ids
+
+
+def _key_files(settings: Settings, take: Callable[[KeyRing], None]) -> Iterator[FileWatcher[KeyRing]]:
+    path = settings.file_of("seal_keys")
+    if path is not None:
+        yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, take)
 
 
 def _parse_ring(content: bytes) -> KeyRing:

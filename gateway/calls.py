@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from gateway.audit import AuditLog
-from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue, SealedCarrier
+from gateway.carrier import JournalTooLarge, SealedCarrier
+from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, run_leg
-from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
-from gateway.errors import AskError, InternalError, InvalidParams, RpcError, TooManyAnswers
+from gateway.engine.leg import Detaching, Leg
+from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome
+from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
+from gateway.failures import Failures
 from gateway.ports import Caller, RandomBytes
-from gateway.protocol.capabilities import supports
+from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import Continuation, ReleasedRequest
 from gateway.protocol.released.results import ResultWriter, read_answers
+from gateway.protocol.released.tasks import task
 from gateway.protocol.strict_json import encode
 from gateway.protocol.versions import Wire
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
+from gateway.task_calls import AlreadyUsed, TaskCalls
 from gateway.telemetry import Telemetry
-
-log = logging.getLogger(__name__)
-
-REFERENCE_BYTES = 6
-"""Length of the reference id that joins what a client sees of a crash with the log."""
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""
 
 Post = Callable[[bytes], None]
 """Sends one notification ahead of the answer. May be called from any thread."""
+
+Told: TypeAlias = tuple[msgspec.Raw, str]
+"""The result of a leg as JSON, and the name of its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class CallRunner:
         random_bytes: a source of strong randomness.
         audit: notes each leg.
         max_answers: how many answers one leg may bring.
+        tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
     """
 
@@ -93,6 +96,7 @@ class CallRunner:
         random_bytes: RandomBytes,
         audit: AuditLog,
         max_answers: int = MAX_ANSWERS,
+        tasks: TaskCalls | None = None,
         strict_asks: bool = False,
     ) -> None:
         self._carrier = carrier
@@ -100,7 +104,8 @@ class CallRunner:
         self._telemetry = telemetry
         self._results = results
         self._audience = audience
-        self._random_bytes = random_bytes
+        self._failures = Failures(random_bytes)
+        self._tasks = tasks
         self._audit = audit
         self._max_answers = max_answers
         self._strict_asks = strict_asks
@@ -121,9 +126,9 @@ class CallRunner:
         self._telemetry.leg_started()
         try:
             # The keys may be replaced while the leg runs: it seals with those it began with.
-            passage = _Passage(self._carrier, self._audience, call)
+            passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
-            body, outcome = await self._leg(call, passage, journal)
+            result, outcome = await self._once(call, passage, journal)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -140,21 +145,56 @@ class CallRunner:
                     outcome=outcome,
                     seconds=seconds,
                 )
-        return body
+        return result_response(call.request.id, result)
 
-    async def _leg(self, call: Call, passage: _Passage, journal: Journal) -> tuple[bytes, str]:
-        served = call.served
-        if len(call.continuation.input_responses) > self._max_answers:
+    def _detaching(self, call: Call) -> Detaching:
+        """Tell whether the call can become a task (DESIGN: "When a task starts").
+
+        Raises:
+            MissingCapability: it must, and its client cannot.
+        """
+        tool = call.served
+        if not isinstance(tool, Tool) or tool.task == "forbidden":
+            return Detaching.FORBIDDEN
+        can = supports(call.request.capabilities, TASKS)
+        if tool.task == "required" and not can:
+            raise MissingCapability(TASKS)
+        return Detaching.POSSIBLE if can and self._tasks is not None else Detaching.IMPOSSIBLE
+
+    async def _once(self, call: Call, passage: _Passage, journal: Journal) -> Told:
+        """Run the leg; one of a tool for single use, only if its state was not used before."""
+        answers = call.continuation.input_responses
+        if len(answers) > self._max_answers:
             raise TooManyAnswers(self._max_answers)
+        if not isinstance(call.served, Tool) or not call.served.single_use:
+            return await self._leg(call, answers, passage, journal)
+        state = call.continuation.request_state
+        if state is None:  # an answer without a state could be given any number of times
+            return await self._leg(call, {}, passage, journal)
+        assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
+        try:
+            return await self._tasks.once(
+                journal,
+                call.caller.principal,
+                arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
+                passage.carrier.lifetime_ms(call.served.state_ttl_seconds),
+                lambda: self._leg(call, answers, passage, journal),
+            )
+        except AlreadyUsed:
+            raise passage.carrier.reject(RejectReason.ALREADY_USED) from None
+
+    async def _leg(self, call: Call, answers: Mapping[str, Any], passage: _Passage, journal: Journal) -> Told:
+        served = call.served
         leg = Leg(
             journal,
-            read_answers(call.continuation.input_responses),
+            read_answers(answers),
             self._host,
             supports=lambda path: supports(call.request.capabilities, path),
             version=served.version,
             migrations=served.migrations,
             declared=served.asks if self._strict_asks else None,
             notices=_notices(call),
+            detaching=passage.detaching,
         )
         outcome: Outcome
         try:
@@ -162,28 +202,56 @@ class CallRunner:
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             outcome = Failed(error)
         else:
-            outcome = await run_leg(function, leg)
-        return self._tell(call, outcome, leg, passage)
+            starts = passage.detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
+            outcome = Detached() if starts else await run_leg(function, leg)
+        return await self._tell(call, outcome, journal, passage)
 
-    def _tell(self, call: Call, outcome: Outcome, leg: Leg, passage: _Passage) -> tuple[bytes, str]:
-        """Return the response that tells the outcome, and the outcome's name."""
-        request_id = call.request.id
+    async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:
-            if isinstance(outcome, InputRequired):
-                state = passage.seal(leg.journal)
-                result = self._results.input_required(outcome.questions, state)
-                return result_response(request_id, result), "input_required"
-            if isinstance(outcome, Completed):
-                return result_response(request_id, self._completed(call, outcome.value)), "completed"
-            error = outcome.error
-        except Exception as failure:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
-            error = failure
-        text = self._failure(call, error, leg)
-        failed = {"content": [{"type": "text", "text": text}], "isError": True}
-        return result_response(request_id, self._results.complete(failed)), "failed"
+            result, name = await self._result(call, outcome, journal, passage)
+            return msgspec.Raw(encode(result)), name
+        except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
+            failed = self._failures.result(call.served, error, journal)
+            return msgspec.Raw(encode(self._results.complete(failed))), "failed"
 
-    def _completed(self, call: Call, value: Any) -> dict[str, Any]:
-        fields = call.served.result(value, call.target)
+    async def _result(
+        self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
+    ) -> tuple[dict[str, Any], str]:
+        """Return the result that tells the outcome, and the outcome's name.
+
+        Raises:
+            Exception: the tool's own, or what tells why there is no result.
+        """
+        if isinstance(outcome, InputRequired):
+            return await self._ask(call, outcome, journal, passage)
+        if isinstance(outcome, Detached):
+            return await self._become_task(call, journal)
+        if isinstance(outcome, Completed):
+            return self._completed(call, outcome.value, journal), "completed"
+        assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
+        raise outcome.error
+
+    async def _ask(
+        self, call: Call, outcome: InputRequired, journal: Journal, passage: _Passage
+    ) -> tuple[dict[str, Any], str]:
+        """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
+        try:
+            state = passage.seal(journal)
+        except JournalTooLarge:
+            if passage.detaching is not Detaching.POSSIBLE:
+                raise
+            return await self._become_task(call, journal)
+        return self._results.input_required(outcome.questions, state), "input_required"
+
+    async def _become_task(self, call: Call, journal: Journal) -> tuple[dict[str, Any], str]:
+        assert self._tasks is not None and isinstance(call.served, Tool)  # noqa: S101, PT018 - seen to by `_detaching`
+        view = await self._tasks.create(
+            call.served, call.caller.principal, call.arguments, call.request.capabilities, journal
+        )
+        return self._results.task_created(task(view)), "task_created"
+
+    def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
+        fields = call.served.whole_result(value, call.target, journal.segments)
         if not isinstance(call.served, Resource):
             return self._results.complete(fields)
         # A read that depended on answers must not be kept (MCP "Caching", Cache Key).
@@ -191,41 +259,20 @@ class CallRunner:
         ttl_ms = 0 if is_retry else call.served.ttl_ms
         return self._results.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
 
-    def _failure(self, call: Call, error: Exception, leg: Leg) -> str:
-        """Return what a client is told of a failed tool, without anything internal in it.
-
-        Raises:
-            RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
-        """
-        if isinstance(error, RpcError) and _can_be_told(error):
-            raise error
-        name = call.served.name
-        if isinstance(error, InvalidArguments):
-            message = f"Invalid arguments for {name}: {error}"
-            if isinstance(call.served, Tool):
-                return message
-            raise InvalidParams(message)
-        told = isinstance(error, (AskError, CannotContinue))
-        message = str(error) if told else self._crash(name, error, leg)
-        if isinstance(call.served, Tool):
-            return message
-        raise InternalError(message)
-
-    def _crash(self, name: str, error: Exception, leg: Leg) -> str:
-        reference = self._random_bytes(REFERENCE_BYTES).hex()
-        fields = {"tool": name, "flow": leg.journal.flow_id, "reference": reference}
-        if isinstance(error, LegTimedOut):
-            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
-            return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
-        log.error("tool failed", extra=fields, exc_info=error)
-        return f"{name} failed (reference {reference})"
-
 
 class _Passage:
-    """How the journal of one leg comes in and goes out: by one carrier, bound to one call."""
+    """How the journal of one leg comes in and goes out: by one carrier, bound to one call.
 
-    def __init__(self, carrier: SealedCarrier, audience: str, call: Call) -> None:
-        self._carrier = carrier
+    Args:
+        carrier: opens and seals.
+        audience: bound into the state.
+        call: what the state is bound to.
+        detaching: whether the call can become a task.
+    """
+
+    def __init__(self, carrier: SealedCarrier, audience: str, call: Call, detaching: Detaching) -> None:
+        self.carrier = carrier
+        self.detaching = detaching
         self._audience = audience
         self._call = call
         self._bound: bytes | None = None
@@ -237,7 +284,7 @@ class _Passage:
             InvalidRequestState: what the client brings is not accepted.
         """
         state = self._call.continuation.request_state
-        return self._carrier.begin() if state is None else self._carrier.open(state, self._binding())
+        return self.carrier.begin() if state is None else self.carrier.open(state, self._binding())
 
     def seal(self, journal: Journal) -> str:
         """Return the state that the client brings to the next leg.
@@ -245,7 +292,7 @@ class _Passage:
         Raises:
             CannotContinue: there can be no next leg.
         """
-        return self._carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
+        return self.carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
 
     def _binding(self) -> bytes:
         """Return what the state is bound to; worked out only if one is opened or sealed."""
@@ -278,15 +325,6 @@ class _RequestNotices:
 def _notices(call: Call) -> Notices | None:
     asked = call.request.progress_token is not None or call.request.log_level is not None
     return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
-
-
-def _can_be_told(error: RpcError) -> bool:
-    """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
-    try:
-        encode([error.message, error.data])
-    except (TypeError, ValueError, RecursionError):
-        return False
-    return type(error.code) is int
 
 
 def _label(call: Call) -> str:

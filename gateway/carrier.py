@@ -16,8 +16,16 @@ from gateway.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 
+MAX_CLOCK_SKEW_SECONDS = 60.0
+"""How far the clocks of two replicas may be apart."""
+
+
 class CannotContinue(GatewayError):
     """A call cannot go on in another leg. The message tells the caller why."""
+
+
+class JournalTooLarge(CannotContinue):
+    """The journal is over what a client carries; a task could still carry it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +92,24 @@ class SealedCarrier:
             )
             journal = Journal.from_map(opened.journal)
         except Rejected as rejected:
-            raise self._reject(rejected.reason) from None
+            raise self.reject(rejected.reason) from None
         except MalformedJournal:
-            raise self._reject(RejectReason.MALFORMED) from None
+            raise self.reject(RejectReason.MALFORMED) from None
         self._telemetry.state_opened(opened.key_id.hex())
         return journal
 
-    def _reject(self, reason: RejectReason) -> InvalidRequestState:
+    def reject(self, reason: RejectReason) -> InvalidRequestState:
+        """Note that a state is not accepted, and return the error that tells so, the same for every reason."""
         log.warning("requestState rejected", extra={"reason": reason.value})
         self._telemetry.state_rejected(reason)
         return InvalidRequestState(reason)
+
+    def lifetime_ms(self, ttl_seconds: float | None = None) -> int:
+        """Return how long any state sealed until now can still be opened, on a replica whose clock is a bit behind."""
+        return int((self._ttl(ttl_seconds) + MAX_CLOCK_SKEW_SECONDS) * 1000)
+
+    def _ttl(self, ttl_seconds: float | None) -> float:
+        return self._limits.state_ttl_seconds if ttl_seconds is None else ttl_seconds
 
     def seal(self, journal: Journal, binding: bytes, ttl_seconds: float | None = None) -> str:
         """Return the `requestState` that carries `journal` to the next leg.
@@ -101,25 +117,25 @@ class SealedCarrier:
         It expires after `ttl_seconds` (the deployment's default if None), and with the flow at the latest.
 
         Raises:
-            CannotContinue: the journal is over the size cap, or the flow is past its deadline.
+            JournalTooLarge: the journal is over the size cap.
+            CannotContinue: the flow is past its deadline.
         """
         now = self._clock()
         deadline = journal.deadline_ms / 1000
         if deadline <= now:
             raise CannotContinue("This call has taken longer than the server allows; start it again.")
-        ttl = self._limits.state_ttl_seconds if ttl_seconds is None else ttl_seconds
         try:
             token = seal_state(
                 self._sealer,
                 journal.to_map(),
                 aad=binding,
                 now=now,
-                expires_at=min(now + ttl, deadline),
+                expires_at=min(now + self._ttl(ttl_seconds), deadline),
                 max_bytes=self._limits.state_max_bytes,
             )
         except StateTooLarge as error:
             self._telemetry.state_too_large()
-            raise CannotContinue(
+            raise JournalTooLarge(
                 f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
                 f" {error.limit} at most. Try again with less."
             ) from None

@@ -10,6 +10,7 @@ from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.errors import InvalidParams
 from gateway.ports import Caller
+from gateway.protocol.capabilities import TASKS
 from gateway.protocol.released.results import CacheScope, ResultWriter
 from gateway.protocol.versions import SUPPORTED_VERSIONS
 from gateway.sealing.cursor import CursorMaker
@@ -30,17 +31,24 @@ class Catalogue:
         results: writes results.
         cursors: makes cursors that every replica reads.
         page_size: entries on one page.
+        tasks: whether calls can become tasks.
     """
 
     def __init__(
-        self, registry: Registry, results: ResultWriter, cursors: CursorMaker, page_size: int = PAGE_SIZE
+        self,
+        registry: Registry,
+        results: ResultWriter,
+        cursors: CursorMaker,
+        page_size: int = PAGE_SIZE,
+        *,
+        tasks: bool = False,
     ) -> None:
         self.registry = registry
         self._results = results
         self._cursors = cursors
         self._page_size = page_size
         self.discovery = self._cacheable(
-            {"supportedVersions": list(SUPPORTED_VERSIONS), "capabilities": _capabilities(registry)}
+            {"supportedVersions": list(SUPPORTED_VERSIONS), "capabilities": _capabilities(registry, tasks=tasks)}
         )
         self._lists: dict[str, _Entries] = {
             "tools": _Entries(registry.tools),
@@ -114,7 +122,7 @@ class _Entries:
         return (self.told, self.scopes) != (other.told, other.scopes)
 
 
-def _capabilities(registry: Registry) -> dict[str, Any]:
+def _capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
     """Return the server capabilities that the registry gives reason for."""
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
     if registry.prompts:
@@ -123,4 +131,6 @@ def _capabilities(registry: Registry) -> dict[str, Any]:
         capabilities["resources"] = {"listChanged": True, "subscribe": True}
     if registry.completes:
         capabilities["completions"] = {}
+    if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
+        capabilities["extensions"] = {TASKS[-1]: {}}
     return capabilities

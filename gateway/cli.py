@@ -9,6 +9,7 @@ Each command imports what it needs when it runs, so that the small ones start at
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import secrets
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from gateway.settings import Settings
 
 EXIT_CONFIGURATION: Final = 2
+WORKERS: Final = "workers.__main__"
+"""Started by name: the gateway never imports its workers."""
+
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
@@ -43,7 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
     """
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    if given[:1] == ["worker"]:
+        _import_from_working_directory()
+        return int(importlib.import_module(WORKERS).main(given[1:], prog="gateway worker"))
+    arguments = _parser().parse_args(given)
     _import_from_working_directory()
     try:
         code: int = arguments.run(arguments)
@@ -71,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands)
     _add_dev(commands)
+    commands.add_parser("worker", help="run tasks in the background")  # its options are its own: see `main`
     _add_keys(commands)
     _add_token(commands)
     _add_tools(commands)
@@ -114,10 +123,11 @@ def _add_serve(commands: _Commands) -> None:
 def _add_dev(commands: _Commands) -> None:
     parser = commands.add_parser(
         "dev",
-        help="try it: several replicas behind one port, until Ctrl-C",
+        help="try it: several replicas behind one port, and a worker, until Ctrl-C",
         description=(
-            "Run several replicas behind one port that gives each request to the next replica. What is unset is made "
-            "for this run, the same for all replicas: a seal key, the audience `dev`, no identity, and the demo tools."
+            "Run several replicas behind one port that gives each request to the next replica, and a worker for tasks. "
+            "What is unset is made for this run, the same for all: a seal key, the audience `dev`, no identity, a task "
+            "store, and the demo tools."
         ),
         epilog=_FURTHER_READING,
     )
@@ -127,6 +137,13 @@ def _add_dev(commands: _Commands) -> None:
         default=2,
         metavar="N",
         help="how many replicas to run (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=_worker_count,
+        default=1,
+        metavar="N",
+        help="how many workers to run, 0 for none (default: %(default)s)",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
     parser.add_argument(
@@ -195,8 +212,16 @@ def _port(text: str) -> int:
 
 
 def _replica_count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number between 1 and 64")
+    return _count(text, 1)
+
+
+def _worker_count(text: str) -> int:
+    return _count(text, 0)
+
+
+def _count(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number between {least} and 64")
     return int(text)
 
 
@@ -237,7 +262,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _dev(arguments: argparse.Namespace) -> int:
     from gateway import dev
 
-    return dev.run(arguments.replicas, arguments.host, arguments.port)
+    return dev.run(arguments.replicas, arguments.workers, arguments.host, arguments.port)
 
 
 def _keys_new(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""`gateway dev`: several replicas behind one port, for trying things out.
+"""`gateway dev`: replicas behind one port, and workers, for trying things out.
 
 The parent owns the port as a small front and one listening socket for each replica. A replica inherits its socket,
-so one that is started anew takes over the connections that have been waiting meanwhile.
+so one that is started anew takes over the connections that have been waiting meanwhile. Tasks are kept by a server of
+this run alone, unless GATEWAY_REDIS_URL names another.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from gateway.auth.bind import check_bind
+from gateway.children import Child, Nursery, Orders, say
+from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.sealing.keyring import generate_entry
 from gateway.settings import Settings
 from gateway.web.front import Front
@@ -27,29 +31,21 @@ LOOPBACK: Final = "127.0.0.1"
 DEMO_TOOLS: Final = "gateway.demo"
 AUDIENCE: Final = "dev"
 
-EXIT_FAILED: Final = 1
-EXIT_CONFIGURATION: Final = 2
-
-_EARLY_DEATH_SECONDS: Final = 10.0
-_MAX_EARLY_DEATHS: Final = 3
-_BACKOFF_SECONDS: Final = 0.5
-_READY_RETRY_SECONDS: Final = 0.1
-_KILL_MARGIN_SECONDS: Final = 2.0
-_LAST_WORDS_SECONDS: Final = 1.0
-_CHUNK_BYTES: Final = 65536
+_STORE_STOP_SECONDS: Final = 3.0
 
 
-def run(replicas: int, host: str, port: int, environ: Mapping[str, str] | None = None) -> int:
-    """Run replicas until Ctrl-C or SIGTERM.
+def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str, str] | None = None) -> int:
+    """Run replicas and workers until Ctrl-C or SIGTERM.
 
     Args:
-        replicas: how many.
+        replicas: how many replicas.
+        workers: how many workers, if there is a task store or a server for one.
         host: the address to listen on.
         port: the port to listen on; 0 takes any free one.
         environ: the environment to start from; None is the process's own.
 
     Returns:
-        The exit code: 0 after Ctrl-C or SIGTERM, 1 when a replica died again and again, 2 when a replica found
+        The exit code: 0 after Ctrl-C or SIGTERM, 1 when a child died again and again, 2 when a child found
         its configuration wrong (it has said how).
 
     Raises:
@@ -63,13 +59,18 @@ def run(replicas: int, host: str, port: int, environ: Mapping[str, str] | None =
         say(f"{name} is not a setting and has no effect; see docs/settings.md")
     if made:
         say(f"made for this run, the same for all replicas: {', '.join(made)}")
-    with contextlib.ExitStack() as sockets:
-        listener = sockets.enter_context(listen(host, port))
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(listen(host, port))
+        store = None if settings.redis_url is not None else _make_store(stack)
+        if store is not None:
+            filled["GATEWAY_REDIS_URL"] = store.url
         fleet = [
-            _Replica(f"r{number}", sockets.enter_context(listen(LOOPBACK, 0)), metrics_port)
+            _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_port)
             for number, metrics_port in enumerate(_metrics_ports(settings.metrics_port, replicas), start=1)
         ]
-        supervisor = _Supervisor(fleet, listener, filled, settings.drain_seconds)
+        has_tasks = store is not None or settings.redis_url is not None
+        helpers = [_worker(f"w{number}") for number in range(1, workers + 1)] if has_tasks else []
+        supervisor = _Supervisor(fleet, helpers, store, listener, filled, settings.drain_seconds)
         return asyncio.run(supervisor.run(_url(host, listener)))
 
 
@@ -103,10 +104,14 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     return filled, made
 
 
-def say(text: str) -> None:
-    """Tell people what happens, one line at a time."""
-    sys.stdout.write(f"gateway dev: {text}\n")
-    sys.stdout.flush()
+def _make_store(stack: contextlib.ExitStack) -> EmbeddedStore | None:
+    """Prepare a task store of this run alone, and say so; None if the machine has no server for one."""
+    program = find_server()
+    if program is None:
+        say(f"tasks are off: GATEWAY_REDIS_URL is not set and there is no server to start; {HOW_TO_GET_ONE}")
+        return None
+    say(f"tasks are kept by {program} for this run alone; GATEWAY_REDIS_URL names another store")
+    return stack.enter_context(embedded_store(program))
 
 
 def _url(host: str, listener: socket.socket) -> str:
@@ -137,39 +142,47 @@ def _probe(port: int) -> socket.socket | None:
         return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Replica:
-    """One replica over all its restarts."""
+    """Where one replica listens."""
 
     name: str
     listener: socket.socket
     metrics_port: int | None
-    early_deaths: int = 0
-    process: asyncio.subprocess.Process | None = None
 
     @property
     def address(self) -> tuple[str, int]:
         host, port = self.listener.getsockname()
         return host, port
 
-    def command(self) -> list[str]:
-        descriptor = str(self.listener.fileno())
+    def child(self) -> Child:
+        descriptor = self.listener.fileno()
         metrics = "off" if self.metrics_port is None else str(self.metrics_port)
-        options = ["--fd", descriptor, "--replica-id", self.name, "--metrics-port", metrics]
-        return [sys.executable, "-m", "gateway", "serve", *options]
+        options = ["--fd", str(descriptor), "--replica-id", self.name, "--metrics-port", metrics]
+        return Child(
+            self.name,
+            [sys.executable, "-m", "gateway", "serve", *options],
+            is_ready=partial(_is_ready, self.address),
+            details="" if self.metrics_port is None else f", metrics http://{LOOPBACK}:{self.metrics_port}/metrics",
+            descriptors=(descriptor,),
+        )
+
+
+def _worker(name: str) -> Child:
+    return Child(name, [sys.executable, "-m", "gateway", "worker", "--worker-id", name, "--metrics-port", "off"])
 
 
 @dataclass(slots=True)
 class _Supervisor:
-    """Keeps the replicas running until it is told to stop or has to give up."""
+    """Runs the task store, then everything else, and stops them in the other order."""
 
     fleet: list[_Replica]
+    workers: list[Child]
+    store: EmbeddedStore | None
     listener: socket.socket
     environ: Mapping[str, str]
     drain_seconds: float
-    exit_code: int = 0
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    orders: Orders = field(default_factory=Orders)
 
     async def run(self, url: str) -> int:
         loop = asyncio.get_running_loop()
@@ -177,108 +190,68 @@ class _Supervisor:
             loop.add_signal_handler(number, self._asked_to_stop)
         front = Front([replica.address for replica in self.fleet], self.listener)
         await front.start()
-        ready = [asyncio.Event() for _ in self.fleet]
-        keepers = [asyncio.create_task(self._keep(*pair)) for pair in zip(self.fleet, ready, strict=True)]
-        greeter = asyncio.create_task(self._greet(ready, url))
-        stopping = asyncio.create_task(self.stopping.wait())
+        try:
+            async with self._running_store():
+                await self._run_fleet(front, url)
+        finally:
+            await front.close()
+        say("stopped")
+        return self.orders.exit_code
+
+    def _asked_to_stop(self) -> None:
+        if self.orders.stopping.is_set():
+            self.orders.hurry.set()
+        else:
+            say("stopping; once more to stop at once")
+            self.orders.stopping.set()
+
+    @contextlib.asynccontextmanager
+    async def _running_store(self) -> AsyncIterator[None]:
+        """Run the embedded store around everything that uses it."""
+        if self.store is None:
+            yield
+            return
+        child = Child("store", self.store.command(), is_ready=self.store.is_ready, last_words=self.store.last_words)
+        stop = asyncio.Event()
+        keeper = asyncio.create_task(Nursery(self.environ, self.orders, _STORE_STOP_SECONDS, stop).keep(child))
+        try:
+            await _first_of(child.ready.wait(), self.orders.stopping.wait())
+            yield
+        finally:
+            stop.set()
+            await keeper
+
+    async def _run_fleet(self, front: Front, url: str) -> None:
+        """Run replicas and workers until it is time to stop."""
+        nursery = Nursery(self.environ, self.orders, self.drain_seconds)
+        replicas = [replica.child() for replica in self.fleet]
+        keepers = [asyncio.create_task(nursery.keep(child)) for child in [*replicas, *self.workers]]
+        greeter = asyncio.create_task(_greet([*replicas, *self.workers], url))
+        stopping = asyncio.create_task(self.orders.stopping.wait())
         try:
             await asyncio.wait([*keepers, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.stopping.set()
+            self.orders.stopping.set()
             front.stop_listening()
             greeter.cancel()
             failures = await asyncio.gather(*keepers, stopping, return_exceptions=True)
-            await front.close()
         for failure in failures:
             if isinstance(failure, Exception):
                 raise failure
-        say("stopped")
-        return self.exit_code
-
-    def _asked_to_stop(self) -> None:
-        if self.stopping.is_set():
-            self.hurry.set()
-        else:
-            say("stopping; once more to stop at once")
-            self.stopping.set()
-
-    def _give_up(self, exit_code: int) -> None:
-        if not self.stopping.is_set():
-            self.exit_code = exit_code
-            self.stopping.set()
-
-    async def _greet(self, ready: list[asyncio.Event], url: str) -> None:
-        for event in ready:
-            await event.wait()
-        say(f"ready on {url} (Ctrl-C stops)")
-
-    async def _keep(self, replica: _Replica, ready: asyncio.Event) -> None:
-        """Start a replica, and start it anew whenever it dies, until the supervisor stops."""
-        while not self.stopping.is_set():
-            started = asyncio.get_running_loop().time()
-            exit_code = await self._run_once(replica, ready)
-            if self.stopping.is_set():
-                return
-            say(f"{replica.name} {_cause_of_death(exit_code)}")
-            if exit_code == EXIT_CONFIGURATION:
-                self._give_up(EXIT_CONFIGURATION)
-                return
-            lived_seconds = asyncio.get_running_loop().time() - started
-            replica.early_deaths = replica.early_deaths + 1 if lived_seconds < _EARLY_DEATH_SECONDS else 0
-            if replica.early_deaths == _MAX_EARLY_DEATHS:
-                say(f"{replica.name} died {_MAX_EARLY_DEATHS} times right after its start; giving up")
-                self._give_up(EXIT_FAILED)
-                return
-            await self._pause(_BACKOFF_SECONDS * replica.early_deaths)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than the supervisor runs."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stopping.wait(), seconds)
-
-    async def _run_once(self, replica: _Replica, ready: asyncio.Event) -> int:
-        """Run a replica's process to its end, and return its exit code (negative: the signal that killed it)."""
-        process = await asyncio.create_subprocess_exec(
-            *replica.command(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env=self.environ,
-            pass_fds=(replica.listener.fileno(),),
-            process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
-        )
-        output = asyncio.create_task(_pass_on(process, replica.name))
-        watch = asyncio.create_task(self._announce(replica, process.pid, ready))
-        stop = asyncio.create_task(self._stop_when_asked(process))
-        try:
-            return await process.wait()
-        finally:
-            watch.cancel()
-            stop.cancel()
-            if process.returncode is None:
-                process.kill()
-            # What the replica started itself may still hold the pipe open.
-            await asyncio.wait([watch, stop, output], timeout=_LAST_WORDS_SECONDS)
-            output.cancel()
-
-    async def _announce(self, replica: _Replica, pid: int, ready: asyncio.Event) -> None:
-        while not await _is_ready(replica.address):
-            await self._pause(_READY_RETRY_SECONDS)
-        metrics = "" if replica.metrics_port is None else f", metrics http://{LOOPBACK}:{replica.metrics_port}/metrics"
-        say(f"{replica.name} is ready: pid {pid}{metrics}")
-        ready.set()
-
-    async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:
-        await self.stopping.wait()
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.hurry.wait(), self.drain_seconds + _KILL_MARGIN_SECONDS)
-            process.kill()
 
 
-def _cause_of_death(exit_code: int) -> str:
-    return f"died with exit code {exit_code}" if exit_code >= 0 else f"was killed by {signal.Signals(-exit_code).name}"
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait until the first of several waits is over, and drop the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+
+
+async def _greet(children: list[Child], url: str) -> None:
+    for child in children:
+        await child.ready.wait()
+    say(f"ready on {url} (Ctrl-C stops)")
 
 
 async def _is_ready(address: tuple[str, int]) -> bool:
@@ -295,23 +268,3 @@ async def _is_ready(address: tuple[str, int]) -> bool:
         return False
     finally:
         writer.transport.abort()
-
-
-async def _pass_on(process: asyncio.subprocess.Process, name: str) -> None:
-    """Copy what a replica writes to our stderr, each line marked with its name."""
-    if process.stdout is None:
-        raise RuntimeError("a replica is started with a pipe")
-    rest = b""
-    while chunk := await process.stdout.read(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _CHUNK_BYTES:
-            lines, rest = [*lines, rest], b""
-        _write_lines(name, lines)
-    if rest:
-        _write_lines(name, [rest])
-
-
-def _write_lines(name: str, lines: list[bytes]) -> None:
-    for line in lines:
-        sys.stderr.write(f"[{name}] {line.decode(errors='replace')}\n")
-    sys.stderr.flush()

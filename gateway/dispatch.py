@@ -7,7 +7,7 @@ replica read or decode a body.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -28,20 +28,18 @@ from gateway.errors import (
     MethodNotFound,
     RpcError,
 )
+from gateway.listening import Listener
 from gateway.ports import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, RequestId, Response, parse_message, request_id_of, result_response
 from gateway.protocol.param_headers import check_param_headers
-from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import (
     NAMED_METHODS,
     CompletionRequest,
     Continuation,
-    ListenFilter,
     ReleasedRequest,
     read_completion,
     read_cursor,
-    read_listen,
     read_prompt_get,
     read_request,
     read_resource_read,
@@ -51,6 +49,7 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import choose_wire
 from gateway.subscriptions import ChangeHub
+from gateway.task_methods import TaskMethods
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +84,8 @@ class Listening:
 
 Reply: TypeAlias = Answered | Accepted | Refused | Listening
 
+TaskMethod: TypeAlias = Callable[[ReleasedRequest, Caller, Registry], Awaitable[dict[str, Any]]]
+
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
@@ -114,6 +115,7 @@ class Dispatcher:
         changes: what `subscriptions/listen` streams hear of.
         audit: notes refusals.
         max_json_depth: how deep a body may nest.
+        tasks: answers what is asked about tasks, or None where there are none.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class Dispatcher:
         changes: ChangeHub,
         audit: AuditLog,
         max_json_depth: int = MAX_DEPTH,
+        tasks: TaskMethods | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._calls = calls
@@ -134,7 +137,8 @@ class Dispatcher:
         self._changes = changes
         self._audit = audit
         self._max_json_depth = max_json_depth
-        self._methods: Mapping[str, Callable[[Incoming], Awaitable[Reply]]] = {
+        self._listener = Listener(results, changes, tasks)
+        self._methods: dict[str, Callable[[Incoming], Awaitable[Reply]]] = {
             "server/discover": self._discover,
             "tools/list": self._lister("tools"),
             "tools/call": self._call_tool,
@@ -146,6 +150,10 @@ class Dispatcher:
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
         }
+        if tasks is not None:
+            self._methods["tasks/get"] = self._task_method(tasks.get)
+            self._methods["tasks/update"] = self._task_method(tasks.update)
+            self._methods["tasks/cancel"] = self._task_method(tasks.cancel)
 
     @property
     def registry(self) -> Registry:
@@ -251,43 +259,15 @@ class Dispatcher:
         return target
 
     async def _listen(self, incoming: Incoming) -> Reply:
-        honoured = self._honoured(read_listen(incoming.request.params), incoming.caller)
-        return Listening(self._messages(incoming.request.id, honoured), incoming.request.id)
+        messages = await self._listener.listen(incoming.request, incoming.caller, self._catalogue.registry)
+        return Listening(messages, incoming.request.id)
 
-    def _honoured(self, wanted: ListenFilter, caller: Caller) -> ListenFilter:
-        """Return what of the filter this server really tells this caller of."""
-        registry = self._catalogue.registry
-        return ListenFilter(
-            tools=wanted.tools,
-            prompts=wanted.prompts and bool(registry.prompts),
-            resources=wanted.resources and bool(registry.resources or registry.templates),
-            uris=tuple(uri for uri in wanted.uris if self._is_announced(uri, caller)),
-        )
+    def _task_method(self, answer: TaskMethod) -> Callable[[Incoming], Awaitable[Reply]]:
+        async def handle(incoming: Incoming) -> Reply:
+            result = await answer(incoming.request, incoming.caller, self._catalogue.registry)
+            return Answered(result_response(incoming.request.id, result))
 
-    def _is_announced(self, uri: str, caller: Caller) -> bool:
-        found = self._catalogue.registry.find_resource(uri)
-        return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
-
-    async def _messages(self, request_id: RequestId, honoured: ListenFilter) -> AsyncIterator[bytes]:
-        wanted: dict[str, notifications.ListName | None] = dict.fromkeys(honoured.uris)
-        if honoured.tools:
-            wanted["tools"] = "tools"
-        if honoured.prompts:
-            wanted["prompts"] = "prompts"
-        if honoured.resources:
-            wanted["resources"] = "resources"
-        subscription = self._changes.subscribe(wanted)
-        try:
-            yield notifications.acknowledged(request_id, honoured)
-            while (topic := await subscription.next()) is not None:
-                name = wanted[topic]
-                if name is None:
-                    yield notifications.resource_updated(topic, request_id)
-                else:
-                    yield notifications.list_changed(name, request_id)
-            yield result_response(request_id, self._results.listen_closed(request_id))
-        finally:
-            self._changes.unsubscribe(subscription)
+        return handle
 
 
 def _told(value: Any) -> tuple[str, str]:

@@ -11,6 +11,7 @@
     │   └── Refused                 the client answered with an error
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
+    ├── LeaseLost                   a worker no longer holds the task it works on
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
@@ -19,6 +20,7 @@
         ├── MethodNotFound          -32601
         ├── InvalidParams           -32602
         │   ├── InvalidRequestState -32602, one frozen text for every reason
+        │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
         ├── InternalError           -32603
         ├── HeaderMismatch          -32020
@@ -26,7 +28,9 @@
         ├── UnsupportedVersion      -32022
         └── TryAgain                the same request may succeed after `retry_after_seconds`
             ├── RateLimited         -31003
-            └── TooManyStreams      -31003
+            ├── TaskStoreDown       -31004
+            ├── TooManyStreams      -31003
+            └── TooManyTasks        -31003
 
 Expected refusals are these; anything else is a bug or a tool's own exception. One function, in
 `gateway.web.errors`, turns them into HTTP.
@@ -110,6 +114,18 @@ class InsufficientScope(GatewayError):
         super().__init__(f"This needs the scopes: {' '.join(sorted(self.required))}")
 
 
+class LeaseLost(GatewayError):
+    """A worker no longer holds the task it works on; nothing that it writes about it counts.
+
+    Attributes:
+        cancelled: whether the task was cancelled; otherwise another worker has it, or it has expired.
+    """
+
+    def __init__(self, *, cancelled: bool) -> None:
+        super().__init__("The task was cancelled" if cancelled else "The lease of the task was lost")
+        self.cancelled = cancelled
+
+
 class RpcError(GatewayError):
     """A JSON-RPC error: `code`, `message` and optional `data`, all safe to show to the client."""
 
@@ -173,6 +189,13 @@ class TooManyAnswers(InvalidParams):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"params.inputResponses must not have more than {limit} entries")
+
+
+class TaskIdTaken(InvalidParams):
+    """The client chose the id of a task that it has already used (SEP-1686)."""
+
+    def __init__(self) -> None:
+        super().__init__("Task ID already exists")
 
 
 class InternalError(_FixedCode):
@@ -247,6 +270,24 @@ class TooManyStreams(TryAgain):
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
         super().__init__(f"No more than {limit} streams may be open at a time", retry_after_seconds)
+
+
+class TooManyTasks(TryAgain):
+    """The caller has as many tasks stored as one may."""
+
+    CODE = -31003
+
+    def __init__(self, limit: int, retry_after_seconds: int) -> None:
+        super().__init__(f"No more than {limit} tasks may be stored at a time", retry_after_seconds)
+
+
+class TaskStoreDown(TryAgain):
+    """The task store does not answer, is full, or is otherwise unable to serve. Whether it heard us is unknown."""
+
+    CODE = -31004
+
+    def __init__(self, retry_after_seconds: int = 2) -> None:
+        super().__init__("The task store is not available", retry_after_seconds)
 
 
 class RejectReason(StrEnum):

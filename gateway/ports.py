@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from gateway.sealing.binding import Principal
+from gateway.tasks.model import Progress, Retention, TaskView
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds since the epoch."""
@@ -61,4 +64,272 @@ class CallerLimits(Protocol):
         Raises:
             TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """A task to be stored and queued.
+
+    Attributes:
+        owner: `gateway.sealing.binding.owner` of the caller.
+        task_id: at least 128 random bits, or the client's own choice where its wire has that.
+        tool: the tool's name.
+        tool_version: of the process that creates it.
+        form: the words it is created in, such as `released`.
+        retention: how long it is kept; no more than the deployment's maximum counts.
+        capabilities: what the client declared.
+        arguments: as the client sent them.
+        principal: the caller, None when anonymous.
+        journal: what the call has learned so far (`Journal.to_map`).
+        max_attempts: how many workers may be lost over it.
+        context: whatever else a worker needs to run it, kept sealed.
+    """
+
+    owner: str
+    task_id: str
+    tool: str
+    tool_version: int
+    form: str
+    retention: Retention
+    capabilities: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    principal: Principal | None
+    journal: Mapping[str, Any]
+    max_attempts: int = 3
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A task in the hands of one worker, until it ends, waits, is handed back, or the lease is lost.
+
+    Attributes:
+        owner, task_id, tool, tool_version, form, capabilities, arguments, principal, context: as created.
+        partition: which of the store's partitions holds it.
+        entry_id: its entry in that partition's queue.
+        generation: the number of this claim; every write names it.
+        attempt: 1, and 1 more for each worker that was lost over it.
+        max_attempts: as created.
+        created_ms, expires_ms, now_ms: times on the store's clock, `now_ms` being the moment of the claim.
+        journal: what the call has learned so far, the client's newest answers included (`Journal.from_map` reads it).
+        segments: how many segments are stored.
+        asked: author's key → how often it went over the wire; the store's own memory.
+        written: what the store holds of the journal; the store's own memory, nobody else's.
+    """
+
+    owner: str
+    task_id: str
+    tool: str
+    tool_version: int
+    form: str
+    capabilities: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    principal: Principal | None
+    context: Mapping[str, Any]
+    partition: int
+    entry_id: str
+    generation: int
+    attempt: int
+    max_attempts: int
+    created_ms: int
+    expires_ms: int
+    now_ms: int
+    journal: dict[str, Any]
+    segments: int = 0
+    asked: dict[str, int] = field(default_factory=dict, repr=False)
+    written: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a running task adds to its stored journal.
+
+    Attributes:
+        steps: key → result.
+        checkpoint: the new checkpoint as `Journal.to_map` writes it, or None for no change.
+        journal: the whole journal map; the store writes what it does not have yet. None for no change.
+        progress: the newest, or None for no change. Listeners are told.
+    """
+
+    steps: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: Mapping[str, Any] | None = None
+    journal: Mapping[str, Any] | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskQuestion:
+    """A question that a task stops to ask; see `gateway.tasks.model.WireQuestion`."""
+
+    digest: bytes
+    method: str
+    params: Mapping[str, Any]
+
+
+class Heartbeat(StrEnum):
+    """What a worker learns when it says that it is alive."""
+
+    OK = "ok"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class Spending(StrEnum):
+    """What became of an attempt to use something that may be used once."""
+
+    FIRST = "first"
+    REFUSED = "refused"
+    ANSWERED = "answered"
+
+
+class Spent(NamedTuple):
+    """Attributes: `outcome`, and with `ANSWERED` the `body` that the first use was answered with."""
+
+    outcome: Spending
+    body: bytes | None = None
+
+
+class TaskStore(Protocol):
+    """Keeps tasks for those who own them.
+
+    Every method raises `TaskStoreDown` when the store does not do what is asked within about 2 s; whether it did it
+    nevertheless is then unknown. What belongs to another owner looks like what never was.
+    """
+
+    async def check(self) -> None:
+        """Check that the store can be relied on, and prepare it. May be called again.
+
+        Raises:
+            ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+            TaskStoreDown: it cannot be reached; the check is made up for by the first use that reaches it.
+        """
+        ...
+
+    async def create(self, new: NewTask, quota: int) -> TaskView:
+        """Store a task and queue it; both are done when this returns.
+
+        Args:
+            new: the task.
+            quota: how many tasks of the owner may be stored, this one included.
+
+        Raises:
+            TooManyTasks: the quota is used up.
+            TaskIdTaken: the owner has a task of this id.
+        """
+        ...
+
+    async def get(self, owner: str, task_id: str) -> TaskView | None:
+        """Return a task, or None if it is unknown, another owner's, or expired."""
+        ...
+
+    async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
+        """Record answers by wire key, each `{"result": …}` or `{"error": …}`; with the last the task is queued again.
+
+        The caller has validated them. Keys that are not asked, or have an answer, are ignored.
+        """
+        ...
+
+    async def cancel(self, owner: str, task_id: str) -> TaskView | None:
+        """Cancel a task for good, wherever it is; one that has ended stays as it is."""
+        ...
+
+    async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
+        """Return what the task has emitted: segment `after + 1`, the next, and so on to the last one stored."""
+        ...
+
+    def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
+        """Yield the id of a task whenever it may have changed.
+
+        First each id once, then as hints come, and all of them after each lost connection and every few seconds.
+        Hints are no more than that: read the task. Close the generator (`contextlib.aclosing`) when done. An outage
+        of the store does not end it.
+        """
+        ...
+
+    async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
+        """Use a leg of a flow, which can be done once.
+
+        Args:
+            owner: whose flow it is.
+            flow_id: the flow.
+            leg: the number of its leg.
+            request_digest: of everything that makes a request the same one.
+            ttl_ms: how long the leg must stay used: what is left of the lifetime of its state.
+
+        Returns:
+            `FIRST`: go ahead. `ANSWERED`: the same request was answered a short time ago, with this body. `REFUSED`:
+            anything else, the same request while the first still runs included.
+        """
+        ...
+
+    async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
+        """Keep, for a minute, what the first use of a leg was answered with."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        ...
+
+
+class WorkQueue(Protocol):
+    """Hands tasks to workers. One object serves one worker, under its name.
+
+    All methods raise `TaskStoreDown`; those that write for a claim raise `LeaseLost` when it does not hold any more,
+    and have changed nothing then. Each may be repeated after `TaskStoreDown`: doing it twice is doing it once.
+    """
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions there are; a worker reads all of them."""
+        ...
+
+    async def claim(self, partition: int, count: int, wait_ms: int = 1000) -> list[Claim]:
+        """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
+
+        Waits for up to `wait_ms` (no more than 1000) if there is none. Call it in a loop, one for each partition.
+        Tasks over which too many workers were lost are ended here.
+        """
+        ...
+
+    async def heartbeat(self, claim: Claim) -> Heartbeat:
+        """Prolong the lease. To be called every third of it."""
+        ...
+
+    async def keep(self, claim: Claim, kept: Kept) -> None:
+        """Add to the stored journal; it is durable when this returns."""
+        ...
+
+    async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
+        """Store segment number `seq`, counted from 1; one that is stored already stays as it is."""
+        ...
+
+    async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
+        """Return what the task has emitted, as `TaskStore.segments` does."""
+        ...
+
+    async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
+        """Keep the journal and wait for the client to answer questions, by author's key; the claim ends."""
+        ...
+
+    async def finish(
+        self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
+    ) -> None:
+        """End the task with a result or with a JSON-RPC error; the claim ends, and the journal goes."""
+        ...
+
+    async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
+        """Keep the journal and hand the task back for another worker to go on with; no attempt is counted."""
+        ...
+
+    def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
+        """Yield (owner, task id) of running tasks as they are cancelled, on whichever worker. Hints, as `watch`."""
+        ...
+
+    async def leave(self) -> None:
+        """Tell that this worker claims no more. What it still holds is redelivered when its lease ends."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close all connections."""
         ...

@@ -13,8 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gateway.authoring.lifespans import open_all
-from gateway.authoring.registry import load_registry
-from gateway.bootstrap import Services
+from gateway.bootstrap import Services, load_tools
 from gateway.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -68,7 +67,7 @@ class Reloader:
         old = {name: sys.modules.pop(name) for name in self._loaded()}
         importlib.invalidate_caches()
         try:
-            registry = load_registry(self._names)
+            registry = load_tools(self._services.settings)
             self._services.catalogue_of(registry)
             await stack.enter_async_context(open_all(registry.lifespans))
         except Exception as error:

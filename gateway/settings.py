@@ -40,6 +40,9 @@ ASYMMETRIC_ALGORITHMS = (
 DEFAULT_KEY_SET_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 """What tokens may be signed with where keys come from a JWKS and `GATEWAY_JWT_ALGORITHMS` is unset."""
 
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
+"""How the URL of the task store may begin: one server, with TLS, on a Unix socket; a node of a cluster, with TLS."""
+
 READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 """Names with our prefix that are no settings: the demo tools read this one themselves."""
 
@@ -100,6 +103,12 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
     for network in networks:
         ipaddress.ip_network(network)
     return networks
+
+
+def _check_redis_url(url: SecretStr) -> SecretStr:
+    if not url.get_secret_value().startswith(REDIS_SCHEMES):
+        raise ValueError("it starts with something else")
+    return url
 
 
 def _check_algorithms(algorithms: tuple[str, ...]) -> tuple[str, ...]:
@@ -413,6 +422,35 @@ class Settings(BaseSettings):
             "refusal: who, what, and why; never a token, key, argument or answer."
         ),
     )
+    redis_url: (
+        Annotated[
+            SecretStr, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description=(
+            "The Redis (6.2 or newer) or Valkey that keeps tasks: `redis://`, `rediss://` (TLS), `unix://`, or one "
+            "node of a cluster with `redis+cluster://`, `rediss+cluster://`. Unset: no tool becomes a task."
+        ),
+    )
+    task_partitions: Annotated[int, Field(ge=1, le=1024), Expects("a whole number between 1 and 1024")] = Field(
+        default=8,
+        description=(
+            "How many parts the tasks are spread over, each a queue of its own. All processes of a deployment must "
+            "agree; to change it, wait until all tasks have expired."
+        ),
+    )
+    task_max_ttl_seconds: _Seconds = Field(default=86400, description="The longest time that a task may live.")
+    tasks_per_principal: Annotated[
+        int, Field(ge=1, le=10_000_000), Expects("a whole number between 1 and 10000000")
+    ] = Field(default=1000, description="How many tasks of one caller may be stored, ended ones included.")
+    task_lease_seconds: Annotated[
+        float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")
+    ] = Field(default=30.0, description="How long after the last sign of a worker its tasks are given to another one.")
+    worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
+        default=32, description="How many tasks one worker runs at a time."
+    )
     drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
         default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
     )
@@ -484,6 +522,23 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: one of them is missing.
         """
+        self._check_common()
+        if self.auth == "jwt":
+            self._check_tokens()
+
+    def check_working(self) -> None:
+        """Check that what a worker needs is there: tools, keys, an audience, and a task store.
+
+        Raises:
+            ConfigurationError: one of them is missing.
+        """
+        self._check_common()
+        if self.redis_url is None:
+            raise ConfigurationError(
+                "no task store to work for; set GATEWAY_REDIS_URL as for the replicas, such as redis://127.0.0.1:6379/0"
+            )
+
+    def _check_common(self) -> None:
         if not self.tools:
             raise ConfigurationError(
                 "no tools to serve; name their modules in GATEWAY_TOOLS or with --tools, such as --tools gateway.demo"
@@ -497,8 +552,6 @@ class Settings(BaseSettings):
             raise ConfigurationError(
                 "no audience; set GATEWAY_AUDIENCE to one name for the whole deployment, such as its public URL"
             )
-        if self.auth == "jwt":
-            self._check_tokens()
 
     def _check_tokens(self) -> None:
         given = {

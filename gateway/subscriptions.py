@@ -1,25 +1,25 @@
-"""Changes of lists and resources, told to the `subscriptions/listen` streams of this process."""
+"""Changes of lists, resources and tasks, told to the `subscriptions/listen` streams of this process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 
 class Subscription:
     """What one stream has still to be told. The same change is told once, however often it came meanwhile.
 
     Args:
-        topics: names of lists and URIs of resources that the stream wants to hear of.
+        topics: what the stream wants to hear of: names of lists, URIs of resources, or whatever stands for a task.
     """
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[Hashable]) -> None:
         self._topics = frozenset(topics)
-        self._pending: dict[str, None] = {}
+        self._pending: dict[Hashable, None] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
-    def tell(self, topic: str) -> None:
+    def tell(self, topic: Hashable) -> None:
         """Note a change, if the stream wants to hear of it."""
         if topic in self._topics:
             self._pending[topic] = None
@@ -30,7 +30,7 @@ class Subscription:
         self._closed = True
         self._wake.set()
 
-    async def next(self) -> str | None:
+    async def next(self) -> Hashable | None:
         """Return the next change, or None when the stream is to end."""
         while not self._pending:
             if self._closed:
@@ -50,7 +50,7 @@ class ChangeHub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
-    def subscribe(self, topics: Iterable[str]) -> Subscription:
+    def subscribe(self, topics: Iterable[Hashable]) -> Subscription:
         """Return a new subscription; end it with `unsubscribe`."""
         self._loop = asyncio.get_running_loop()
         subscription = Subscription(topics)

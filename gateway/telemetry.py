@@ -45,6 +45,8 @@ class RefusalReason(StrEnum):
     SLOW_BODY = "slow_body"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
+    TOO_MANY_TASKS = "too_many_tasks"
+    TASK_STORE_DOWN = "task_store_down"
     TOO_DEEP = "too_deep"
     TOO_MANY_ANSWERS = "too_many_answers"
     PARSE_ERROR = "parse_error"
@@ -82,6 +84,8 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
+    errors.TooManyTasks: RefusalReason.TOO_MANY_TASKS,
+    errors.TaskStoreDown: RefusalReason.TASK_STORE_DOWN,
     errors.ParseError: RefusalReason.PARSE_ERROR,
     errors.InvalidRequest: RefusalReason.INVALID_REQUEST,
     errors.MethodNotFound: RefusalReason.METHOD_NOT_FOUND,

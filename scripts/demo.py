@@ -1,6 +1,7 @@
-"""Drive a running `gateway dev` with the official MCP client and show where each leg ran.
+"""Drive a running `gateway dev` with the official MCP client and show where each leg ran, and how tasks go on.
 
-Exits 1 if a call gave a wrong result, or if a call of several legs never changed replica.
+Exits 1 if a call gave a wrong result, if a call of several legs never changed replica, or if a tool that should have
+become a task did not.
 """
 
 from __future__ import annotations
@@ -26,13 +27,19 @@ from mcp.client.client import Client
 from mcp.client.context import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 
+from scripts.tasks_client import Task, Tasks
+
 START_SECONDS = 30
 CALL_SECONDS = 30
+BAR_CHARACTERS = 12
 
 ANSWERS: dict[str, dict[str, str | int | float | bool | list[str] | None]] = {
     "name": {"name": "octocat"},
     "resolution": {"resolution": "Duplicate"},
     "duplicateOfId": {"duplicateOfId": 4301},
+    "input": {"input": "Hello World!"},
+    "size": {"size": "small"},
+    "confirm": {"confirm": True},
 }
 
 CALLS: list[tuple[str, dict[str, Any], str]] = [
@@ -45,6 +52,13 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("link_accounts", {}, "Linked GitHub account octocat"),
     ("crunch", {"units": 5, "unitMs": 10}, "Computed 5 units"),
 ]
+
+TASKS: list[tuple[str, dict[str, Any], str]] = [
+    ("echo", {}, "Echo: Hello World!"),
+    ("report", {"city": "New York", "sections": 6}, "6. Parks in New York"),
+    ("provision_vm", {}, "of size small is running (provisioned in the background)"),
+]
+"""Tools that become tasks, and what they must answer."""
 
 
 @dataclass
@@ -73,6 +87,8 @@ class Recorder:
         outcome = "completed"
         if result.get("resultType") == "input_required":
             outcome = "asks " + ", ".join(result["inputRequests"])
+        elif result.get("resultType") == "task":
+            outcome = f"goes on as task {result['taskId'][:8]}…"
         elif "error" in body or result.get("isError"):
             outcome = "failed"
         leg = Leg(
@@ -92,6 +108,24 @@ def show_leg(number: int, leg: Leg) -> None:
     print(f"  leg {number}  on {leg.replica:<4} {brought:<20} {leg.outcome:<36} {carries}".rstrip(), flush=True)
 
 
+@dataclass
+class TaskView:
+    """Prints what tasks tell of themselves as they go on."""
+
+    seen: list[str] = field(default_factory=list)
+
+    def on_change(self, task: Task) -> None:
+        """Print one line for what has changed."""
+        self.seen.append(task.status)
+        done, total = task.progress.get("progress", 0), task.progress.get("total")
+        bar = ""
+        if total:
+            filled = round(BAR_CHARACTERS * done / total)
+            bar = f"[{'#' * filled}{'.' * (BAR_CHARACTERS - filled)}] "
+        asks = f"asks {', '.join(task.input_requests)}" if task.input_requests else ""
+        print(f"  task   {task.status:<15} {bar}{task.status_message or asks}".rstrip(), flush=True)
+
+
 async def answer(
     context: ClientRequestContext,  # noqa: ARG001 - the client's signature
     params: mcp_types.ElicitRequestParams,
@@ -106,28 +140,51 @@ async def answer(
 async def drive(url: str) -> int:
     """Make every call once; return the exit code."""
     recorder = Recorder()
+    tasks = TaskView()
     problems: list[str] = []
     async with (
         httpx2.AsyncClient(event_hooks={"response": [recorder.on_response]}, timeout=CALL_SECONDS) as http,
-        Client(streamable_http_client(url, http_client=http), elicitation_callback=answer) as client,
+        Client(
+            streamable_http_client(url, http_client=http),
+            elicitation_callback=answer,
+            extensions=[Tasks(tasks.on_change)],
+        ) as client,
     ):
         for tool, arguments, expected in CALLS:
-            recorder.legs.clear()
-            print(f"\n{tool} {json.dumps(arguments)}", flush=True)
-            result = await client.call_tool(tool, arguments)
-            text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
-            print("  = " + text.replace("\n", "\n    "), flush=True)
-            if expected not in text:
-                problems.append(f"{tool} was expected to answer {expected!r}")
-            replicas = {leg.replica for leg in recorder.legs}
-            if len(recorder.legs) > 1 and len(replicas) < 2:
-                problems.append(f"{tool} took {len(recorder.legs)} legs, all on {', '.join(replicas)}")
+            problems += await call(client, tool, arguments, expected, recorder)
+        served = {entry.name for entry in (await client.list_tools()).tools}
+        if "echo" not in served:
+            print(
+                "\nTasks are off here, so the tools that become tasks are left out; `gateway dev` says how to get them."
+            )
+        else:
+            for tool, arguments, expected in TASKS:
+                tasks.seen.clear()
+                problems += await call(client, tool, arguments, expected, recorder)
+                if "completed" not in tasks.seen:
+                    problems.append(f"{tool} did not become a task that completed")
     print()
     for problem in problems:
         print(f"demo: {problem}")
     if not problems:
         print("Every call of several legs changed replica, and no replica kept anything in between.")
     return 1 if problems else 0
+
+
+async def call(client: Client, tool: str, arguments: dict[str, Any], expected: str, recorder: Recorder) -> list[str]:
+    """Make one call, print how it went, and return what was wrong with it."""
+    recorder.legs.clear()
+    problems = []
+    print(f"\n{tool} {json.dumps(arguments)}", flush=True)
+    result = await client.call_tool(tool, arguments)
+    text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
+    print("  = " + text.replace("\n", "\n    "), flush=True)
+    if expected not in text:
+        problems.append(f"{tool} was expected to answer {expected!r}")
+    replicas = {leg.replica for leg in recorder.legs}
+    if len(recorder.legs) > 1 and len(replicas) < 2:
+        problems.append(f"{tool} took {len(recorder.legs)} legs, all on {', '.join(replicas)}")
+    return problems
 
 
 def is_ready(url: str) -> bool:

@@ -334,3 +334,34 @@ def test_a_port_that_nobody_listens_on_is_free_again_after_serve_ended() -> None
         process.wait(timeout=30)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
+
+
+WORKING = {**SERVING, "GATEWAY_REDIS_URL": "redis://127.0.0.1:1/0"}
+
+
+@pytest.mark.parametrize("name", ["GATEWAY_TOOLS", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE", "GATEWAY_REDIS_URL"])
+def test_a_worker_without_what_it_needs_says_what_in_one_line_and_exits_2(name: str) -> None:
+    assert_one_clear_line(gateway("worker", settings={**WORKING, name: ""}), name)
+
+
+def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:
+    result = gateway("worker", "--concurrency", "many", settings=WORKING)
+    assert_one_clear_line(result, "--concurrency is 'many'; it must be a whole number")
+
+
+def test_the_options_of_a_worker_are_told() -> None:
+    result = gateway("worker", "--help", settings={})
+    assert result.returncode == 0
+    for option in ("--concurrency", "--worker-id", "--metrics-port"):
+        assert option in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [("task='required'", "runs as a task only"), ("single_use=True", "may be used once only")]
+)
+def test_serving_a_tool_that_needs_a_task_store_without_one_is_one_clear_line(
+    tmp_path: Path, options: str, reason: str
+) -> None:
+    (tmp_path / "needy.py").write_text(f"from gateway import tool\n@tool({options})\nasync def needy() -> str: ...\n")
+    settings = {**SERVING, "GATEWAY_TOOLS": "needy"}
+    assert_one_clear_line(gateway("serve", "--port", "0", settings=settings, cwd=tmp_path), reason, "GATEWAY_REDIS_URL")

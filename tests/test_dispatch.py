@@ -11,7 +11,7 @@ import pytest
 
 from gateway import bootstrap, calls
 from gateway.app import GatewayApp
-from gateway.engine import leg
+from gateway.engine import driver
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call
 
@@ -80,7 +80,7 @@ async def test_a_flow_whose_deadline_passes_while_its_tool_runs_ends_in_a_clear_
     state = (await call(app, "greet")).state
 
     async def run_slowly(*arguments: Any) -> Any:
-        outcome = await leg.run_leg(*arguments)
+        outcome = await driver.run_leg(*arguments)
         clock.now += FLOW_MAX
         return outcome
 

@@ -11,6 +11,7 @@ from gateway.errors import ConfigurationError
 from gateway.settings import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
 
 SECRET = "s" * MIN_JWT_SECRET_BYTES
+REDIS_URL = "rediss://user:s3cret@redis.example.com:6380/0"
 DOCUMENT = Path(__file__).parent.parent / "docs" / "settings.md"
 
 SERVING = {
@@ -59,6 +60,12 @@ WRONG_VALUES = {
     "GATEWAY_LOG_FORMAT": "xml",
     "GATEWAY_AUDIT_LOG": "two\nlines",
     "GATEWAY_DRAIN_SECONDS": "inf",
+    "GATEWAY_REDIS_URL": "http://:hunter2@localhost",
+    "GATEWAY_TASK_PARTITIONS": "0",
+    "GATEWAY_TASK_MAX_TTL_SECONDS": "1d",
+    "GATEWAY_TASKS_PER_PRINCIPAL": "none",
+    "GATEWAY_TASK_LEASE_SECONDS": "0",
+    "GATEWAY_WORKER_CONCURRENCY": "-1",
 }
 
 
@@ -80,6 +87,9 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert (settings.head_seconds, settings.body_seconds, settings.max_connections) == (10, 10, 4096)
     assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
     assert settings.metrics_port == 9090
+    assert settings.redis_url is None
+    assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
+    assert (settings.tasks_per_principal, settings.worker_concurrency) == (1000, 32)
     assert settings.replica_header
     assert not settings.connection_close
 
@@ -124,11 +134,19 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_LOG_FORMAT": "JSON",
             "GATEWAY_AUDIT_LOG": "audit.log",
             "GATEWAY_DRAIN_SECONDS": "0",
+            "GATEWAY_REDIS_URL": REDIS_URL,
+            "GATEWAY_TASK_PARTITIONS": "2",
+            "GATEWAY_TASK_MAX_TTL_SECONDS": "3600",
+            "GATEWAY_TASKS_PER_PRINCIPAL": "5",
+            "GATEWAY_TASK_LEASE_SECONDS": "1.5",
+            "GATEWAY_WORKER_CONCURRENCY": "4",
         }
     )
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == REDIS_URL
     assert settings.seal_keys is not None
     assert settings.jwt_secret is not None
-    values = settings.model_dump(exclude={"seal_keys", "jwt_secret"})
+    values = settings.model_dump(exclude={"seal_keys", "jwt_secret", "redis_url"})
     assert values == {
         "tools": ("one", "two.three"),
         "audience": "here",
@@ -167,6 +185,11 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "log_format": "json",
         "audit_log": "audit.log",
         "drain_seconds": 0,
+        "task_partitions": 2,
+        "task_max_ttl_seconds": 3600,
+        "tasks_per_principal": 5,
+        "task_lease_seconds": 1.5,
+        "worker_concurrency": 4,
     }
     assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]
     assert settings.jwt_secret.get_secret_value() == SECRET
@@ -236,6 +259,7 @@ def test_an_argument_that_is_no_setting_is_refused() -> None:
 def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
     assert "hunter2" not in refusal({"GATEWAY_JWT_SECRET": "hunter2-hunter2"})
     assert SECRET not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
+    assert "hunter2" not in refusal({"GATEWAY_REDIS_URL": "http://:hunter2@localhost"})
     settings = Settings.load(SERVING)
     assert SECRET not in repr(settings)
     assert SERVING["GATEWAY_SEAL_KEYS"] not in str(settings)
@@ -250,9 +274,10 @@ def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
     for name, field in Settings.model_fields.items():
         if is_secret(field):
             file = tmp_path / name
-            file.write_text(SECRET + "\n")
+            secret = REDIS_URL if name == "redis_url" else SECRET
+            file.write_text(secret + "\n")
             settings = Settings.load({f"{variable(name)}_FILE": str(file)})
-            assert getattr(settings, name).get_secret_value() == SECRET
+            assert getattr(settings, name).get_secret_value() == secret
             assert settings.unknown == ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def hub() -> Iterator[ChangeHub]:
     hub.close()
 
 
-async def hear(subscription: Subscription) -> list[str]:
+async def hear(subscription: Subscription) -> list[Hashable]:
     """Return what is pending of a subscription that has been closed."""
     heard = []
     while (topic := await subscription.next()) is not None:
@@ -67,7 +67,7 @@ async def test_a_change_after_it_was_told_is_told_again(hub: ChangeHub) -> None:
 
 @given(st.lists(st.sampled_from(["tools", "prompts", "docs://a", "docs://b"])))
 def test_changes_come_in_the_order_they_first_happened_and_never_twice(topics: list[str]) -> None:
-    async def tell() -> list[str]:
+    async def tell() -> list[Hashable]:
         subscription = Subscription(["tools", "docs://a", "docs://b"])
         for topic in topics:
             subscription.tell(topic)

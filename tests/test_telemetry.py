@@ -107,6 +107,8 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
         (errors.TooManyAnswers(100), RefusalReason.TOO_MANY_ANSWERS),
         (errors.RateLimited(1), RefusalReason.RATE_LIMITED),
         (errors.TooManyStreams(32, 1), RefusalReason.TOO_MANY_STREAMS),
+        (errors.TooManyTasks(32, 1), RefusalReason.TOO_MANY_TASKS),
+        (errors.TaskStoreDown(), RefusalReason.TASK_STORE_DOWN),
         (errors.ParseError(""), RefusalReason.PARSE_ERROR),
         (errors.InvalidRequest(""), RefusalReason.INVALID_REQUEST),
         (errors.MethodNotFound(""), RefusalReason.METHOD_NOT_FOUND),

@@ -126,10 +126,15 @@ def tool_result(value: object) -> dict[str, Any]:
         structured = _structured(value)
         return {"content": [_json_block(structured)], "structuredContent": structured, "isError": False}
     blocks = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
-    return {"content": [_block(item) for item in blocks], "isError": False}
+    return {"content": [content_block(item) for item in blocks], "isError": False}
 
 
-def _block(item: object) -> dict[str, Any]:
+def content_block(item: object) -> dict[str, Any]:
+    """Return the one block for an item of a list that a tool returns, or for what it emits.
+
+    Raises:
+        AuthoringError: the item cannot be told as JSON.
+    """
     if isinstance(item, Content):
         return {name: json_value(part, f"the block's {name}") for name, part in item.items()}
     if isinstance(item, str):
@@ -167,7 +172,7 @@ def _message(item: object) -> dict[str, Any]:
         item = user(item)
     if not isinstance(item, Message):
         raise AuthoringError(f"a prompt returns text, content blocks or messages, not {type(item).__name__}")
-    return {"role": item["role"], "content": _block(item["content"])}
+    return {"role": item["role"], "content": content_block(item["content"])}
 
 
 def resource_contents(value: object, uri: str, mime_type: str | None) -> list[dict[str, Any]]:

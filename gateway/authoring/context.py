@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar, overload
 
+from gateway.authoring.content import content_block
 from gateway.authoring.questions import MISSING, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
@@ -244,6 +245,29 @@ class Context(PlainContext):
     async def checkpoint(self, value: object) -> None:
         """Keep the one JSON value from which a long computation can go on; the last one wins. Yields once."""
         await self._leg.checkpoint(value)
+
+    async def emit(self, block: object) -> None:
+        """Add a block to the tool's result now, ahead of what the function returns.
+
+        The n-th block of a call is emitted once, whatever is replayed; so emit one after the other, in the same
+        order each time.
+
+        Args:
+            block: a text, a block made by `content`, or anything that may be an item of a returned list.
+        """
+        await self._leg.emit(content_block(block))
+
+    async def detach(self) -> bool:
+        """Go on as a task, if there is a way. The function is run again from the top, by a worker.
+
+        Returns:
+            True in a task; False where the call cannot become one, because the client knows no tasks or the
+            deployment has no Redis. It then goes on as it is.
+
+        Raises:
+            AuthoringError: the tool is declared with `task="forbidden"`.
+        """
+        return await self._leg.detach()
 
 
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from gateway.errors import AuthoringError
+from gateway.errors import AuthoringError, ConfigurationError
 
 T = TypeVar("T")
 
@@ -76,3 +76,17 @@ async def open_all(lifespans: Iterable[Lifespan[Any]]) -> AsyncIterator[None]:
         for entry in lifespans:
             await stack.enter_async_context(entry.opened())
         yield
+
+
+async def open_at_start(lifespans: Iterable[Lifespan[Any]], stack: contextlib.AsyncExitStack) -> None:
+    """Open the lifespans of a process that starts, in order; `stack` closes them.
+
+    Raises:
+        ConfigurationError: one failed to open, or wanted the process to exit; the message names it.
+    """
+    for entry in lifespans:
+        try:
+            await stack.enter_async_context(entry.opened())
+        except (Exception, SystemExit) as error:
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise ConfigurationError(f"the lifespan {entry.name!r} failed to open: {problem}") from error

@@ -227,6 +227,22 @@ class Roots(Ask[list[Root]]):
         return roots.roots
 
 
+def wire_ask(method: str, params: Mapping[str, Any]) -> Ask[Any]:
+    """Return a question that reads answers to a stored one, of which only its form on the wire is known.
+
+    Args:
+        method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+        params: the params of that request.
+    """
+    if method == ROOTS:
+        return Roots()
+    if method == SAMPLE:
+        return Sample("", 1)
+    if params.get("mode") == "url":
+        return ElicitUrl("", "")
+    return Elicit("", params["requestedSchema"])
+
+
 def requested_schema(schema: Any) -> dict[str, Any]:
     """Return the `requestedSchema` of a form asking for a model, or a JSON Schema as it was given.
 

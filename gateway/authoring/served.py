@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.questions import Ask, Elicit, InputRequired
-from gateway.engine.leg import Leg, LegFunction, Migration
+from gateway.engine.driver import LegFunction
+from gateway.engine.leg import Leg, Migration
 from gateway.errors import AuthoringError
 from gateway.sealing.binding import Principal
 
@@ -148,6 +149,19 @@ class Served:
             AuthoringError: the value, or a part of it, cannot be told.
         """
         raise NotImplementedError
+
+    def whole_result(self, value: Any, target: str, emitted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the fields of the result: the emitted blocks, then what the function returned (replay rule 6).
+
+        Raises:
+            AuthoringError: like `result`; or blocks were emitted into a result that has none.
+        """
+        fields = self.result(value, target)
+        if emitted:
+            if "content" not in fields:
+                raise AuthoringError(f"{self} emits blocks; only a tool's result is made of them")
+            fields["content"] = [*emitted, *fields["content"]]
+        return fields
 
     def catalogue_entry(self) -> dict[str, Any]:
         """Return the entry as a list tells it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import sys
 import time
@@ -18,11 +19,14 @@ from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
 from gateway.authoring.schemas import form_values
 from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
+from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
-from gateway.engine.leg import Leg, run_leg
-from gateway.engine.outcomes import Completed, Failed, Outcome
+from gateway.engine.leg import Detaching, Leg
+from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
-from gateway.errors import GatewayError
+from gateway.engine.values import copy_json
+from gateway.errors import AuthoringError, GatewayError
 from gateway.sealing.binding import Principal
 from gateway.sealing.state import pack, unpack
 
@@ -54,6 +58,8 @@ class Run:
         asked: the keys of the questions, in the order they were asked.
         unanswered: the questions the test gave no answer for, by key; the call ended there.
         legs: how often the function ran.
+        became_task: whether the call was a task, from the start or since it detached.
+        segments: the blocks that were emitted, in order; they are part of `result` too.
         progress: what was told of progress: done, total, message.
         logs: the log messages: level, data.
         changed: what was announced as changed.
@@ -64,6 +70,8 @@ class Run:
     asked: list[str] = field(default_factory=list)
     unanswered: Mapping[str, Question] = field(default_factory=dict)
     legs: int = 0
+    became_task: bool = False
+    segments: list[dict[str, Any]] = field(default_factory=list)
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
     logs: list[tuple[str, Any]] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -112,6 +120,7 @@ async def run_async(
     limit_seconds: float | None = 60,
     checkpoint: tuple[int, Any] | None = None,
     lose_responses: bool = False,
+    as_task: bool | None = None,
 ) -> Run:
     """Do what `run` does, inside a running event loop.
 
@@ -123,46 +132,121 @@ async def run_async(
         can: tells which capabilities the client declares, as `ctx.can` names them; all by default.
         limit_seconds: time limit of each leg.
         checkpoint: the version and value of a checkpoint that an earlier leg left; to test migrations.
-        lose_responses: run every leg twice, as when its response is lost and the client sends it again. What
-            the leg does for the first time happens twice then, its steps too; `step_id` tells the other side.
+        lose_responses: run every leg twice. Of a call: as when its response is lost and the client sends it
+            again, so what the leg does for the first time happens twice, its steps too; `step_id` tells the other
+            side. Of a task: as when its worker is lost just before the end, with what it had kept. A leg that may
+            run only once, of a task with `max_attempts=1` or after an answer to a `single_use` tool, runs once.
+        as_task: True runs a task from the start; False is a client that knows no tasks; None, a client that does,
+            so that the tool's `task` and `start` decide.
+
+    Raises:
+        AuthoringError: `as_task` does not go with the tool's `task`.
     """
     run_ = Run()
     host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
-    journal = None if checkpoint is None else _begun(Checkpoint(*checkpoint))
-    fresh: dict[str, Answer] = {}
+    call = _Call(tool, run_, host, None if checkpoint is None else Checkpoint(*checkpoint), as_task)
+    bound = functools.partial(tool.bind, args or {}, principal)
     try:
         async with open_all(_lifespans(tool)):
             for _ in range(MAX_LEGS):
-                for _repeated in range(2 if lose_responses else 1):
-                    leg = Leg(
-                        Journal.from_map(unpack(pack(journal or _begun()))),
-                        fresh,
-                        host,
-                        supports=lambda path: can(".".join(path)),
-                        version=tool.version,
-                        migrations=tool.migrations,
-                        declared=tool.asks,
-                        notices=_Notices(run_),
-                    )
-                    outcome = await run_leg(tool.bind(args or {}, principal), leg)
+                for _repeated in range(2 if lose_responses and call.may_repeat else 1):
+                    outcome = await run_leg(bound(), leg := call.leg(can))
                     run_.legs += 1
-                journal = leg.journal.to_map()
-                if _finished(run_, outcome, tool, args or {}):
+                call.rest = leg.journal.to_map()
+                run_.segments = leg.journal.segments
+                if isinstance(outcome, Detached):
+                    run_.became_task = True
+                    call.fresh = {}
+                elif _finished(run_, outcome, tool, args or {}):
                     return run_
-                fresh = _answered(run_, answers)
-                if run_.unanswered:
-                    return run_
+                else:
+                    call.fresh = _answered(run_, answers)
+                    if run_.unanswered:
+                        return run_
     finally:
         host.close()
     raise GatewayError(f"{tool} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
 
 
-def _begun(checkpoint: Checkpoint | None = None) -> dict[str, Any]:
-    """Return the journal of a new flow at rest."""
-    now_ms = int(time.time() * 1000)
-    journal = Journal.begin(now_ms=now_ms, flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes)
-    journal.checkpoint = checkpoint
-    return journal.to_map()
+class _Call:
+    """A call between its legs, wherever its journal rests."""
+
+    def __init__(
+        self, tool: Served, run_: Run, host: AsyncioHost, checkpoint: Checkpoint | None, as_task: bool | None
+    ) -> None:
+        self.fresh: dict[str, Answer] = {}
+        self._tool = tool
+        self._run = run_
+        self._host = host
+        self._checkpoint = checkpoint
+        self._detaching = _detaching(tool, as_task)
+        self.rest: dict[str, Any] | None = None
+        run_.became_task = as_task or (as_task is None and isinstance(tool, Tool) and tool.starts_as_task)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether the next leg may run twice."""
+        if not isinstance(self._tool, Tool):
+            return True
+        if self._run.became_task:
+            return self._tool.max_attempts > 1
+        return not (self._tool.single_use and self._run.legs)
+
+    def leg(self, can: Callable[[str], bool]) -> Leg:
+        """Return the next leg, or the same once more. Its journal is packed and read, as it travels."""
+        in_task = self._run.became_task
+        if in_task and self.rest is None:
+            self.rest = self._begun()
+        return Leg(
+            Journal.from_map(unpack(pack(self.rest or self._begun()))),
+            self.fresh,
+            self._host,
+            supports=lambda path: can(".".join(path)),
+            version=self._tool.version,
+            migrations=self._tool.migrations,
+            declared=self._tool.asks,
+            notices=_Notices(self._run),
+            keeper=_Keeper(self.rest or {}, self._host) if in_task else None,
+            detaching=Detaching.DONE if in_task else self._detaching,
+        )
+
+    def _begun(self) -> dict[str, Any]:
+        """Return the journal of a new flow at rest."""
+        now_ms = int(time.time() * 1000)
+        journal = Journal.begin(now_ms=now_ms, flow_max_ms=FLOW_MAX_MS, random_bytes=secrets.token_bytes)
+        journal.checkpoint = self._checkpoint
+        return journal.to_map()
+
+
+def _detaching(tool: Served, as_task: bool | None) -> Detaching:
+    support = tool.task if isinstance(tool, Tool) else "forbidden"
+    if as_task and support == "forbidden":
+        raise AuthoringError(f"{tool} never becomes a task; give it task='optional' or run it with as_task=None")
+    if as_task is False and support == "required":
+        raise AuthoringError(f"{tool} has task='required'; clients that know no tasks cannot call it")
+    if support == "forbidden":
+        return Detaching.FORBIDDEN
+    return Detaching.IMPOSSIBLE if as_task is False else Detaching.POSSIBLE
+
+
+class _Keeper:
+    """Keeps at once what a task's leg learns, in a journal at rest."""
+
+    def __init__(self, rest: dict[str, Any], host: AsyncioHost) -> None:
+        self._rest = rest
+        self._host = host
+
+    async def keep_step(self, key: str, value: Any) -> None:
+        await self._host.yield_now()
+        self._rest["steps"] = {**self._rest.get("steps", {}), key: copy_json(value)}
+
+    async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
+        await self._host.yield_now()
+        self._rest["segments"] = [*self._rest.get("segments", [])[: number - 1], block]
+
+    async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        self._rest["checkpoint"] = checkpoint.to_map()
+        return False
 
 
 class _Notices:
@@ -197,10 +281,11 @@ def _target(tool: Served, args: Mapping[str, Any]) -> str:
 def _finished(run_: Run, outcome: Outcome, tool: Served, args: Mapping[str, Any]) -> bool:
     if isinstance(outcome, Completed):
         run_.value = outcome.value
-        run_.result = tool.result(outcome.value, _target(tool, args))
+        run_.result = tool.whole_result(outcome.value, _target(tool, args), run_.segments)
         return True
     if isinstance(outcome, Failed):
         raise outcome.error
+    assert isinstance(outcome, InputRequired)  # noqa: S101 - the keeper here neither fails nor ends a leg
     run_.asked.extend(outcome.questions)
     run_.unanswered = outcome.questions
     return False

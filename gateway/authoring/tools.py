@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, overload
+from typing import Any, Final, Literal, TypeAlias, get_args, overload
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,6 +14,11 @@ from gateway.authoring.schemas import SchemaValidator, model_schema
 from gateway.authoring.served import Function, Icons, Served
 from gateway.errors import AuthoringError
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers
+
+TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
+TaskStart: TypeAlias = Literal["task", "call"]
+
+DEFAULT_ATTEMPTS: Final = 3
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
@@ -26,6 +31,10 @@ class Tool(Served):
         input_schema: JSON Schema of the arguments.
         output_schema: JSON Schema of `structuredContent`, or None.
         param_headers: the arguments that clients mirror into `Mcp-Param-*` headers.
+        task: whether its calls may, or must, become tasks.
+        start: what a call of it begins as where it can become a task.
+        max_attempts: how many workers may be lost over a task before it fails.
+        single_use: whether each state of a call of it is good for one leg only.
     """
 
     KIND = "tool"
@@ -38,12 +47,19 @@ class Tool(Served):
         input_schema: Mapping[str, Any] | None = None,
         output_schema: Mapping[str, Any] | None = None,
         annotations: Mapping[str, Any] | None = None,
+        task: TaskSupport = "forbidden",
+        start: TaskStart = "task",
+        max_attempts: int = DEFAULT_ATTEMPTS,
+        single_use: bool = False,
         **options: Any,
     ) -> None:
         self._given_schema = input_schema
         super().__init__(function, name=name, **options)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise AuthoringError(f"{self.name!r} is no tool name: 1 to 128 characters of A-Z a-z 0-9 _ . -")
+        self.task, self.start = task, start
+        self.max_attempts, self.single_use = max_attempts, single_use
+        self._check_task_options()
         self.input_schema = self._arguments.schema
         self.annotations = annotations
         self._output_model = None if output_schema is not None else return_model(function)
@@ -60,6 +76,28 @@ class Tool(Served):
         if self._given_schema is None:
             return super()._read_signature(function)
         return SchemaArguments(function, self._given_schema)
+
+    @property
+    def needs_store(self) -> bool:
+        """Whether it cannot be served without Redis."""
+        return self.single_use or self.task == "required"
+
+    @property
+    def starts_as_task(self) -> bool:
+        """Whether a call of it is a task from the start, for a client that can."""
+        return self.task != "forbidden" and self.start == "task"
+
+    def _check_task_options(self) -> None:
+        for option, given, choices in (("task", self.task, TaskSupport), ("start", self.start, TaskStart)):
+            if given not in get_args(choices):
+                allowed = ", ".join(repr(choice) for choice in get_args(choices))
+                raise AuthoringError(f"{self} has {option}={given!r}; choose one of {allowed}")
+        if self.task == "forbidden" and self.start == "call":
+            raise AuthoringError(f"{self} has start='call' but no task to come to; give it task='optional'")
+        if type(self.max_attempts) is not int or self.max_attempts < 1:
+            raise AuthoringError(f"{self} has max_attempts={self.max_attempts!r}; give 1, 2, 3, …")
+        if type(self.single_use) is not bool:
+            raise AuthoringError(f"{self} has single_use={self.single_use!r}; give True or False")
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` (MCP "Tools", Tool Result)."""
@@ -110,6 +148,10 @@ def tool(
     input_schema: Mapping[str, Any] | None = None,
     output_schema: Mapping[str, Any] | None = None,
     annotations: Mapping[str, Any] | None = None,
+    task: TaskSupport = "forbidden",
+    start: TaskStart = "task",
+    max_attempts: int = DEFAULT_ATTEMPTS,
+    single_use: bool = False,
     icons: Icons | None = None,
     meta: Mapping[str, Any] | None = None,
     state_ttl_seconds: float | None = None,
@@ -125,7 +167,11 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
         function_or_name: the function itself, or the tool's name where it is not the function's.
         **options: `input_schema`, a JSON Schema that is passed through untouched and checked instead of the
             type hints; `output_schema`, likewise for a result that is no model; `annotations`, hints for
-            clients (`ToolAnnotations`); and those of every served function: `version`, `title`,
+            clients (`ToolAnnotations`); `task`, whether calls may (`"optional"`) or must (`"required"`) become
+            tasks, or never do (`"forbidden"`, the default); `start`, whether such a call begins as a task
+            (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how many
+            workers may be lost over a task before it fails, 3 unless given; `single_use`, whether each state of a
+            call is good for one leg only; and those of every served function: `version`, `title`,
             `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:

@@ -11,7 +11,7 @@ class Login(BaseModel):
     name: str
 
 
-@tool(asks={"github_login": Login})
+@tool(task="optional", start="call", asks={"github_login": Login})
 async def get_weather(ctx: Context, location: str) -> str:
     """Get the current weather for a location; asks who you are first."""
     login = await ctx.elicit("github_login", "Please provide your GitHub username", Login)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
+from gateway.engine.journal import Checkpoint
 from gateway.engine.values import Json
 
 T = TypeVar("T")
@@ -19,6 +20,29 @@ class Notices(Protocol):
 
     def log(self, level: str, data: Json, logger: str | None) -> None:
         """Tell the client's developer something."""
+        ...
+
+
+class Keeper(Protocol):
+    """Keeps what a leg learns while it runs: the carrier of a task. An ephemeral call has none.
+
+    Whatever it raises ends the leg at once: what it could not keep must not become part of the call.
+    """
+
+    async def keep_step(self, key: str, value: Json) -> None:
+        """Keep the result of a step; it is durable when this returns."""
+        ...
+
+    async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
+        """Keep the `number`-th block that the call emits, from 1; it is durable when this returns."""
+        ...
+
+    async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        """Keep a checkpoint, now or with the next thing kept.
+
+        Returns:
+            Whether the leg is to end here, so that another process goes on.
+        """
         ...
 
 

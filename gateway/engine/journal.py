@@ -30,11 +30,28 @@ class Checkpoint:
         version: of the tool that wrote it.
         value: as the author gave it.
         logs: log messages sent before it, so that a computation that goes on here does not skip later ones.
+        emits: blocks emitted before it, for the same reason.
     """
 
     version: int
     value: Json
     logs: int = 0
+    emits: int = 0
+
+    def to_map(self) -> dict[str, Any]:
+        """Return the form at rest."""
+        rest = {"version": self.version, "value": self.value, "logs": self.logs}
+        return {**rest, "emits": self.emits} if self.emits else rest
+
+    @classmethod
+    def from_map(cls, rest: Mapping[str, Any]) -> Checkpoint:
+        """Read the form at rest.
+
+        Raises:
+            KeyError, TypeError: a field is missing or has another type.
+        """
+        logs, emits = _typed(rest["logs"], int), _typed(rest.get("emits", 0), int)
+        return cls(_typed(rest["version"], int), rest["value"], logs, emits)
 
 
 @dataclass(slots=True)
@@ -55,6 +72,7 @@ class Journal:
         checkpoint: the last checkpoint, if any.
         progress: the highest progress told so far, if any.
         logs: log messages sent so far.
+        segments: the content blocks emitted so far, in order.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -70,6 +88,7 @@ class Journal:
     checkpoint: Checkpoint | None = None
     progress: float | None = None
     logs: int = 0
+    segments: list[dict[str, Any]] = field(default_factory=list)
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -114,12 +133,13 @@ class Journal:
         if self.steps:
             rest["steps"] = self.steps
         if self.checkpoint is not None:
-            kept = self.checkpoint
-            rest["checkpoint"] = {"version": kept.version, "value": kept.value, "logs": kept.logs}
+            rest["checkpoint"] = self.checkpoint.to_map()
         if self.progress is not None:
             rest["progress"] = self.progress
         if self.logs:
             rest["logs"] = self.logs
+        if self.segments:
+            rest["segments"] = self.segments
         return rest
 
     @classmethod
@@ -145,10 +165,10 @@ class Journal:
                 steps=dict(_by_key(rest, "steps")),
             )
             if "checkpoint" in rest:
-                kept = rest["checkpoint"]
-                journal.checkpoint = Checkpoint(_typed(kept["version"], int), kept["value"], _typed(kept["logs"], int))
+                journal.checkpoint = Checkpoint.from_map(rest["checkpoint"])
             journal.progress = _number(rest.get("progress"))
             journal.logs = _typed(rest.get("logs", 0), int)
+            journal.segments = [_typed(block, dict) for block in _typed(rest.get("segments", []), list)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedJournal(str(error)) from None
         journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
@@ -169,6 +189,7 @@ _KNOWN = frozenset(
         "checkpoint",
         "progress",
         "logs",
+        "segments",
     }
 )
 

@@ -6,30 +6,42 @@ it does not know ends the leg. Every rule of replay is kept here, whatever carri
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import math
-import types
 import uuid
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from gateway.engine.host import Host, Notices
+from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
-from gateway.engine.outcomes import Completed, Failed, InputRequired, Outcome
+from gateway.engine.keys import check_key, derived_random, derived_uuid
+from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question
 from gateway.engine.values import Json, copy_json, json_value
 from gateway.errors import AuthoringError, MissingCapability
 
-MAX_KEY_LENGTH = 200
-"""Characters of an author's key."""
-
 MAX_IGNORED_STOPS = 1000
 """How often a function may go on after its leg has ended before it is given up."""
+
+T = TypeVar("T")
 
 Migration: TypeAlias = Callable[[Json], Json]
 
 _NO_ANSWER = object()
+
+
+class Detaching(Enum):
+    """What `detach` does in a leg."""
+
+    DONE = "done"
+    """The call is a task already."""
+    POSSIBLE = "possible"
+    """The call becomes a task."""
+    IMPOSSIBLE = "impossible"
+    """The call goes on as it is: its client knows no tasks, or nothing stores them."""
+    FORBIDDEN = "forbidden"
+    """What is called was not written to become a task."""
 
 
 class LegStopped(BaseException):
@@ -52,6 +64,8 @@ class Leg:
         migrations: version → (next version, function) for checkpoints of older versions.
         declared: key → digest of the only questions that may be asked, or None where that is not checked.
         notices: where progress and log messages go, or None if nobody asked for any.
+        keeper: keeps what is learned while the leg runs, in a task; None where only the journal carries it.
+        detaching: what `detach` does.
     """
 
     def __init__(
@@ -65,6 +79,8 @@ class Leg:
         migrations: Mapping[int, tuple[int, Migration]] | None = None,
         declared: Mapping[str, bytes] | None = None,
         notices: Notices | None = None,
+        keeper: Keeper | None = None,
+        detaching: Detaching = Detaching.FORBIDDEN,
     ) -> None:
         self.journal = journal
         self.host = host
@@ -76,7 +92,11 @@ class Leg:
         self._migrations = migrations or {}
         self._declared = declared
         self._notices = notices
+        self._keeper = keeper
+        self._detaching = detaching
         self._logs = 0
+        self._emits = 0
+        self._emitting = False
         self._used: set[str] = set()
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
@@ -143,7 +163,7 @@ class Leg:
             AskError: the client declined, dismissed or refused it.
         """
         self.check_running()
-        _check_key(key)
+        check_key(key)
         try:
             return question.read(self._answer(key, question.digest))
         except InvalidAnswer:
@@ -194,12 +214,14 @@ class Leg:
             raise self._broken(error) from None
         # What was done is recorded even if another part of the function has ended the leg meanwhile.
         self.journal.steps[key] = recorded
+        if self._keeper is not None:
+            await self._kept(self._keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded)
 
     def step_id(self, key: str) -> str:
         """Return the stable id of a step: the flow id and the key. Hand it on as an idempotency key."""
-        _check_key(key)
+        check_key(key)
         return f"{self.journal.flow_id}:{key}"
 
     async def checkpoint(self, value: object) -> None:
@@ -213,8 +235,52 @@ class Leg:
             kept = json_value(value, "the checkpoint")
         except AuthoringError as error:
             raise self._broken(error) from None
-        self.journal.checkpoint = Checkpoint(self._version, kept, self._logs)
+        self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
+        if self._keeper is not None and await self._kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
+            self.stop(Shed())
         await self.host.yield_now()
+
+    async def emit(self, block: dict[str, Any]) -> None:
+        """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).
+
+        Raises:
+            AuthoringError: another block is being emitted; only one after the other do they have an order. A
+                broken rule is final, see `ask`.
+        """
+        await self._go_on()
+        if self._emitting:
+            raise self._broken(AuthoringError("two blocks are emitted at once; await one before the next"))
+        self._emits += 1
+        if self._emits <= len(self.journal.segments):
+            return
+        self.journal.segments.append(block)
+        if self._keeper is None:
+            return
+        self._emitting = True
+        try:
+            await self._kept(self._keeper.keep_emit(self._emits, block))
+        finally:
+            self._emitting = False
+
+    async def detach(self) -> bool:
+        """Make the call a task, which ends this leg. Return True in a task, False where there is no way.
+
+        Raises:
+            AuthoringError: the tool was not written to become a task. A broken rule is final, see `ask`.
+        """
+        await self._go_on()
+        if self._detaching is Detaching.FORBIDDEN:
+            raise self._broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
+        if self._detaching is Detaching.POSSIBLE:
+            self.stop(Detached())
+        return self._detaching is Detaching.DONE
+
+    async def _kept(self, keeping: Awaitable[T]) -> T:
+        """Await the keeper; if it fails, end the leg in a way that the function cannot swallow."""
+        try:
+            return await keeping
+        except Exception as error:  # noqa: BLE001 - whatever it is, the leg must not go on
+            self.stop(NotKept(error))
 
     def resumed(self, default: Any) -> Any:
         """Return the checkpoint of an earlier leg, migrated to this version, or `default`.
@@ -234,6 +300,7 @@ class Leg:
         if version != self._version:
             return default
         self._logs = checkpoint.logs
+        self._emits = checkpoint.emits
         return value
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
@@ -269,15 +336,11 @@ class Leg:
 
     def uuid(self, key: str) -> uuid.UUID:
         """Return a version 4 UUID that is the same in every leg of this call."""
-        return uuid.UUID(bytes=self._derive("uuid", key)[:16], version=4)
+        return derived_uuid(self.journal.seed, key)
 
     def random(self, key: str) -> float:
         """Return a number from [0, 1) that is the same in every leg of this call."""
-        return int.from_bytes(self._derive("random", key)[:7], "big") / 2**56
-
-    def _derive(self, kind: str, key: str) -> bytes:
-        _check_key(key)
-        return hashlib.sha256(self.journal.seed + f"\0{kind}\0{key}".encode()).digest()
+        return derived_random(self.journal.seed, key)
 
     def check_running(self) -> None:
         """Raise again if this leg has already ended (replay rule 3)."""
@@ -305,7 +368,7 @@ class Leg:
         raise LegStopped
 
     def _claim(self, key: str) -> None:
-        _check_key(key)
+        check_key(key)
         if key in self._used:
             raise AuthoringError(
                 f"the key {key!r} is used twice in one call; keys tell questions and steps apart across legs"
@@ -321,52 +384,5 @@ class Leg:
             raise AuthoringError(f"the question {key!r} differs from what the tool declares in `asks`")
 
 
-LegFunction: TypeAlias = Callable[[Leg], Awaitable[Any]]
-
-
-async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
-    """Run one leg to its outcome.
-
-    Cancellation of the host's task passes through; every other end is an outcome. What the leg learned is
-    in its journal either way.
-    """
-    outcome: Outcome
-    try:
-        outcome = Completed(await leg.host.bounded(_driven(function(leg), leg)))
-    except LegStopped:
-        outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
-    except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
-        outcome = Failed(error)
-    if leg.outcome is None:
-        leg.outcome = outcome
-    return leg.outcome
-
-
-@types.coroutine
-def _driven(running: Awaitable[Any], leg: Leg) -> Generator[Any, Any, Any]:
-    """Await `running`, but let go of it when the leg has given it up: it would swallow cancellation too."""
-    coroutine = running.__await__()
-    resume: Callable[[Any], Any] = coroutine.send
-    value: Any = None
-    while True:
-        try:
-            wanted = resume(value)
-        except StopIteration as end:
-            return end.value
-        if leg.given_up:
-            raise LegStopped
-        try:
-            value = yield wanted
-            resume = coroutine.send
-        except BaseException as error:  # noqa: BLE001 - it is thrown on into the function
-            value = error
-            resume = coroutine.throw
-
-
 def _is_finite(number: object) -> bool:
     return isinstance(number, (int, float)) and not isinstance(number, bool) and -math.inf < number < math.inf
-
-
-def _check_key(key: Any) -> None:
-    if not isinstance(key, str) or not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
-        raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")

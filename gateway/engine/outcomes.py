@@ -46,4 +46,21 @@ class Failed:
     error: Exception
 
 
-Outcome: TypeAlias = Completed | InputRequired | Failed
+@dataclass(frozen=True, slots=True)
+class Detached:
+    """The function wants to go on as a task; its journal moves to the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """The leg ended early at a checkpoint, so that another process goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """The carrier could not keep what the leg learned; nothing more may come of this leg."""
+
+    error: Exception
+
+
+Outcome: TypeAlias = Completed | InputRequired | Failed | Detached | Shed | NotKept

@@ -14,6 +14,7 @@ principal (three prefixed fields), or an owner (one).
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from enum import Enum
 
@@ -31,6 +32,7 @@ class Purpose(Enum):
     RETURN_ADDRESS = b"return-address"
     CURSOR = b"cursor"
     FIELD_AT_REST = b"field-at-rest"
+    OWNER = b"owner"
 
     def __init__(self, label: bytes) -> None:
         self.prefix = label + b"\x00"
@@ -99,6 +101,14 @@ def field_binding(audience: str, owner: str, task_id: str, field: str) -> bytes:
         field: the name of the field.
     """
     return _encode(Purpose.FIELD_AT_REST, audience, _OWNER + _prefixed(_text(owner)), _text(task_id), _text(field))
+
+
+def owner(principal: Principal | None, audience: str) -> str:
+    """Name a caller in the task store: the unkeyed SHA-256 of the caller and the deployment, 64 hex digits.
+
+    It reveals nobody by itself, groups what belongs together, and anonymous callers are one owner of their own.
+    """
+    return hashlib.sha256(_encode(Purpose.OWNER, audience, _caller(principal))).hexdigest()
 
 
 def _encode(purpose: Purpose, audience: str, caller: bytes, *fields: bytes) -> bytes:

@@ -24,6 +24,7 @@ from gateway.authoring.questions import (
     Roots,
     Sample,
     requested_schema,
+    wire_ask,
 )
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, InvalidAnswer, question_digest
 from gateway.errors import AskError, AuthoringError, Declined, Dismissed, Refused
@@ -358,3 +359,37 @@ def test_returned_questions_come_by_key() -> None:
     assert InputRequired({"a key": ask}, other=ask).questions == {"a key": ask, "other": ask}
     with pytest.raises(AuthoringError, match="at least one"):
         InputRequired()
+
+
+# Answers to what is known only by its form on the wire
+
+
+@pytest.mark.parametrize(
+    ("asked", "good", "bad"),
+    [
+        (Elicit("?", Form), accept(n=5.0), accept(n="five")),
+        (Elicit("?", {"type": "object", "required": ["x"]}), accept(x=1), accept()),
+        (ElicitUrl("?", "https://a.example"), {"result": {"action": "accept"}}, {"result": {}}),
+        (Roots(), {"result": {"roots": [{"uri": "file:///a"}]}}, {"result": {"roots": [{}]}}),
+        (
+            Sample("?", 5),
+            {"result": {"role": "assistant", "content": {"type": "text", "text": "x"}, "model": "m"}},
+            {"result": {"role": "assistant"}},
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_answer_is_checked_by_what_was_asked_on_the_wire(asked: Ask[Any], good: Any, bad: Any) -> None:
+    question = asked.question("k")
+    again = wire_ask(question.method, question.params).question("k")
+    again.read(good)
+    for wrong in (bad, {}, {"result": None}):
+        with pytest.raises(InvalidAnswer):
+            again.read(wrong)
+
+
+@pytest.mark.parametrize(("action", "kind"), [("decline", Declined), ("cancel", Dismissed)])
+def test_to_say_no_is_an_answer_to_what_was_asked_on_the_wire(action: str, kind: type[Exception]) -> None:
+    question = Elicit("?", Form).question("k")
+    with pytest.raises(kind):
+        wire_ask(question.method, question.params).question("k").read({"result": {"action": action}})

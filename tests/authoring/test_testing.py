@@ -233,3 +233,98 @@ def test_sampling_may_be_answered_whole() -> None:
 def test_the_helper_is_public() -> None:
     assert testing.run is run
     assert set(testing.__all__) <= set(dir(testing))
+
+
+# Tasks
+
+
+@tool(task="optional", start="call")
+async def moves(ctx: Context) -> str:
+    await ctx.emit("one")
+    name = (await ctx.elicit("login", "Who are you?", Result)).result
+    detached = await ctx.detach()
+    await ctx.emit("two")
+    return f"{name} {detached}"
+
+
+def test_a_call_that_detaches_goes_on_as_a_task() -> None:
+    done = run(moves, answers={"login": {"result": "Ada"}})
+    assert done.value == "Ada True"
+    assert (done.became_task, done.legs) == (True, 3)
+    assert [block["text"] for block in done.segments] == ["one", "two"]
+    assert [block["text"] for block in done.result["content"]] == ["one", "two", "Ada True"]
+
+
+def test_a_test_may_be_a_client_that_knows_no_tasks_or_begin_as_a_task() -> None:
+    call = run(moves, answers={"login": {"result": "Ada"}}, as_task=False)
+    assert (call.value, call.became_task, call.legs) == ("Ada False", False, 2)
+    task = run(moves, answers={"login": {"result": "Ada"}}, as_task=True)
+    assert (task.value, task.became_task, task.legs) == ("Ada True", True, 2)
+
+
+def test_a_run_that_no_client_could_have_is_an_error() -> None:
+    @tool(task="required")
+    async def needs() -> None: ...
+
+    with pytest.raises(AuthoringError, match="never becomes a task"):
+        run(greet, as_task=True)
+    with pytest.raises(AuthoringError, match="clients that know no tasks cannot call it"):
+        run(needs, as_task=False)
+
+
+def test_a_prompt_or_resource_neither_detaches_nor_emits() -> None:
+    @prompt
+    async def detaches(ctx: Context) -> str:
+        return str(await ctx.detach())
+
+    @prompt
+    async def emits(ctx: Context) -> str:
+        await ctx.emit("x")
+        return "y"
+
+    with pytest.raises(AuthoringError, match="can detach"):
+        run(detaches)
+    with pytest.raises(AuthoringError, match="the prompt 'emits' emits blocks"):
+        run(emits)
+
+
+@pytest.mark.parametrize(("attempts", "expected"), [(3, 2), (1, 1)])
+def test_a_lost_worker_repeats_a_leg_of_a_task_with_what_it_had_kept(attempts: int, expected: int) -> None:
+    ran: list[str] = []
+
+    @tool(task="required", max_attempts=attempts)
+    async def t(ctx: Context) -> int:
+        ran.append("leg")
+        start = ctx.resumed(0)
+        await ctx.step("s", ran.append, "step")
+        if not start:
+            await ctx.checkpoint(1)
+        await ctx.emit("block")
+        return int(start)
+
+    done = run(t, lose_responses=True)
+    assert (ran.count("leg"), ran.count("step"), done.legs) == (expected, 1, expected)
+    assert done.value == expected - 1
+    assert [block["text"] for block in done.segments] == ["block"]
+
+
+def test_a_leg_after_an_answer_to_a_tool_for_single_use_is_not_repeated() -> None:
+    ran: list[str] = []
+
+    @tool(single_use=True)
+    async def t(ctx: Context) -> None:
+        ran.append("leg")
+        await ctx.elicit("login", "?", Result)
+        ran.append("paid")
+
+    assert run(t, answers={"login": {"result": "x"}}, lose_responses=True).legs == 3
+    assert ran == ["leg", "leg", "leg", "paid"]
+
+
+def test_two_blocks_at_once_are_found_out_in_a_test_of_a_task() -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> None:
+        await asyncio.gather(ctx.emit("a"), ctx.emit("b"))
+
+    with pytest.raises(AuthoringError, match="one before the next"):
+        run(t)

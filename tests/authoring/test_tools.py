@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any, cast
 
 import mcp_types
@@ -204,3 +205,52 @@ def test_a_name_may_be_given_as_a_keyword_too() -> None:
         return text
 
     assert echo.name == "say.again"
+
+
+# Tasks
+
+
+def test_a_tool_never_becomes_a_task_unless_told() -> None:
+    made = tool(greet)
+    assert (made.task, made.start, made.max_attempts, made.single_use) == ("forbidden", "task", 3, False)
+    assert not made.starts_as_task
+    assert not made.needs_store
+
+
+@pytest.mark.parametrize(
+    ("options", "starts", "needs"),
+    [
+        ({"task": "optional"}, True, False),
+        ({"task": "optional", "start": "call"}, False, False),
+        ({"task": "required"}, True, True),
+        ({"task": "required", "start": "call"}, False, True),
+        ({"single_use": True}, False, True),
+    ],
+)
+def test_what_a_tool_starts_as_and_needs(options: Any, starts: bool, needs: bool) -> None:
+    made = tool(**options)(greet)
+    assert (made.starts_as_task, made.needs_store) == (starts, needs)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"task": "always"}, "has task='always'; choose one of 'forbidden', 'optional', 'required'"),
+        ({"task": True}, "has task=True"),
+        ({"task": ["optional"]}, "has task="),
+        ({"task": "optional", "start": "later"}, "has start='later'; choose one of 'task', 'call'"),
+        ({"start": "call"}, "has start='call' but no task to come to"),
+        *(({"max_attempts": given}, "has max_attempts=") for given in (0, -1, 1.5, True, "3", None)),
+        ({"single_use": 1}, "has single_use=1"),
+    ],
+)
+def test_options_that_make_no_sense_are_told_at_once(options: Any, problem: str) -> None:
+    with pytest.raises(AuthoringError, match=re.escape(problem)):
+        tool(**options)(greet)
+
+
+def test_emitted_blocks_come_before_the_returned_value() -> None:
+    made = tool(greet)
+    emitted = [{"type": "text", "text": "one"}]
+    assert made.whole_result("two", "greet", emitted)["content"] == [*emitted, {"type": "text", "text": "two"}]
+    assert made.whole_result("two", "greet", [])["content"] == [{"type": "text", "text": "two"}]

@@ -9,7 +9,22 @@ from typing import Any
 import pytest
 
 from tests.conformance import run
-from tests.conformance.run import ACROSS_PROCESSES, CHECKS, Verdict, judge, judge_log, main, read_results, show
+from tests.conformance.run import (
+    ACROSS_PROCESSES,
+    CHECKS,
+    CORE,
+    ONE_PROCESS,
+    TASKS,
+    UNWRITTEN,
+    Leg,
+    Verdict,
+    judge,
+    judge_log,
+    main,
+    plan,
+    read_results,
+    show,
+)
 
 
 def check(status: str, name: str = "a-check", message: str | None = None) -> dict[str, Any]:
@@ -36,8 +51,8 @@ def test_list_changes_may_get_lost_between_two_replicas_but_not_within_one() -> 
     warning = check("WARNING", name, f"Mutated the list but {words} on the stream.")
     others = [check("SUCCESS")] * (CHECKS["server-stateless"] - 1)
     two, one = (judge("server-stateless", replicas, [*others, warning]) for replicas in (2, 1))
-    assert (two.excused, two.problems) == (1, [])
-    assert (one.excused, len(one.problems)) == (0, 1)
+    assert (len(two.excused), two.problems) == (1, [])
+    assert (one.excused, len(one.problems)) == ([], 1)
 
 
 def test_another_warning_of_the_same_check_is_not_excused() -> None:
@@ -46,9 +61,31 @@ def test_another_warning_of_the_same_check_is_not_excused() -> None:
     assert verdict.problems[0] == f"WARNING {name}: the trigger is missing"
 
 
+def test_a_check_that_the_suite_always_skips_may_be_skipped_but_not_for_another_reason() -> None:
+    ((name, words),) = UNWRITTEN.items()
+    always, once = (judge(name, 2, [check("SKIPPED", name, message)]) for message in (f"Skipped: {words}.", "no task"))
+    assert (len(always.excused), always.problems) == (1, [])
+    assert (once.excused, once.problems) == ([], [f"SKIPPED {name}: no task"])
+
+
+def test_every_scenario_has_its_leg_and_tasks_have_a_worker() -> None:
+    two, one, tasks = plan(None)
+    assert (two.scenarios, two.replicas, two.workers) == ([None], 2, 0)
+    assert (one.scenarios, one.replicas) == (list(ONE_PROCESS), 1)
+    assert (tasks.scenarios, tasks.replicas, tasks.workers) == (list(TASKS), 2, 1)
+
+
+@pytest.mark.parametrize("scenario", [*CORE, *TASKS])
+def test_one_scenario_runs_where_it_runs_among_all(scenario: str) -> None:
+    legs = plan(scenario)
+    names = ["tasks"] if scenario in TASKS else ["2-replicas", "one-replica"][: 1 + (scenario in ONE_PROCESS)]
+    assert [(leg.name, leg.scenarios) for leg in legs] == [(name, [scenario]) for name in names]
+
+
 def test_a_traceback_in_the_log_is_a_problem() -> None:
-    assert judge_log(2, "[r1] 2026-11-21 info serving\n") == []
-    (verdict,) = judge_log(2, "[r1] error request failed\n[r1] Traceback (most recent call last):\n")
+    (leg,) = plan("caching")
+    assert judge_log(leg, "[r1] 2026-11-21 info serving\n") == []
+    (verdict,) = judge_log(leg, "[r1] error request failed\n[r1] Traceback (most recent call last):\n")
     assert verdict.problems == ["TRACEBACK in reports/conformance/2-replicas"]
 
 
@@ -60,10 +97,10 @@ def test_results_are_read_by_scenario(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_line_a_scenario_and_totals() -> None:
-    good = Verdict("caching", 2, passed=8)
+    good = Verdict("caching", 2, passed=8, excused=["a reason"] * 2)
     bad = Verdict("tools-list", 2, passed=1, problems=["FAILURE a: no", "WARNING b: well", "SKIPPED c: not seen"])
     lines = show([good, bad]).splitlines()
-    assert lines[1].split() == ["caching", "2", "8", "0", "0", "0"]
+    assert lines[1].split() == ["caching", "2", "8", "0", "0", "0", "2", "excused:", "a", "reason"]
     assert lines[2].split() == ["tools-list", "2", "1", "1", "1", "1"]
     assert lines[3:6] == ["    FAILURE a: no", "    WARNING b: well", "    SKIPPED c: not seen"]
     assert lines[-1] == "9 checks passed, 1 failed, 1 warnings, 1 skipped"
@@ -74,7 +111,7 @@ def test_the_exit_code_tells_whether_all_passed(
     problems: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(run, "run_leg", lambda replicas, scenarios: [Verdict("caching", replicas, 8, 0, problems)])
+    monkeypatch.setattr(run, "run_leg", lambda leg: [Verdict("caching", leg.replicas, 8, problems)])
     assert main(["--scenario", "caching"]) == code
 
 
@@ -83,8 +120,8 @@ def test_a_suite_that_is_not_installed_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.setattr(run, "PEERS", tmp_path)
 
-    def run_leg(replicas: int, scenarios: list[str | None]) -> list[Verdict]:
-        return run.run_suite("http://127.0.0.1:1/mcp", replicas, scenarios[0], tmp_path)
+    def run_leg(leg: Leg) -> list[Verdict]:
+        return run.run_suite("http://127.0.0.1:1/mcp", leg.replicas, leg.scenarios[0], tmp_path)
 
     monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(run, "run_leg", run_leg)

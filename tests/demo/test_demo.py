@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +16,16 @@ from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import load_registry
 from gateway.authoring.tools import Tool
+from gateway.demo import machines, reports
 from gateway.demo.compute import crunch
+from gateway.demo.echoes import echo
+from gateway.demo.machines import provision_vm
+from gateway.demo.reports import report
 from gateway.demo.weather import get_weather
 from gateway.demo.work_items import update_work_item
+from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, run_leg
+from gateway.engine.leg import Leg
 from gateway.engine.outcomes import Completed, InputRequired, Outcome
 from gateway.engine.questions import Question
 from gateway.errors import Declined
@@ -164,6 +172,76 @@ async def test_crunch_goes_on_on_another_replica() -> None:
         host.close()
     assert isinstance(outcome, Completed)
     assert outcome.value == "Computed 3 units: 1 on replica-1, 2 on replica-2."
+
+
+# Tasks
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare tests the time that demo tools take to be watched."""
+    monkeypatch.setattr(reports, "SECONDS_PER_SECTION", 0)
+    monkeypatch.setattr(machines, "SECONDS_PER_STAGE", 0)
+
+
+def test_what_becomes_a_task_and_when() -> None:
+    told = {tool.name: (tool.task, tool.start) for tool in (get_weather, echo, report, provision_vm, crunch)}
+    assert told == {
+        "get_weather": ("optional", "call"),
+        "echo": ("required", "task"),
+        "report": ("optional", "task"),
+        "provision_vm": ("optional", "call"),
+        "crunch": ("forbidden", "task"),
+    }
+
+
+def test_echo_is_there_only_where_tasks_are() -> None:
+    def names(**environ: str) -> list[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_REDIS_URL")}
+        listing = "from gateway.authoring.registry import load_registry as load; print(*load(['gateway.demo']).tools)"
+        command = [sys.executable, "-c", listing]
+        run = subprocess.run(command, env={**kept, **environ}, capture_output=True, text=True, check=True)
+        return run.stdout.split()
+
+    assert names()[0] == "get_weather"
+    assert "echo" not in names()
+    assert "echo" in names(GATEWAY_REDIS_URL="redis://host")
+
+
+def test_echo_asks_what_the_draft_asks_and_answers_as_it_does() -> None:
+    assert {key: form_of(question) for key, question in run(echo, {}).unanswered.items()} == {
+        "echo_input": (
+            "Please provide the input string to echo back",
+            {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+        )
+    }
+    assert run(echo, {}, answers={"echo_input": {"input": "Hello World!"}}).text == "Echo: Hello World!"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_report_is_one_segment_for_each_section_with_progress() -> None:
+    done = run(report, {"city": "Oslo", "sections": 3})
+    assert [block["type"] for block in done.segments] == ["text"] * 3
+    assert [block["text"].partition(":")[0] for block in done.segments] == [
+        "1. Weather in Oslo",
+        "2. Traffic in Oslo",
+        "3. Events in Oslo",
+    ]
+    assert done.result is not None
+    assert done.result["content"] == done.segments
+    assert [(made, total) for made, total, _ in done.progress] == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_machine_is_provisioned_in_the_background_once_its_size_is_known() -> None:
+    asked = run(provision_vm, {})
+    assert (list(asked.unanswered), asked.became_task) == (["size"], False)
+    asked = run(provision_vm, {}, answers={"size": {"size": "small"}})
+    assert (list(asked.unanswered), asked.became_task) == (["confirm"], True)
+    done = run(provision_vm, {"size": "large"}, answers={"confirm": {"confirm": True}})
+    assert done.text.endswith("of size large is running (provisioned in the background).")
+    refused = run(provision_vm, {"size": "large"}, answers={"confirm": {"confirm": False}})
+    assert refused.text.endswith("was not started.")
 
 
 # A rolling upgrade

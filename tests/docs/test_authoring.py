@@ -8,13 +8,14 @@ import typing
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 import gateway
 from gateway import content, prompt, resource, testing, tool
 from gateway.authoring.context import AWAITED
+from gateway.authoring.tools import TaskStart, TaskSupport
 
 GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/authoring.md").read_text()
 FENCED = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -64,10 +65,50 @@ def test_the_table_of_options_has_every_option_of_a_decorator_and_no_other(decor
 
 
 def test_the_table_of_content_has_every_function_and_no_other() -> None:
-    made = {"tool_result", "prompt_messages", "resource_contents"}  # what the gateway itself makes of a returned value
+    made = {
+        "tool_result",
+        "content_block",
+        "prompt_messages",
+        "resource_contents",
+    }  # what the gateway itself makes of a returned value
     functions = inspect.getmembers(content, inspect.isfunction)
     expected = public(name for name, function in functions if function.__module__ == content.__name__) - made
     assert sorted(re.findall(r"^\| `content\.(\w+)", section("Content"), re.MULTILINE)) == sorted(expected)
+
+
+TASK_ROWS = re.findall(
+    r"^\| `\"(\w+)\"` \| (?:`\"(\w+)\"`)? ?\| (.+) \| (.+) \|$", section("When a task starts"), re.MULTILINE
+)
+
+
+def test_the_table_of_tasks_has_every_combination() -> None:
+    combinations = {(support, start) for support in get_args(TaskSupport) for start in get_args(TaskStart)}
+    told = {(support, start) for support, given, *_ in TASK_ROWS for start in ([given] if given else ["task", "call"])}
+    assert told == combinations
+
+
+@pytest.mark.parametrize(("support", "start", "able", "unable"), TASK_ROWS)
+def test_a_task_starts_when_the_table_says(support: Any, start: Any, able: str, unable: str) -> None:
+    seen: list[str] = []
+
+    @tool(task=support, start=start or "task")
+    async def example(ctx: gateway.Context) -> None:
+        seen.append("leg")
+        if support != "forbidden":
+            seen.append(f"detach() is {await ctx.detach()}")
+
+    ended = {"a call": ["leg"], "a task from the start": ["leg", "detach() is True"]}
+    ended["a call until `detach()`, then a task"] = ["leg", "leg", "detach() is True"]
+    ended["a call, where `detach()` is False"] = ["leg", "detach() is False"]
+    testing.run(example)
+    assert seen == ended[able]
+    seen.clear()
+    if unable == "an error that names the extension":
+        with pytest.raises(gateway.AuthoringError, match="clients that know no tasks"):
+            testing.run(example, as_task=False)
+    else:
+        testing.run(example, as_task=False)
+        assert seen == ended[unable]
 
 
 def test_every_link_within_the_guide_leads_to_a_heading() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.authoring.host import AsyncioHost
+from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.host import Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, LegFunction, Migration, run_leg
+from gateway.engine.leg import Leg, Migration
 from gateway.engine.outcomes import Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import Declined

@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.authoring.host import AsyncioHost
+from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
-from gateway.engine.leg import MAX_IGNORED_STOPS, MAX_KEY_LENGTH, Leg, LegStopped, run_leg
+from gateway.engine.keys import MAX_KEY_LENGTH
+from gateway.engine.leg import MAX_IGNORED_STOPS, Leg, LegStopped
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import AuthoringError, Declined, MissingCapability

@@ -95,7 +95,8 @@ async def test_a_call_that_asks_nothing_takes_one_leg(fleet: Fleet) -> None:
 async def test_the_client_lists_the_demo_tools_in_the_order_of_their_registration(fleet: Fleet) -> None:
     async with connect(fleet, {}) as connection:
         listed = await connection.client.list_tools()
-    assert [tool.name for tool in listed.tools] == ["crunch", "link_accounts", "get_weather", "update_work_item"]
+    names = [tool.name for tool in listed.tools]
+    assert names == ["get_weather", "update_work_item", "link_accounts", "crunch", "report", "provision_vm"]
 
 
 async def test_a_rolling_upgrade_keeps_the_answer_that_the_new_release_still_needs(own_fleet: Fleet) -> None:

@@ -15,6 +15,7 @@ from gateway.sealing.binding import (
     associated_data,
     cursor_binding,
     field_binding,
+    owner,
     request_state_binding,
     return_address_binding,
     session_binding,
@@ -128,3 +129,15 @@ def test_no_purpose_label_contains_the_byte_that_ends_it() -> None:
 def test_a_principal_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
         ALICE.subject = "mallory"  # type: ignore[misc]
+
+
+@given(st.tuples(principals, texts), st.tuples(principals, texts))
+def test_different_callers_and_deployments_have_different_owners(
+    first: tuple[Principal | None, str], second: tuple[Principal | None, str]
+) -> None:
+    assert (owner(*first) == owner(*second)) == (first == second)
+
+
+def test_an_owner_is_the_same_hash_in_every_process() -> None:
+    assert owner(ALICE, "gateway") == owner(Principal("https://issuer.example", "alice", "editor"), "gateway")
+    assert len(bytes.fromhex(owner(None, "gateway"))) == 32

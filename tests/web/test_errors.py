@@ -24,6 +24,9 @@ TABLE: list[tuple[GatewayError, int, int]] = [
     (errors.TooManyAnswers(100), 400, -32602),
     (errors.RateLimited(3), 429, -31003),
     (errors.TooManyStreams(32, 1), 429, -31003),
+    (errors.TooManyTasks(32, 1), 429, -31003),
+    (errors.TaskIdTaken(), 400, -32602),
+    (errors.TaskStoreDown(), 503, -31004),
     (ProtocolError(-31003, "the tool's own"), 200, -31003),
     (ProtocolError(-32602, "the tool's own"), 400, -32602),
     (ProtocolError(42, "the tool's own"), 200, 42),
@@ -56,7 +59,7 @@ def test_the_headers_of_a_refusal_are_told() -> None:
     assert (b"www-authenticate", b"Bearer") in headers
 
 
-@pytest.mark.parametrize("error", [errors.RateLimited(3), errors.TooManyStreams(32, 3)])
+@pytest.mark.parametrize("error", [errors.RateLimited(3), errors.TooManyStreams(32, 3), errors.TaskStoreDown(3)])
 def test_what_may_succeed_later_says_when(error: GatewayError) -> None:
     _status, headers, body = to_http(error, 1)
     assert (b"retry-after", b"3") in headers

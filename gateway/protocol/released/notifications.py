@@ -7,6 +7,7 @@ Progress and log messages belong to the stream that answers one request; all oth
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 from gateway.protocol.jsonrpc import RequestId, notification
@@ -80,6 +81,8 @@ def acknowledged(subscription_id: RequestId, honoured: ListenFilter) -> bytes:
         notifications["resourcesListChanged"] = True
     if honoured.uris:
         notifications["resourceSubscriptions"] = honoured.uris
+    if honoured.task_ids:
+        notifications["taskIds"] = honoured.task_ids
     return _on_subscription("subscriptions/acknowledged", subscription_id, {"notifications": notifications})
 
 
@@ -93,5 +96,19 @@ def resource_updated(uri: str, subscription_id: RequestId) -> bytes:
     return _on_subscription("resources/updated", subscription_id, {"uri": uri})
 
 
-def _on_subscription(name: str, subscription_id: RequestId, params: dict[str, Any]) -> bytes:
-    return notification(f"notifications/{name}", {**params, "_meta": {META_SUBSCRIPTION_ID: subscription_id}})
+def task_changed(subscription_id: RequestId, task: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
+    """Tell what has become of a task.
+
+    Args:
+        subscription_id: the id of the listen request.
+        task: the `DetailedTask`, as `tasks/get` would tell it now.
+        meta: more of `_meta`.
+    """
+    return _on_subscription("tasks", subscription_id, task, meta)
+
+
+def _on_subscription(
+    name: str, subscription_id: RequestId, params: Mapping[str, Any], meta: Mapping[str, Any] | None = None
+) -> bytes:
+    told = {**params, "_meta": {**(meta or {}), META_SUBSCRIPTION_ID: subscription_id}}
+    return notification(f"notifications/{name}", told)

@@ -17,6 +17,15 @@ from gateway.protocol import headers as header
 from gateway.protocol.capabilities import check_capabilities
 from gateway.protocol.headers import Headers, decode_header_value
 from gateway.protocol.jsonrpc import Request, RequestId
+from gateway.protocol.released.fields import (
+    quote,
+    read_flag,
+    read_names,
+    read_object,
+    read_string,
+    read_strings,
+    require_object,
+)
 from gateway.protocol.versions import (
     LOG_LEVELS,
     META_CLIENT_CAPABILITIES,
@@ -44,9 +53,14 @@ MAX_LISTEN_URIS: Final = 1000
 MAX_URI_CHARS: Final = 2048
 """Longest uri in a `subscriptions/listen`; it is kept as long as the stream is open."""
 
+MAX_LISTEN_TASKS: Final = 1000
+"""How many tasks one `subscriptions/listen` may name: each is read at once, and again every few seconds."""
+
+MAX_TASK_ID_CHARS: Final = 128
+"""Longest id of a task that is looked up."""
+
 _META: Final = "params._meta"
 _FILTER: Final = "params.notifications"
-_QUOTED_CHARS: Final = 100
 _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
 
 
@@ -136,12 +150,14 @@ class ListenFilter(msgspec.Struct, frozen=True):
         prompts: changes of the list of prompts.
         resources: changes of the lists of resources and of templates.
         uris: resources whose own changes count; each once, in the client's order.
+        task_ids: tasks whose changes count; each once, in the client's order.
     """
 
     tools: bool = False
     prompts: bool = False
     resources: bool = False
     uris: tuple[str, ...] = ()
+    task_ids: tuple[str, ...] = ()
 
 
 def read_request(request: Request, headers: Headers) -> ReleasedRequest:
@@ -185,7 +201,7 @@ def read_tool_call(params: Mapping[str, Any]) -> ToolCall:
     Raises:
         InvalidParams: `name`, `arguments` or `inputResponses` has the wrong type; the message names it.
     """
-    return ToolCall(_read_string(params, "name"), _read_object(params, "arguments"), read_continuation(params))
+    return ToolCall(read_string(params, "name"), read_object(params, "arguments"), read_continuation(params))
 
 
 def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
@@ -194,7 +210,7 @@ def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
     Raises:
         InvalidParams: `name`, `arguments`, one of them or `inputResponses` has the wrong type; the message names it.
     """
-    return PromptGet(_read_string(params, "name"), _read_strings(params, "arguments"), read_continuation(params))
+    return PromptGet(read_string(params, "name"), read_strings(params, "arguments"), read_continuation(params))
 
 
 def read_resource_read(params: Mapping[str, Any]) -> ResourceRead:
@@ -203,7 +219,7 @@ def read_resource_read(params: Mapping[str, Any]) -> ResourceRead:
     Raises:
         InvalidParams: `uri` or `inputResponses` has the wrong type; the message names it.
     """
-    return ResourceRead(_read_string(params, "uri"), read_continuation(params))
+    return ResourceRead(read_string(params, "uri"), read_continuation(params))
 
 
 def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
@@ -212,22 +228,22 @@ def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
     Raises:
         InvalidParams: a field is missing, has the wrong type, or `ref` is of no known type; the message names it.
     """
-    ref = _require_object(params, "ref")
+    ref = require_object(params, "ref")
     kind: Literal["prompt", "resource"]
     match ref.get("type"):
         case "ref/prompt":
-            kind, target = "prompt", _read_string(ref, "name", "params.ref")
+            kind, target = "prompt", read_string(ref, "name", "params.ref")
         case "ref/resource":
-            kind, target = "resource", _read_string(ref, "uri", "params.ref")
+            kind, target = "resource", read_string(ref, "uri", "params.ref")
         case _:
             raise InvalidParams('params.ref.type must be "ref/prompt" or "ref/resource"')
-    argument = _require_object(params, "argument")
+    argument = require_object(params, "argument")
     return CompletionRequest(
         kind,
         target,
-        _read_string(argument, "name", "params.argument"),
-        _read_string(argument, "value", "params.argument"),
-        _read_strings(_read_object(params, "context"), "arguments", "params.context"),
+        read_string(argument, "name", "params.argument"),
+        read_string(argument, "value", "params.argument"),
+        read_strings(read_object(params, "context"), "arguments", "params.context"),
     )
 
 
@@ -235,15 +251,16 @@ def read_listen(params: Mapping[str, Any]) -> ListenFilter:
     """Read the filter of `subscriptions/listen`; what it asks for beyond the fields known here is not served.
 
     Raises:
-        InvalidParams: `notifications` is missing, a field of it has the wrong type, or there are more than
-            `MAX_LISTEN_URIS` uris or one of more than `MAX_URI_CHARS` characters; the message names it.
+        InvalidParams: `notifications` is missing, a field of it has the wrong type, or there are more uris or
+            tasks, or longer ones, than may be listened to; the message names it.
     """
-    asked = _require_object(params, "notifications")
+    asked = require_object(params, "notifications")
     return ListenFilter(
-        _read_flag(asked, "toolsListChanged"),
-        _read_flag(asked, "promptsListChanged"),
-        _read_flag(asked, "resourcesListChanged"),
-        _read_uris(asked),
+        read_flag(asked, "toolsListChanged", _FILTER),
+        read_flag(asked, "promptsListChanged", _FILTER),
+        read_flag(asked, "resourcesListChanged", _FILTER),
+        read_names(asked, "resourceSubscriptions", _FILTER, max_entries=MAX_LISTEN_URIS, max_chars=MAX_URI_CHARS),
+        read_names(asked, "taskIds", _FILTER, max_entries=MAX_LISTEN_TASKS, max_chars=MAX_TASK_ID_CHARS),
     )
 
 
@@ -253,7 +270,7 @@ def read_continuation(params: Mapping[str, Any]) -> Continuation:
     Raises:
         InvalidParams: `inputResponses` is not an object.
     """
-    return Continuation(_read_object(params, "inputResponses"), params.get("requestState"))
+    return Continuation(read_object(params, "inputResponses"), params.get("requestState"))
 
 
 def read_cursor(params: Mapping[str, Any]) -> str | None:
@@ -313,57 +330,6 @@ def _read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
     return None
 
 
-def _read_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    """Return an object that may be left out; null is as absent."""
-    return {} if node.get(name) is None else _require_object(node, name, parent)
-
-
-def _require_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    value = node.get(name)
-    if type(value) is not dict:
-        raise InvalidParams(f"{parent}.{name} must be an object")
-    return value
-
-
-def _read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> str:
-    value = node.get(name)
-    if type(value) is not str:
-        raise InvalidParams(f"{parent}.{name} must be a string")
-    return value
-
-
-def _read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, str]:
-    """Return an object of strings; absent and null are an empty one."""
-    values = _read_object(node, name, parent)
-    for key, value in values.items():
-        if type(value) is not str:
-            raise InvalidParams(f"{parent}.{name}[{_quote(key)}] must be a string")
-    return values
-
-
-def _read_flag(asked: Mapping[str, Any], name: str) -> bool:
-    value = asked.get(name, False)
-    if type(value) is not bool:
-        raise InvalidParams(f"{_FILTER}.{name} must be a boolean")
-    return value
-
-
-def _read_uris(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    uris = asked.get("resourceSubscriptions", [])
-    if type(uris) is not list:
-        raise InvalidParams(f"{_FILTER}.resourceSubscriptions must be an array of strings")
-    if len(uris) > MAX_LISTEN_URIS:
-        raise InvalidParams(f"{_FILTER}.resourceSubscriptions must not have more than {MAX_LISTEN_URIS} entries")
-    for index, uri in enumerate(uris):
-        if type(uri) is not str:
-            raise InvalidParams(f"{_FILTER}.resourceSubscriptions[{index}] must be a string")
-        if len(uri) > MAX_URI_CHARS:
-            raise InvalidParams(
-                f"{_FILTER}.resourceSubscriptions[{index}] must not be longer than {MAX_URI_CHARS} characters"
-            )
-    return tuple(dict.fromkeys(uris))
-
-
 def _check_name(sent: str | None, value: Any) -> None:
     """Compare `Mcp-Name` with the parameter it repeats; one that is no string is left to the method's own check."""
     if type(value) is not str:
@@ -372,21 +338,17 @@ def _check_name(sent: str | None, value: Any) -> None:
         raise _mismatch("Mcp-Name", None, value)
     decoded = decode_header_value(sent)
     if decoded is None:
-        raise HeaderMismatch(f"Header mismatch: Mcp-Name value {_quote(sent)} is malformed")
+        raise HeaderMismatch(f"Header mismatch: Mcp-Name value {quote(sent)} is malformed")
     if decoded != value:
         raise _mismatch("Mcp-Name", decoded, value)
 
 
 def _mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
     if sent is None:
-        return HeaderMismatch(f"Header mismatch: {name} is missing, the body says {_quote(expected)}")
-    return HeaderMismatch(f"Header mismatch: {name} is {_quote(sent)}, the body says {_quote(expected)}")
+        return HeaderMismatch(f"Header mismatch: {name} is missing, the body says {quote(expected)}")
+    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, the body says {quote(expected)}")
 
 
 def _wrong_meta(meta: Mapping[str, Any], key: str, expected: str) -> InvalidParams:
     problem = f"must be {expected}" if key in meta else "is missing"
     return InvalidParams(f'{_META}["{key}"] {problem}')
-
-
-def _quote(text: str) -> str:
-    return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")

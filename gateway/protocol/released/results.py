@@ -26,9 +26,13 @@ class ResultWriter:
     def __init__(self, server_info: Mapping[str, Any]) -> None:
         self._meta = {META_SERVER_INFO: dict(server_info)}
 
-    def complete(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a final result with these fields."""
-        return {"resultType": "complete", **fields, "_meta": self._meta}
+    def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return a final result with these fields, and more of `_meta` if given."""
+        return {"resultType": "complete", **fields, "_meta": {**self._meta, **meta} if meta else self._meta}
+
+    def task_created(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a `CreateTaskResult` (extension `io.modelcontextprotocol/tasks`, Task Creation)."""
+        return {"resultType": "task", **task, "_meta": self._meta}
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
         """Return a final result that the client may keep for `ttl_ms`."""

@@ -461,9 +461,11 @@ def test_a_filter_is_read() -> None:
         "promptsListChanged": False,
         "resourcesListChanged": True,
         "resourceSubscriptions": ["test://b", "test://a", "test://b"],
-        "taskIds": 5,
+        "taskIds": ["t_b", "t_a", "t_b"],
+        "somethingNew": 5,
     }
-    assert read_listen({"notifications": asked}) == ListenFilter(True, False, True, ("test://b", "test://a"))
+    honoured = ListenFilter(True, False, True, ("test://b", "test://a"), ("t_b", "t_a"))
+    assert read_listen({"notifications": asked}) == honoured
 
 
 @pytest.mark.parametrize("name", ["toolsListChanged", "promptsListChanged", "resourcesListChanged"])

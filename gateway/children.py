@@ -1,0 +1,184 @@
+"""The processes of `gateway dev`: started, watched, started anew when they die, stopped when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+EXIT_FAILED: Final = 1
+EXIT_CONFIGURATION: Final = 2
+
+_EARLY_DEATH_SECONDS: Final = 10.0
+_MAX_EARLY_DEATHS: Final = 3
+_BACKOFF_SECONDS: Final = 0.5
+_READY_RETRY_SECONDS: Final = 0.1
+_KILL_MARGIN_SECONDS: Final = 2.0
+_LAST_WORDS_SECONDS: Final = 1.0
+_CHUNK_BYTES: Final = 65536
+
+
+def say(text: str) -> None:
+    """Tell people what happens, one line at a time."""
+    sys.stdout.write(f"gateway dev: {text}\n")
+    sys.stdout.flush()
+
+
+def _no_words() -> str:
+    return ""
+
+
+@dataclass(slots=True)
+class Child:
+    """One process over all its restarts.
+
+    Attributes:
+        name: for people; marks each line that it writes.
+        command: its program and arguments.
+        is_ready: tells whether it does its work; None where there is nothing to ask, so it counts as soon as it runs.
+        details: what else to tell when it is ready.
+        descriptors: the file descriptors it inherits.
+        last_words: returns what else to tell when it has died.
+        ready: set when it was ready for the first time.
+    """
+
+    name: str
+    command: list[str]
+    is_ready: Callable[[], Awaitable[bool]] | None = None
+    details: str = ""
+    descriptors: tuple[int, ...] = ()
+    last_words: Callable[[], str] = _no_words
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    early_deaths: int = 0
+
+
+@dataclass(slots=True)
+class Orders:
+    """What the children are told together, and what they tell.
+
+    Attributes:
+        stopping: set to stop them.
+        hurry: set to stop them at once.
+        exit_code: of the run, once a child could not go on.
+    """
+
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
+    exit_code: int = 0
+
+    def give_up(self, exit_code: int) -> None:
+        """Stop because a child cannot go on."""
+        if not self.stopping.is_set():
+            self.exit_code = exit_code
+            self.stopping.set()
+
+
+class Nursery:
+    """Keeps children running until it is told to stop or has to give up.
+
+    Args:
+        environ: the environment of all children.
+        orders: when to stop.
+        drain_seconds: how long a child may take to stop; after a margin on top it is killed.
+        stop: what to wait for before the children are stopped; `orders.stopping` unless given.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], orders: Orders, drain_seconds: float, stop: asyncio.Event | None = None
+    ) -> None:
+        self._environ = environ
+        self._orders = orders
+        self._drain_seconds = drain_seconds
+        self._stop = orders.stopping if stop is None else stop
+
+    async def keep(self, child: Child) -> None:
+        """Start a child, and start it anew whenever it dies, until it is time to stop."""
+        while not self._stop.is_set():
+            started = asyncio.get_running_loop().time()
+            exit_code = await self._run_once(child)
+            if self._stop.is_set():
+                return
+            words = child.last_words()
+            say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
+            if exit_code == EXIT_CONFIGURATION:
+                self._orders.give_up(EXIT_CONFIGURATION)
+                return
+            lived_seconds = asyncio.get_running_loop().time() - started
+            child.early_deaths = child.early_deaths + 1 if lived_seconds < _EARLY_DEATH_SECONDS else 0
+            if child.early_deaths == _MAX_EARLY_DEATHS:
+                say(f"{child.name} died {_MAX_EARLY_DEATHS} times right after its start; giving up")
+                self._orders.give_up(EXIT_FAILED)
+                return
+            await self._pause(_BACKOFF_SECONDS * child.early_deaths)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not longer than the children run."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), seconds)
+
+    async def _run_once(self, child: Child) -> int:
+        """Run a child's process to its end, and return its exit code (negative: the signal that killed it)."""
+        process = await asyncio.create_subprocess_exec(
+            *child.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=self._environ,
+            pass_fds=child.descriptors,
+            process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
+        )
+        output = asyncio.create_task(_pass_on(process, child.name))
+        watch = asyncio.create_task(self._announce(child, process.pid))
+        stop = asyncio.create_task(self._stop_when_asked(process))
+        try:
+            return await process.wait()
+        finally:
+            watch.cancel()
+            stop.cancel()
+            if process.returncode is None:
+                process.kill()
+            # What the child started itself may still hold the pipe open.
+            await asyncio.wait([watch, stop, output], timeout=_LAST_WORDS_SECONDS)
+            output.cancel()
+
+    async def _announce(self, child: Child, pid: int) -> None:
+        while child.is_ready is not None and not await child.is_ready():
+            await self._pause(_READY_RETRY_SECONDS)
+        say(f"{child.name} {'runs' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}")
+        child.ready.set()
+
+    async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:
+        await self._stop.wait()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._orders.hurry.wait(), self._drain_seconds + _KILL_MARGIN_SECONDS)
+            process.kill()
+
+
+def _cause_of_death(exit_code: int) -> str:
+    return f"died with exit code {exit_code}" if exit_code >= 0 else f"was killed by {signal.Signals(-exit_code).name}"
+
+
+async def _pass_on(process: asyncio.subprocess.Process, name: str) -> None:
+    """Copy what a child writes to our stderr, each line marked with its name."""
+    if process.stdout is None:
+        raise RuntimeError("a child is started with a pipe")
+    rest = b""
+    while chunk := await process.stdout.read(_CHUNK_BYTES):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _CHUNK_BYTES:
+            lines, rest = [*lines, rest], b""
+        _write_lines(name, lines)
+    if rest:
+        _write_lines(name, [rest])
+
+
+def _write_lines(name: str, lines: list[bytes]) -> None:
+    for line in lines:
+        sys.stderr.write(f"[{name}] {line.decode(errors='replace')}\n")
+    sys.stderr.flush()

@@ -1,0 +1,37 @@
+"""Pure: the keys that authors give, and what is derived from them."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from gateway.errors import AuthoringError
+
+MAX_KEY_LENGTH = 200
+"""Characters of an author's key."""
+
+
+def check_key(key: Any) -> None:
+    """Let only a key through that can name a question or a step on every wire.
+
+    Raises:
+        AuthoringError: it is no text of 1 to `MAX_KEY_LENGTH` printable characters without `~`.
+    """
+    if not isinstance(key, str) or not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
+        raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
+
+
+def derived_uuid(seed: bytes, key: str) -> uuid.UUID:
+    """Return a version 4 UUID that depends on the seed and the key alone."""
+    return uuid.UUID(bytes=_derive(seed, "uuid", key)[:16], version=4)
+
+
+def derived_random(seed: bytes, key: str) -> float:
+    """Return a number from [0, 1) that depends on the seed and the key alone."""
+    return int.from_bytes(_derive(seed, "random", key)[:7], "big") / 2**56
+
+
+def _derive(seed: bytes, kind: str, key: str) -> bytes:
+    check_key(key)
+    return hashlib.sha256(seed + f"\0{kind}\0{key}".encode()).digest()

@@ -1,0 +1,78 @@
+"""What callers are told of a call that failed: enough to go on with, and nothing internal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gateway.authoring.arguments import InvalidArguments
+from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
+from gateway.carrier import CannotContinue
+from gateway.engine.journal import Journal
+from gateway.engine.outcomes import LegTimedOut
+from gateway.errors import AskError, InternalError, InvalidParams, RpcError
+from gateway.ports import RandomBytes
+from gateway.protocol.strict_json import encode
+
+log = logging.getLogger(__name__)
+
+REFERENCE_BYTES: Final = 6
+"""Length of the reference id that joins what a client sees of a crash with the log."""
+
+
+class Failures:
+    """Tells failures.
+
+    Args:
+        random_bytes: where reference ids come from.
+    """
+
+    def __init__(self, random_bytes: RandomBytes) -> None:
+        self._random_bytes = random_bytes
+
+    def result(self, served: Served, error: Exception, journal: Journal) -> dict[str, Any]:
+        """Return the result of a tool that failed: the blocks it had emitted, then what went wrong.
+
+        Raises:
+            RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
+        """
+        return failed_result(self._message(served, error, journal.flow_id), journal.segments)
+
+    def _message(self, served: Served, error: Exception, flow_id: str) -> str:
+        if isinstance(error, RpcError) and _can_be_told(error):
+            raise error
+        if isinstance(error, InvalidArguments):
+            message = f"Invalid arguments for {served.name}: {error}"
+            if isinstance(served, Tool):
+                return message
+            raise InvalidParams(message)
+        told = isinstance(error, (AskError, CannotContinue))
+        message = str(error) if told else self._crash(served.name, error, flow_id)
+        if isinstance(served, Tool):
+            return message
+        raise InternalError(message)
+
+    def _crash(self, name: str, error: Exception, flow_id: str) -> str:
+        reference = self._random_bytes(REFERENCE_BYTES).hex()
+        fields = {"tool": name, "flow": flow_id, "reference": reference}
+        if isinstance(error, LegTimedOut):
+            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
+            return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
+        log.error("tool failed", extra=fields, exc_info=error)
+        return f"{name} failed (reference {reference})"
+
+
+def failed_result(message: str, emitted: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the fields of a `CallToolResult` that tells the language model what went wrong."""
+    return {"content": [*emitted, {"type": "text", "text": message}], "isError": True}
+
+
+def _can_be_told(error: RpcError) -> bool:
+    """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
+    try:
+        encode([error.message, error.data])
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return type(error.code) is int

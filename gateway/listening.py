@@ -1,0 +1,167 @@
+"""`subscriptions/listen` of the released wire: what a stream is told, from the acknowledgement to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gateway.authoring.registry import Registry
+from gateway.errors import TaskStoreDown
+from gateway.ports import Caller
+from gateway.protocol.jsonrpc import RequestId, result_response
+from gateway.protocol.released import notifications
+from gateway.protocol.released.requests import ListenFilter, ReleasedRequest, read_listen
+from gateway.protocol.released.results import ResultWriter
+from gateway.protocol.released.tasks import detailed_task, task_meta
+from gateway.subscriptions import ChangeHub, Subscription
+from gateway.task_methods import TaskMethods, require_tasks
+from gateway.tasks.model import TaskView
+
+log = logging.getLogger(__name__)
+
+
+_TIMELESS = {"lastUpdatedAt": None, "pollIntervalMs": None}
+"""What changes of a task without being news."""
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    name: notifications.ListName
+
+
+@dataclass(frozen=True, slots=True)
+class _Uri:
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    task_id: str
+
+
+_Telling: TypeAlias = _List | _Uri | _Task
+
+
+class Listener:
+    """Answers `subscriptions/listen`.
+
+    Args:
+        results: writes the result that ends a stream.
+        changes: tells what changes in this process.
+        tasks: reads tasks, or None where there are none.
+    """
+
+    def __init__(self, results: ResultWriter, changes: ChangeHub, tasks: TaskMethods | None = None) -> None:
+        self._results = results
+        self._changes = changes
+        self._tasks = tasks
+
+    async def listen(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> AsyncIterator[bytes]:
+        """Return the messages of the stream.
+
+        Raises:
+            InvalidParams: the filter is malformed.
+            MissingCapability: it names tasks, and the client did not declare the extension.
+            TaskStoreDown: it names tasks, and the store does not answer.
+        """
+        wanted = read_listen(request.params)
+        if wanted.task_ids:
+            require_tasks(request)
+        honoured = await self._honoured(wanted, caller, registry)
+        return self._messages(request.id, honoured, caller)
+
+    async def _honoured(self, wanted: ListenFilter, caller: Caller, registry: Registry) -> ListenFilter:
+        """Return what of the filter this server really tells this caller of."""
+
+        def is_announced(uri: str) -> bool:
+            found = registry.find_resource(uri)
+            return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
+
+        task_ids: tuple[str, ...] = ()
+        if wanted.task_ids and self._tasks is not None:
+            task_ids = await self._tasks.own(wanted.task_ids, caller, registry)
+        return ListenFilter(
+            tools=wanted.tools,
+            prompts=wanted.prompts and bool(registry.prompts),
+            resources=wanted.resources and bool(registry.resources or registry.templates),
+            uris=tuple(uri for uri in wanted.uris if is_announced(uri)),
+            task_ids=task_ids,
+        )
+
+    async def _messages(self, request_id: RequestId, honoured: ListenFilter, caller: Caller) -> AsyncIterator[bytes]:
+        topics = _topics(honoured)
+        subscription = self._changes.subscribe(topics)
+        told: dict[str, Any] = {}
+        try:
+            yield notifications.acknowledged(request_id, honoured)
+            async with self._watching(honoured, caller, subscription):
+                while (topic := await subscription.next()) is not None:
+                    match topics[topic]:
+                        case _List(name):
+                            yield notifications.list_changed(name, request_id)
+                        case _Uri(uri):
+                            yield notifications.resource_updated(uri, request_id)
+                        case _Task(task_id):
+                            view = await self._news_of(task_id, caller, told)
+                            if view is not None:
+                                yield notifications.task_changed(request_id, detailed_task(view), task_meta(view))
+            yield result_response(request_id, self._results.listen_closed(request_id))
+        finally:
+            self._changes.unsubscribe(subscription)
+
+    @contextlib.asynccontextmanager
+    async def _watching(
+        self, honoured: ListenFilter, caller: Caller, subscription: Subscription
+    ) -> AsyncIterator[None]:
+        """Hand the hints of the store to the subscription while the context is open."""
+        if not honoured.task_ids or self._tasks is None:
+            yield
+            return
+        pump = asyncio.create_task(_pump(self._tasks, honoured.task_ids, caller, subscription))
+        try:
+            yield
+        finally:
+            pump.cancel()
+            await asyncio.wait({pump})
+
+    async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
+        """Return a task if there is something about it that was not told. Every hint is looked into; few are news."""
+        assert self._tasks is not None  # noqa: S101 - nothing else brings the topic of a task
+        try:
+            view = await self._tasks.read(task_id, caller)
+        except TaskStoreDown:
+            return None  # the store is asked again in a few seconds
+        if view is None:
+            return None
+        news = {**detailed_task(view), "_meta": task_meta(view), **_TIMELESS}
+        if told.get(task_id) == news:
+            return None
+        told[task_id] = news
+        return view
+
+
+async def _pump(tasks: TaskMethods, task_ids: tuple[str, ...], caller: Caller, subscription: Subscription) -> None:
+    try:
+        async with contextlib.aclosing(tasks.watch(task_ids, caller)) as hints:
+            async for task_id in hints:
+                subscription.tell(_Task(task_id))
+    except Exception:
+        log.exception("watching tasks failed; the stream ends")
+        raise
+    finally:
+        # Without hints the stream would go silent: its client had better begin a new one.
+        subscription.close()
+
+
+def _topics(honoured: ListenFilter) -> dict[Hashable, _Telling]:
+    """Return what to tell by what is announced: the name of a list, the URI of a resource, or a task."""
+    topics: dict[Hashable, _Telling] = {uri: _Uri(uri) for uri in honoured.uris}
+    names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
+    wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}
+    topics.update({name: _List(name) for name in names if wanted[name]})
+    topics.update({_Task(task_id): _Task(task_id) for task_id in honoured.task_ids})
+    return topics

@@ -1,0 +1,139 @@
+"""Pure: tasks in the words of the 2026-07-28 wire, extension `io.modelcontextprotocol/tasks`.
+
+The stored task is neutral (`gateway.tasks.model`); what is said of it here is what `tasks/get` answers, what
+`notifications/tasks` tells, and what a call that became a task is answered with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from gateway.errors import InternalError, InvalidParams
+from gateway.protocol.released.fields import read_object, read_string
+from gateway.protocol.released.requests import MAX_TASK_ID_CHARS
+from gateway.tasks.model import Phase, Progress, TaskView
+from gateway.tasks.times import poll_interval_ms
+
+META_PROGRESS: Final = "dev.sealedgateway/progress"
+"""The `_meta` of a task whose tool told numbers: `{"progress": …, "total": …}`, the total only if it is known."""
+
+_STATUS: Final = {
+    Phase.QUEUED: "working",
+    Phase.RUNNING: "working",
+    Phase.WAITING: "input_required",
+    Phase.DONE: "completed",
+    Phase.CANCELLED: "cancelled",
+}
+
+
+class TaskUpdate(msgspec.Struct, frozen=True):
+    """The parameters of `tasks/update`: answers by the key that each question has on the wire, still unchecked."""
+
+    task_id: str
+    input_responses: dict[str, Any]
+
+
+def not_found() -> InvalidParams:
+    """Return the error for every task that the caller cannot reach, whatever the reason."""
+    return InvalidParams("Task not found")
+
+
+def read_task_id(params: Mapping[str, Any]) -> str:
+    """Read the parameters of `tasks/get` and `tasks/cancel`.
+
+    Raises:
+        InvalidParams: `taskId` is missing, no string, or longer than that of any task.
+    """
+    task_id = read_string(params, "taskId")
+    if len(task_id) > MAX_TASK_ID_CHARS:
+        raise not_found()
+    return task_id
+
+
+def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
+    """Read the parameters of `tasks/update`.
+
+    Raises:
+        InvalidParams: `taskId` or `inputResponses` has the wrong type; the message names it.
+    """
+    return TaskUpdate(read_task_id(params), read_object(params, "inputResponses"))
+
+
+def task(view: TaskView) -> dict[str, Any]:
+    """Return the `Task`: what is known of every task, whatever its status."""
+    told: dict[str, Any] = {"taskId": view.task_id, "status": _status(view)}
+    message = _status_message(view)
+    if message is not None:
+        told["statusMessage"] = message
+    told["createdAt"] = _time(view.created_ms)
+    told["lastUpdatedAt"] = _time(view.updated_ms)
+    told["ttlMs"] = view.ttl_ms
+    told["pollIntervalMs"] = poll_interval_ms(view.now_ms - view.created_ms)
+    return told
+
+
+def detailed_task(view: TaskView) -> dict[str, Any]:
+    """Return the `DetailedTask`: the `Task`, and what its status brings with it."""
+    told = task(view)
+    match told["status"]:
+        case "input_required":
+            told["inputRequests"] = {
+                key: {"method": question.method, "params": question.params} for key, question in view.questions.items()
+            }
+        case "completed":
+            told["result"] = {"resultType": "complete", **(view.result or {})}
+        case "failed":
+            told["error"] = _error(view)
+    return told
+
+
+def task_meta(view: TaskView) -> dict[str, Any]:
+    """Return what goes into `_meta` beside the task: how far it is, in numbers."""
+    if view.progress is None:
+        return {}
+    progress: dict[str, Any] = {"progress": view.progress.done}
+    if view.progress.total is not None:
+        progress["total"] = view.progress.total
+    return {META_PROGRESS: progress}
+
+
+def _status(view: TaskView) -> str:
+    if view.phase is Phase.CANCELLED:
+        return "cancelled"
+    return _STATUS[view.phase] if view.opened and view.error is None else "failed"
+
+
+def _status_message(view: TaskView) -> str | None:
+    status = _status(view)
+    if status == "failed":
+        return str(_error(view)["message"])
+    if view.progress is None or view.phase.ended:
+        return None
+    return _progress_message(view.progress)
+
+
+def _progress_message(progress: Progress) -> str:
+    numbers = _number(progress.done)
+    if progress.total is not None:
+        numbers += f" of {_number(progress.total)}"
+    return f"{progress.message} ({numbers})" if progress.message else numbers
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else str(value)
+
+
+def _error(view: TaskView) -> Mapping[str, Any]:
+    if view.error is not None:
+        return view.error
+    unreadable = InternalError("The task cannot be read")
+    return {"code": unreadable.code, "message": unreadable.message}
+
+
+def _time(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

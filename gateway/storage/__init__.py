@@ -1,0 +1,9 @@
+"""Tasks on Redis: the only package that imports redis."""
+
+from __future__ import annotations
+
+from gateway.storage.client import RedisClient, connect
+from gateway.storage.task_store import RedisTaskStore
+from gateway.storage.work_queue import RedisWorkQueue
+
+__all__ = ["RedisClient", "RedisTaskStore", "RedisWorkQueue", "connect"]

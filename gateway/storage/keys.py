@@ -1,0 +1,121 @@
+"""The name of every key and channel, each with one constructor.
+
+All keys of an owner carry the hash tag `{partition}`, so that they share a slot of Redis Cluster and one script
+reaches them. Every key has a lifetime, but for the queues. Deployments that share a server have prefixes of their own.
+
+Some keys carry a task's id, which a client may have chosen: it comes last, after the hash tag.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from gateway.tasks.model import Phase
+
+OWNER_CHARS = 64
+_PREFIX_CHARS = 12
+_PARTITION_DIGITS = 12
+
+
+class TaskPlace(NamedTuple):
+    """Where a task is kept.
+
+    Attributes:
+        partition: its owner's.
+        member: what stands for it in indexes and in the queue.
+        keys: all that a script may touch, in the order that `gateway.storage.scripts` expects.
+        channel: where its owner's listeners are told of changes.
+    """
+
+    partition: int
+    member: str
+    keys: tuple[str, ...]
+    channel: str
+
+    @property
+    def task(self) -> str:
+        """The hash with the task itself."""
+        return self.keys[0]
+
+    @property
+    def segments(self) -> str:
+        """The stream of what it emitted."""
+        return self.keys[2]
+
+
+class Keys:
+    """Names the keys of one deployment.
+
+    Args:
+        audience: the name of the deployment.
+        partitions: how many partitions its owners are spread over.
+
+    Attributes:
+        prefix: what every key and channel of the deployment begins with.
+    """
+
+    def __init__(self, audience: str, partitions: int) -> None:
+        deployment = hashlib.sha256(b"sealed-gateway/keys\x00" + audience.encode()).hexdigest()[:_PREFIX_CHARS]
+        self.partitions = partitions
+        self.prefix = f"gateway:{deployment}"
+        self._of_partition = [f"{self.prefix}:{{{number}}}" for number in range(partitions)]
+        self._phases = [
+            tuple(self.phase_index(number, phase) for phase in (Phase.QUEUED, Phase.RUNNING, Phase.WAITING))
+            + tuple(self.phase_index(number, phase) for phase in (Phase.DONE, Phase.CANCELLED))
+            for number in range(partitions)
+        ]
+
+    def partition_of(self, owner: str) -> int:
+        """Return the partition of an owner, whose name is a hash in hex."""
+        return int(owner[:_PARTITION_DIGITS], 16) % self.partitions
+
+    def place(self, owner: str, task_id: str) -> TaskPlace:
+        """Name everything that belongs to a task."""
+        partition = self.partition_of(owner)
+        base = self._of_partition[partition]
+        keys = (
+            f"{base}:task:{owner}:{task_id}",
+            self.queue(partition),
+            f"{base}:segments:{owner}:{task_id}",
+            self.owner_index(owner),
+            *self._phases[partition],
+        )
+        return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
+
+    def queue(self, partition: int) -> str:
+        """Name the stream of a partition's tasks that are queued or running."""
+        return f"{self._of_partition[partition]}:queue"
+
+    def owner_index(self, owner: str) -> str:
+        """Name the sorted set of an owner's task ids by expiry."""
+        return f"{self._of_partition[self.partition_of(owner)]}:owner:{owner}"
+
+    def phase_index(self, partition: int, phase: Phase) -> str:
+        """Name the sorted set of a partition's tasks in one phase, by expiry."""
+        return f"{self._of_partition[partition]}:phase:{phase}"
+
+    def spent(self, owner: str, flow_id: str, leg: int) -> str:
+        """Name the mark that a leg of a flow is used."""
+        return f"{self._of_partition[self.partition_of(owner)]}:spent:{owner}:{flow_id}:{leg}"
+
+    def spent_answer(self, owner: str, flow_id: str, leg: int) -> str:
+        """Name what the first use of a leg was answered with."""
+        return f"{self._of_partition[self.partition_of(owner)]}:answer:{owner}:{flow_id}:{leg}"
+
+    def agreed_partitions(self) -> str:
+        """Name the number of partitions that all processes must agree on. It is in partition 0, which always exists."""
+        return f"{self._of_partition[0]}:partitions"
+
+    def changes(self, owner: str) -> str:
+        """Name the channel of hints for an owner's listeners: `<generation> <task id>`."""
+        return f"{self.prefix}:changes:{owner}"
+
+    def cancellations(self) -> str:
+        """Name the channel of running tasks that were cancelled: `<owner><task id>`."""
+        return f"{self.prefix}:cancelled"
+
+
+def split_member(member: str) -> tuple[str, str]:
+    """Return owner and task id of what stands for a task in indexes, queues and channels."""
+    return member[:OWNER_CHARS], member[OWNER_CHARS:]

@@ -1,0 +1,264 @@
+"""How a task is written into the fields of its record, and read back: what is sealed, and for which field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.ports import Claim, Kept, NewTask, TaskQuestion
+from gateway.sealing.binding import Principal, field_binding
+from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.state import pack, unpack
+from gateway.storage.keys import TaskPlace
+from gateway.storage.scripts import VIEW_FIELDS
+from gateway.tasks import rest
+from gateway.tasks.keys import wire_keys
+from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
+
+MAX_FIELD_CHARS = token_chars(64 * 2**20)
+"""Longest sealed value that is opened."""
+
+_json = msgspec.json
+
+
+class Unreadable(Exception):
+    """What is sealed in a record cannot be opened here: its key was removed, or somebody changed it."""
+
+
+class Records:
+    """Seals and opens the fields of records.
+
+    Args:
+        sealer: of the process.
+        audience: the name of the deployment.
+    """
+
+    def __init__(self, sealer: Sealer, audience: str) -> None:
+        self._sealer = sealer
+        self._audience = audience
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._sealer = sealer
+
+    def seal(self, owner: str, task_id: str, field: str, value: Any) -> str:
+        """Seal a value for one field of one task."""
+        return self.seal_packed(owner, task_id, field, pack(value))
+
+    def seal_packed(self, owner: str, task_id: str, field: str, packed: bytes) -> str:
+        """Seal bytes for one field of one task."""
+        return self._sealer.seal(packed, field_binding(self._audience, owner, task_id, field))
+
+    def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes) -> bytes:
+        """Open what `seal_packed` made.
+
+        Raises:
+            Unreadable: it does not open.
+        """
+        binding = field_binding(self._audience, owner, task_id, field)
+        try:
+            return self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS).plaintext
+        except (Rejected, UnicodeDecodeError):
+            raise Unreadable from None
+
+    def open(self, owner: str, task_id: str, field: str, sealed: bytes) -> Any:
+        """Open what `seal` made.
+
+        Raises:
+            Unreadable: it does not open.
+        """
+        try:
+            return unpack(self.open_packed(owner, task_id, field, sealed))
+        except ValueError:
+            raise Unreadable from None
+
+    def created(self, new: NewTask) -> list[Any]:
+        """Return the sealed call, then pairs of field and value: a new task as `scripts.CREATE` takes it."""
+        who = new.principal
+        call = {
+            "arguments": dict(new.arguments),
+            "principal": None if who is None else [who.issuer, who.subject, who.client_id],
+            "context": dict(new.context),
+        }
+        about = {"tool": new.tool, "version": new.tool_version, "form": new.form, "attempts": new.max_attempts}
+        arguments: list[Any] = [
+            self.seal(new.owner, new.task_id, "call", call),
+            *("about", _json.encode(about)),
+            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities))),
+        ]
+        for name, value in rest.split(new.journal).items():
+            arguments += (name, self.seal(new.owner, new.task_id, name, value))
+        return arguments
+
+    def changes(self, claim: Claim, kept: Kept) -> tuple[list[Any], dict[str, bytes | None]]:
+        """Return what the store must drop and write for its journal to become the claim's.
+
+        Returns:
+            The arguments for a script: a number, as many fields to drop, then pairs of field and sealed value. And
+            what `claim.written` has to learn once that is done.
+        """
+        values: dict[str, Any] = {}
+        dropped: set[str] = set()
+        if kept.journal is not None:
+            values = rest.split(kept.journal)
+            dropped = claim.written.keys() - values.keys()
+        values.update((rest.STEP + key, value) for key, value in kept.steps.items())
+        if kept.checkpoint is not None:
+            values[rest.CHECKPOINT] = kept.checkpoint
+        dropped -= values.keys()
+        learned: dict[str, bytes | None] = dict.fromkeys(dropped)
+        arguments: list[Any] = [len(dropped), *dropped]
+        for name, value in values.items():
+            packed = pack(value)
+            if claim.written.get(name) != packed:
+                arguments += (name, self.seal_packed(claim.owner, claim.task_id, name, packed))
+                learned[name] = packed
+        return arguments, learned
+
+    def asked(self, claim: Claim, questions: Mapping[str, TaskQuestion]) -> tuple[bytes, bytes, str]:
+        """Return the open wire keys, how often each key was asked with this, and the sealed questions."""
+        names = wire_keys(questions, claim.asked)
+        rows = {
+            names[key]: [key, question.digest, question.method, dict(question.params)]
+            for key, question in questions.items()
+        }
+        counts = {**claim.asked, **{key: claim.asked.get(key, 0) + 1 for key in questions}}
+        return (
+            _json.encode(list(rows)),
+            _json.encode(counts),
+            self.seal(claim.owner, claim.task_id, "questions", rows),
+        )
+
+    def view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
+        """Return the task that a script's `view()` told of, None if there is none."""
+        if not reply:
+            return None
+        now_ms, fields = int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True))
+        about = _json.decode(fields["about"])
+        clear: dict[str, Any] = {
+            "task_id": task_id,
+            "tool": about["tool"],
+            "form": about["form"],
+            "phase": Phase(fields["phase"].decode()),
+            "created_ms": int(fields["created"]),
+            "updated_ms": int(fields["updated"]),
+            "ended_ms": None if fields["ended"] is None else int(fields["ended"]),
+            "expires_ms": int(fields["expires"]),
+            "ttl_ms": int(fields["expires"]) - int(fields["created"]),
+            "now_ms": now_ms,
+            "generation": int(fields["generation"]),
+        }
+        try:
+            return TaskView(**clear, **self._sealed_parts(owner, task_id, clear["phase"], fields))
+        except Unreadable:
+            return TaskView(**clear, progress=_progress(fields["progress"], None), opened=False)
+
+    def _sealed_parts(
+        self, owner: str, task_id: str, phase: Phase, fields: Mapping[str, bytes | None]
+    ) -> dict[str, Any]:
+        opened = {
+            name: self.open(owner, task_id, name, sealed)
+            for name in ("capabilities", "message", "result", "error", "questions")
+            if (sealed := fields[name]) is not None
+        }
+        parts = {name: opened.get(name) for name in ("capabilities", "result", "error")}
+        parts["progress"] = _progress(fields["progress"], opened.get("message"))
+        if phase is Phase.WAITING:
+            rows = opened["questions"]
+            parts["questions"] = {name: WireQuestion(*rows[name]) for name in _json.decode(fields["open"] or b"[]")}
+        return parts
+
+    def claimed(
+        self, place: TaskPlace, owner: str, task_id: str, entry_id: str, reply: Any
+    ) -> tuple[Claim, dict[str, bytes]]:
+        """Return what is clear of the task that `scripts.CLAIM` handed out, and its record for `open_claim`."""
+        record = _pairs(reply[2])
+        about = _json.decode(record["about"])
+        claim = Claim(
+            owner=owner,
+            task_id=task_id,
+            tool=about["tool"],
+            tool_version=about["version"],
+            form=about["form"],
+            capabilities={},
+            arguments={},
+            principal=None,
+            context={},
+            partition=place.partition,
+            entry_id=entry_id,
+            generation=int(record["generation"]),
+            attempt=int(record.get("lost", 0)) + 1,
+            max_attempts=about["attempts"],
+            created_ms=int(record["created"]),
+            expires_ms=int(record["expires"]),
+            now_ms=int(reply[1]),
+            journal={},
+            segments=int(record.get("segments", 0)),
+            asked=_json.decode(record.get("asked", b"{}")),
+        )
+        return claim, record
+
+    def open_claim(self, claim: Claim, record: Mapping[str, bytes]) -> None:
+        """Fill in what is sealed.
+
+        Raises:
+            Unreadable: it does not open.
+        """
+        owner, task_id = claim.owner, claim.task_id
+        claim.capabilities = self.open(owner, task_id, "capabilities", record["capabilities"])
+        call = self.open(owner, task_id, "call", record["call"])
+        claim.arguments, claim.context = call["arguments"], call["context"]
+        claim.principal = None if call["principal"] is None else Principal(*call["principal"])
+        self._read_journal(claim, record)
+
+    def _read_journal(self, claim: Claim, record: Mapping[str, bytes]) -> None:
+        owner, task_id = claim.owner, claim.task_id
+        claim.written = {
+            name: self.open_packed(owner, task_id, name, sealed)
+            for name, sealed in record.items()
+            if rest.is_journal(name)
+        }
+        claim.journal = rest.join({name: _unpack(packed) for name, packed in claim.written.items()})
+        fresh = [name for name in record if name.startswith(rest.NEW_ANSWER)]
+        if not fresh:
+            return
+        questions = self.open(owner, task_id, "questions", record["questions"])
+        for name in fresh:
+            key, digest = questions[name[len(rest.NEW_ANSWER) :]][:2]
+            rest.record(claim.journal, key, digest, self.open(owner, task_id, name, record[name]))
+            claim.written[name] = b""
+
+
+def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
+    """Note what the store holds of the journal now; None for what it dropped."""
+    for name, packed in learned.items():
+        if packed is None:
+            del claim.written[name]
+        else:
+            claim.written[name] = packed
+
+
+def encode_progress(progress: Progress) -> bytes:
+    """Return the numbers of a progress as they are stored."""
+    return _json.encode([progress.done, progress.total])
+
+
+def _progress(stored: bytes | None, message: str | None) -> Progress | None:
+    if stored is None:
+        return None
+    done, total = _json.decode(stored)
+    return Progress(done, total, message)
+
+
+def _pairs(flat: Iterable[bytes]) -> dict[str, bytes]:
+    parts = iter(flat)
+    return {name.decode(): value for name, value in zip(parts, parts, strict=True)}
+
+
+def _unpack(packed: bytes) -> Any:
+    try:
+        return unpack(packed)
+    except ValueError:
+        raise Unreadable from None

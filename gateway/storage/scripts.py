@@ -1,0 +1,384 @@
+"""Every transition of a task as one Lua script, so that it happens entirely or not at all.
+
+All task scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments:
+the task's member in indexes, its id, and its owner's channel. The clock is the server's, to the millisecond. What a
+script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the generation is not the newest, it reports and
+changes nothing. Each can be repeated after a lost reply: the second time finds its own work done.
+
+Where a server is full, scripts that make room (they acknowledge a queue entry first) still pass; those that only take
+room fail before they write anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+GROUP = "workers"
+"""The consumer group of every queue."""
+
+SPENT_ANSWER_MS = 60_000
+"""How long an identical repeat of a single-use request gets the first answer."""
+
+VIEW_FIELDS = (
+    *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
+    *("message", "open", "capabilities", "questions", "result", "error"),
+)
+"""What a reader gets of a task, after the time of reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua script.
+
+    Attributes:
+        text: its source.
+        sha: the name that the server caches it under.
+    """
+
+    text: str
+    sha: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        object.__setattr__(self, "sha", digest)
+
+
+_CLOCK = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+"""
+
+_COMMON = (
+    _CLOCK
+    + """
+local task, queue, segments, owned = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
+local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
+
+-- Let an index live as long as the last task in it.
+local function outlive(key, expires)
+  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIREAT', key, expires) end
+end
+
+local function move(from, to, expires)
+  if from ~= to then
+    if from then redis.call('ZREM', by_phase[from], member) end
+    redis.call('ZADD', by_phase[to], expires, member)
+    outlive(by_phase[to], expires)
+  end
+end
+
+local function tell(generation)
+  redis.call('PUBLISH', channel, generation .. ' ' .. id)
+end
+
+local function dequeue(entry)
+  redis.call('XACK', queue, '"""
+    + GROUP
+    + """', entry)
+  redis.call('XDEL', queue, entry)
+end
+
+local function view()
+  local fields = redis.call('HMGET', task, """
+    + ", ".join(f"'{name}'" for name in VIEW_FIELDS)
+    + """)
+  if not fields[1] then return false end
+  return {now, unpack(fields)}
+end
+"""
+)
+
+_HELD = """
+-- ARGV[4] is the generation that the caller believes to hold. Returns the phase, and why it does not hold, if so.
+local phase, generation, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'expires'))
+local function held(after)
+  if generation == ARGV[4] and (phase == 'running' or phase == after) then return nil end
+  if phase == 'cancelled' then return 'cancelled' end
+  return 'lost'
+end
+"""
+
+_CHANGES = """
+-- From ARGV[first]: how many fields to drop, these, then pairs of fields to write.
+local function write(first, ...)
+  local drop = tonumber(ARGV[first])
+  for i = first + 1, first + drop do redis.call('HDEL', task, ARGV[i]) end
+  redis.call('HSET', task, ...)
+  for i = first + drop + 1, #ARGV, 2 do redis.call('HSET', task, ARGV[i], ARGV[i + 1]) end
+end
+"""
+
+_CLOSE = """
+-- End the task: keep what a reader needs, drop the rest, begin the retention that counts from the end.
+local function close(from, to, generation, ...)
+  local entry, kept, expires = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires'))
+  if entry then dequeue(entry) end
+  local parts = {a = true, s = true, n = true}
+  for _, name in ipairs(redis.call('HKEYS', task)) do
+    if parts[string.match(name, '^(%l):')] then redis.call('HDEL', task, name) end
+  end
+  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry', 'token')
+  expires = kept and now + tonumber(kept) or tonumber(expires)
+  redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
+  move(from, to, expires)
+  if kept then
+    redis.call('ZADD', owned, expires, id)
+    outlive(owned, expires)
+    -- Last: what has no time left is gone at once, and must not be written to again.
+    redis.call('PEXPIREAT', segments, expires)
+    redis.call('PEXPIREAT', task, expires)
+  end
+  tell(generation)
+end
+"""
+
+CREATE = Script(
+    _COMMON
+    + """
+-- Store and queue a task. 4 quota, 5 longest life (ms), 6 retention (ms), 7 'created' or 'ended' (it counts from),
+-- 8 the sealed call, which also tells a repeat of this creation from another one; then pairs of fields.
+local call = redis.call('HGET', task, 'call')
+if call == ARGV[8] then return {'created', redis.call('HGET', task, 'created'), redis.call('HGET', task, 'expires')} end
+if redis.call('EXISTS', task) == 1 then return {'taken'} end
+if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
+  local first = redis.call('ZRANGEBYSCORE', owned, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return {'full', first[2] and math.ceil(first[2] - now) or 0}
+end
+local longest, retention = tonumber(ARGV[5]), tonumber(ARGV[6])
+local expires = now + (ARGV[7] == 'created' and retention or longest)
+-- Nothing that was queued before any living task can have begun is of use.
+local entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
+redis.call('HSET', task, 'phase', 'queued', 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
+  'entry', entry, 'call', ARGV[8], unpack(ARGV, 9))
+if ARGV[7] == 'ended' then redis.call('HSET', task, 'kept', retention) end
+redis.call('PEXPIREAT', task, expires)
+redis.call('ZADD', owned, expires, id)
+outlive(owned, expires)
+move(nil, 'queued', expires)
+for i = 4, 9 do
+  local old = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', now, 'LIMIT', 0, 8)
+  if #old > 0 then redis.call('ZREM', KEYS[i], unpack(old)) end
+end
+tell(0)
+return {'created', now, expires}
+"""
+)
+
+READ = Script(_COMMON + "return view()")
+
+CLAIM = Script(
+    _COMMON
+    + """
+-- Take a task off the queue. 4 entry, 5 consumer, 6 a token that tells a repeat of this claim from another one.
+local phase, generation, entry, token, expires =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'token', 'expires'))
+if entry ~= ARGV[4] then
+  dequeue(ARGV[4])
+  return {'gone'}
+end
+local pending = redis.call('XPENDING', queue, '"""
+    + GROUP
+    + """', ARGV[4], ARGV[4], 1)
+if not pending[1] or pending[1][2] ~= ARGV[5] then return {'taken'} end
+if token ~= ARGV[6] then
+  if phase == 'running' then redis.call('HINCRBY', task, 'lost', 1) end
+  generation = redis.call('HINCRBY', task, 'generation', 1)
+  redis.call('HSET', task, 'phase', 'running', 'updated', now, 'token', ARGV[6])
+  move(phase, 'running', tonumber(expires))
+  tell(generation)
+end
+return {'claimed', now, redis.call('HGETALL', task)}
+"""
+)
+
+HEARTBEAT = Script(
+    _COMMON
+    + _HELD
+    + """
+-- Prolong a lease. 5 entry, 6 consumer.
+if not phase then dequeue(ARGV[5]) end
+local refusal = held('running')
+if refusal then return refusal end
+local pending = redis.call('XPENDING', queue, '"""
+    + GROUP
+    + """', ARGV[5], ARGV[5], 1)
+if not pending[1] or pending[1][2] ~= ARGV[6] then return 'lost' end
+redis.call('XCLAIM', queue, '"""
+    + GROUP
+    + """', ARGV[6], 0, ARGV[5], 'JUSTID')
+return 'ok'
+"""
+)
+
+KEEP = Script(
+    _COMMON
+    + _HELD
+    + _CHANGES
+    + """
+-- Add to the journal of a running task. 5 progress or '', then changes.
+local refusal = held('running')
+if refusal then return refusal end
+if ARGV[5] ~= '' then
+  redis.call('HSET', task, 'progress', ARGV[5], 'updated', now)
+  tell(generation)
+end
+write(6, 'generation', generation)
+return 'ok'
+"""
+)
+
+EMIT = Script(
+    _COMMON
+    + _HELD
+    + """
+-- Append a segment. 5 its number, 6 the sealed block.
+local refusal = held('running')
+if refusal then return refusal end
+local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[5])
+if number <= stored then return 'ok' end
+if number > stored + 1 then return 'gap' end
+redis.call('XADD', segments, ARGV[5] .. '-0', 'block', ARGV[6])
+redis.call('PEXPIREAT', segments, expires)
+redis.call('HSET', task, 'segments', number, 'updated', now)
+tell(generation)
+return 'ok'
+"""
+)
+
+WAIT = Script(
+    _COMMON
+    + _HELD
+    + _CHANGES
+    + """
+-- Wait for the client. 5 entry, 6 open wire keys, 7 how often each key was asked, 8 the sealed questions, then changes.
+local refusal = held('waiting')
+if refusal then return refusal end
+if phase == 'waiting' then return 'ok' end
+dequeue(ARGV[5])
+redis.call('HDEL', task, 'entry', 'token')
+write(9, 'phase', 'waiting', 'updated', now, 'open', ARGV[6], 'asked', ARGV[7], 'questions', ARGV[8])
+move(phase, 'waiting', tonumber(expires))
+tell(generation)
+return 'ok'
+"""
+)
+
+ANSWER = Script(
+    _COMMON
+    + """
+-- Record answers to open questions; with the last one the task is queued. From 4: pairs of wire key and sealed answer.
+local phase, generation, open, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'open', 'expires'))
+if phase ~= 'waiting' then return view() end
+local answered = {}
+for i = 4, #ARGV, 2 do answered[ARGV[i]] = ARGV[i + 1] end
+local left, recorded = {}, false
+for _, key in ipairs(cjson.decode(open)) do
+  if answered[key] then
+    redis.call('HSET', task, 'n:' .. key, answered[key])
+    recorded = true
+  else
+    left[#left + 1] = key
+  end
+end
+if not recorded then return view() end
+if #left > 0 then
+  redis.call('HSET', task, 'open', cjson.encode(left), 'updated', now)
+else
+  local entry = redis.call('XADD', queue, '*', 'task', member)
+  redis.call('HSET', task, 'phase', 'queued', 'updated', now, 'entry', entry)
+  redis.call('HDEL', task, 'open')
+  move(phase, 'queued', tonumber(expires))
+end
+tell(generation)
+return view()
+"""
+)
+
+FINISH = Script(
+    _COMMON
+    + _HELD
+    + _CLOSE
+    + """
+-- End a running task with what it came to. 5 'result' or 'error', 6 that, sealed.
+local refusal = held('done')
+if refusal then return refusal end
+if phase == 'done' then return 'ok' end
+close(phase, 'done', generation, ARGV[5], ARGV[6])
+return 'ok'
+"""
+)
+
+RELEASE = Script(
+    _COMMON
+    + _HELD
+    + _CHANGES
+    + """
+-- Hand a running task back. 5 entry, then changes.
+local refusal = held('queued')
+if refusal then return refusal end
+if phase == 'queued' then return 'ok' end
+dequeue(ARGV[5])
+redis.call('HDEL', task, 'token')
+local entry = redis.call('XADD', queue, '*', 'task', member)
+write(6, 'phase', 'queued', 'updated', now, 'entry', entry)
+move(phase, 'queued', tonumber(expires))
+tell(generation)
+return 'ok'
+"""
+)
+
+CANCEL = Script(
+    _COMMON
+    + _CLOSE
+    + """
+-- End a task on its owner's wish. 4 the channel that workers listen to.
+local phase, generation = unpack(redis.call('HMGET', task, 'phase', 'generation'))
+if phase == 'queued' or phase == 'running' or phase == 'waiting' then
+  close(phase, 'cancelled', generation)
+  if phase == 'running' then redis.call('PUBLISH', ARGV[4], member) end
+end
+return view()
+"""
+)
+
+AGREE = Script(
+    """
+-- Write a number down once, or return the one that is written. KEYS[1] where, 1 the number, 2 lifetime (ms).
+local agreed = redis.call('GET', KEYS[1])
+if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
+if not agreed or agreed == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return agreed or ARGV[1]
+"""
+)
+
+SPEND = Script(
+    """
+-- Use something once. KEYS[1] the mark, KEYS[2] the first answer. 1 a token that tells a repeat of this very attempt,
+-- 2 lifetime (ms).
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) or redis.call('GET', KEYS[1]) == ARGV[1] then
+  return {'first'}
+end
+return {'spent', redis.call('GET', KEYS[2])}
+"""
+)
+
+FORGET_CONSUMERS = Script(
+    """
+-- Forget consumers that hold nothing. KEYS[1] a queue, 1 the idle time (ms) from which on, 2 one to forget at once.
+local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], '"""
+    + GROUP
+    + """')
+if consumers.err then return end
+for _, consumer in ipairs(consumers) do
+  local about = {}
+  for i = 1, #consumer, 2 do about[consumer[i]] = consumer[i + 1] end
+  if about.pending == 0 and (about.idle >= tonumber(ARGV[1]) or about.name == ARGV[2]) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], '"""
+    + GROUP
+    + """', about.name)
+  end
+end
+"""
+)

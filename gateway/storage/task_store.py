@@ -1,0 +1,193 @@
+"""The port `gateway.ports.TaskStore` on Redis."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Collection, Mapping
+from typing import Any
+
+from gateway.errors import TaskIdTaken, TooManyTasks
+from gateway.ports import NewTask, Spending, Spent
+from gateway.sealing.envelope import Sealer
+from gateway.storage import scripts
+from gateway.storage.client import RedisClient
+from gateway.storage.deployment import Deployment
+from gateway.storage.keys import Keys, TaskPlace, split_member
+from gateway.storage.notices import RECHECK_SECONDS, Notices
+from gateway.storage.records import Records, Unreadable
+from gateway.tasks.model import Phase, TaskView
+
+DEFAULT_PARTITIONS = 8
+DEFAULT_MAX_TTL_MS = 86_400_000
+
+
+class RedisTaskStore:
+    """Keeps tasks for those who own them.
+
+    Args:
+        client: the connection.
+        sealer: seals what is at rest.
+        audience: the name of the deployment.
+        partitions: how many partitions its owners are spread over.
+        max_ttl_ms: the longest retention of a task.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        sealer: Sealer,
+        audience: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
+    ) -> None:
+        self._client = client
+        self._keys = Keys(audience, partitions)
+        self._records = Records(sealer, audience)
+        self._max_ttl_ms = max_ttl_ms
+        self._deployment = Deployment(client, self._keys, max_ttl_ms)
+        self._notices = Notices(client)
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._records.replace_sealer(sealer)
+
+    async def check(self) -> None:
+        """See `gateway.ports.TaskStore.check`."""
+        await self._deployment.check()
+
+    async def create(self, new: NewTask, quota: int) -> TaskView:
+        """See `gateway.ports.TaskStore.create`."""
+        await self._deployment.ensure()
+        place = self._keys.place(new.owner, new.task_id)
+        retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
+        reply = await self._run(
+            scripts.CREATE, place, new.task_id, quota, self._max_ttl_ms, *retention, *self._records.created(new)
+        )
+        if reply[0] == b"taken":
+            raise TaskIdTaken
+        if reply[0] == b"full":
+            raise TooManyTasks(quota, max(1, -(-int(reply[1]) // 1000)))
+        created_ms, expires_ms = int(reply[1]), int(reply[2])
+        return TaskView(
+            task_id=new.task_id,
+            tool=new.tool,
+            phase=Phase.QUEUED,
+            created_ms=created_ms,
+            updated_ms=created_ms,
+            ended_ms=None,
+            expires_ms=expires_ms,
+            ttl_ms=expires_ms - created_ms,
+            now_ms=created_ms,
+            generation=0,
+            form=new.form,
+            capabilities=new.capabilities,
+        )
+
+    async def get(self, owner: str, task_id: str) -> TaskView | None:
+        """See `gateway.ports.TaskStore.get`."""
+        place = self._keys.place(owner, task_id)
+        return self._records.view(owner, task_id, await self._run(scripts.READ, place, task_id))
+
+    async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
+        """See `gateway.ports.TaskStore.answer`."""
+        sealed: list[str] = []
+        for key, answer in answers.items():
+            sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
+        place = self._keys.place(owner, task_id)
+        return self._records.view(owner, task_id, await self._run(scripts.ANSWER, place, task_id, *sealed))
+
+    async def cancel(self, owner: str, task_id: str) -> TaskView | None:
+        """See `gateway.ports.TaskStore.cancel`."""
+        place = self._keys.place(owner, task_id)
+        reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations())
+        return self._records.view(owner, task_id, reply)
+
+    async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
+        """See `gateway.ports.TaskStore.segments`. One that does not open ends the list."""
+        return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
+
+    async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
+        """See `gateway.ports.TaskStore.watch`."""
+        async with self._notices.listen(self._keys.changes(owner)) as listener:
+            while True:
+                if listener.missed:
+                    listener.missed = False
+                    for task_id in task_ids:
+                        yield task_id
+                for text in await listener.wait(RECHECK_SECONDS):
+                    task_id = text.partition(" ")[2]
+                    if task_id in task_ids:
+                        yield task_id
+
+    async def totals(self) -> dict[Phase, int]:
+        """Count the tasks of all owners by phase.
+
+        Raises:
+            TaskStoreDown: the store does not answer.
+        """
+        now_ms = await self._now_ms()
+        counts = dict.fromkeys(Phase, 0)
+        for phase in Phase:
+            for partition in range(self._keys.partitions):
+                key = self._keys.phase_index(partition, phase)
+                counts[phase] += await self._command("ZCOUNT", key, f"({now_ms}", "+inf")
+        return counts
+
+    async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
+        """See `gateway.ports.TaskStore.spend`."""
+        keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
+        reply = await self._client.run(scripts.SPEND, keys, [secrets.token_hex(8), max(1, ttl_ms)])
+        if reply[0] == b"first":
+            return Spent(Spending.FIRST)
+        if reply[1] is None:
+            return Spent(Spending.REFUSED)
+        try:
+            body = self._records.open_packed(owner, flow_id, _answer_field(leg, request_digest), reply[1])
+        except Unreadable:
+            return Spent(Spending.REFUSED)  # of another request: the digest is part of the binding
+        return Spent(Spending.ANSWERED, body)
+
+    async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
+        """See `gateway.ports.TaskStore.store_answer`."""
+        sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
+        key = self._keys.spent_answer(owner, flow_id, leg)
+        await self._command("SET", key, sealed, "PX", scripts.SPENT_ANSWER_MS)
+
+    async def aclose(self) -> None:
+        """See `gateway.ports.TaskStore.aclose`. Closes the client too."""
+        await self._notices.aclose()
+        await self._client.aclose()
+
+    async def _now_ms(self) -> int:
+        seconds, microseconds = await self._command("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    async def _command(self, *command: Any) -> Any:
+        return await self._client.command(*command)
+
+    async def _run(self, script: scripts.Script, place: TaskPlace, task_id: str, *args: Any) -> Any:
+        return await self._client.run(script, place.keys, (place.member, task_id, place.channel, *args))
+
+
+async def read_segments(client: RedisClient, records: Records, place: TaskPlace, after: int) -> list[Any]:
+    """Return what a task has emitted after a segment, up to the first that does not open."""
+    owner, task_id = split_member(place.member)
+    entries = await client.command("XRANGE", place.segments, f"({after}", "+")
+    blocks = []
+    for entry_id, fields in entries:
+        seq = int(entry_id.partition(b"-")[0])
+        try:
+            blocks.append(records.open(owner, task_id, segment_field(seq), fields[b"block"]))
+        except Unreadable:
+            break
+    return blocks
+
+
+def segment_field(seq: int) -> str:
+    """Name a segment where it is sealed."""
+    return f"segment:{seq}"
+
+
+def _answer_field(leg: int, request_digest: bytes) -> str:
+    return f"answer:{leg}:{request_digest.hex()}"

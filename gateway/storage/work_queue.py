@@ -1,0 +1,233 @@
+"""The port `gateway.ports.WorkQueue` on Redis Streams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from gateway.errors import InternalError, LeaseLost, TaskStoreDown
+from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
+from gateway.sealing.envelope import Sealer
+from gateway.storage import scripts
+from gateway.storage.client import GroupMissing, RedisClient
+from gateway.storage.deployment import Deployment
+from gateway.storage.keys import Keys, split_member
+from gateway.storage.notices import RECHECK_SECONDS, Notices
+from gateway.storage.records import Records, Unreadable, encode_progress, learn
+from gateway.storage.scripts import GROUP
+from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, segment_field
+
+log = logging.getLogger("gateway.storage")
+
+DEFAULT_LEASE_MS = 30_000
+MAX_WAIT_MS = 1000
+_LOOKS_PER_LEASE = 6
+"""How often in the time of a lease a partition is searched for those that were lost."""
+_FORGET_CONSUMER_MS = 3_600_000
+
+
+class RedisWorkQueue:
+    """Hands tasks to one worker.
+
+    Args:
+        client: the connection.
+        sealer: seals what is at rest.
+        audience: the name of the deployment.
+        worker_id: names the worker, unlike any other that lives.
+        partitions: how many partitions the deployment's owners are spread over.
+        max_ttl_ms: the longest retention of a task.
+        lease_ms: after so long without a heartbeat a task is given to another worker.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        sealer: Sealer,
+        audience: str,
+        worker_id: str,
+        *,
+        partitions: int = DEFAULT_PARTITIONS,
+        max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
+        lease_ms: int = DEFAULT_LEASE_MS,
+    ) -> None:
+        self._client = client
+        self._keys = Keys(audience, partitions)
+        self._records = Records(sealer, audience)
+        self._worker_id = worker_id
+        self._lease_ms = lease_ms
+        self._deployment = Deployment(client, self._keys, max_ttl_ms)
+        self._notices = Notices(client)
+        self._next_look = [0.0] * partitions
+
+    @property
+    def partitions(self) -> int:
+        """See `gateway.ports.WorkQueue.partitions`."""
+        return self._keys.partitions
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._records.replace_sealer(sealer)
+
+    async def check(self) -> None:
+        """See `gateway.ports.TaskStore.check`."""
+        await self._deployment.check()
+
+    async def claim(self, partition: int, count: int, wait_ms: int = MAX_WAIT_MS) -> list[Claim]:
+        """See `gateway.ports.WorkQueue.claim`."""
+        await self._deployment.ensure()
+        try:
+            entries = await self._lost_entries(partition, count)
+            if not entries:
+                wait_ms = min(wait_ms, MAX_WAIT_MS, self._lease_ms // _LOOKS_PER_LEASE)
+                queue = self._keys.queue(partition)
+                entries = await self._client.read_group(self._worker_id, GROUP, queue, count, wait_ms)
+        except GroupMissing:
+            # The server came back without its data: the queue begins anew.
+            await self._deployment.make_group(partition)
+            return []
+        claims = await asyncio.gather(*(self._claim(entry_id, fields) for entry_id, fields in entries))
+        return [claim for claim in claims if claim is not None]
+
+    async def heartbeat(self, claim: Claim) -> Heartbeat:
+        """See `gateway.ports.WorkQueue.heartbeat`."""
+        reply = await self._run(scripts.HEARTBEAT, claim, claim.entry_id, self._worker_id)
+        return Heartbeat(reply.decode())
+
+    async def keep(self, claim: Claim, kept: Kept) -> None:
+        """See `gateway.ports.WorkQueue.keep`."""
+        changes, learned = self._records.changes(claim, kept)
+        progress: bytes | str = ""
+        if kept.progress is not None:
+            progress = encode_progress(kept.progress)
+            changes = self._message(claim, kept.progress.message, changes)
+        await self._write(scripts.KEEP, claim, progress, *changes)
+        learn(claim, learned)
+
+    async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
+        """See `gateway.ports.WorkQueue.emit`.
+
+        Raises:
+            ValueError: a segment before it is missing.
+        """
+        if seq <= claim.segments:
+            return
+        sealed = self._records.seal(claim.owner, claim.task_id, segment_field(seq), dict(block))
+        if await self._write(scripts.EMIT, claim, seq, sealed) == b"gap":
+            raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
+        claim.segments = max(claim.segments, seq)
+
+    async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
+        """See `gateway.ports.WorkQueue.segments`."""
+        return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
+
+    async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
+        """See `gateway.ports.WorkQueue.wait`."""
+        changes, _ = self._records.changes(claim, Kept(journal=journal))
+        await self._write(scripts.WAIT, claim, claim.entry_id, *self._records.asked(claim, questions), *changes)
+
+    async def finish(
+        self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
+    ) -> None:
+        """See `gateway.ports.WorkQueue.finish`."""
+        name, value = ("result", result) if error is None else ("error", error)
+        sealed = self._records.seal(claim.owner, claim.task_id, name, dict(value or {}))
+        await self._write(scripts.FINISH, claim, name, sealed)
+
+    async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
+        """See `gateway.ports.WorkQueue.release`."""
+        changes, _ = self._records.changes(claim, Kept(journal=journal))
+        await self._write(scripts.RELEASE, claim, claim.entry_id, *changes)
+
+    async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
+        """See `gateway.ports.WorkQueue.cancellations`."""
+        async with self._notices.listen(self._keys.cancellations()) as listener:
+            while True:
+                for member in await listener.wait(RECHECK_SECONDS):
+                    yield split_member(member)
+
+    async def leave(self) -> None:
+        """See `gateway.ports.WorkQueue.leave`."""
+        for partition in range(self.partitions):
+            await self._forget_consumers(partition, leaving=self._worker_id)
+
+    async def aclose(self) -> None:
+        """See `gateway.ports.WorkQueue.aclose`. Closes the client too."""
+        await self._notices.aclose()
+        await self._client.aclose()
+
+    async def _lost_entries(self, partition: int, count: int) -> list[Any]:
+        """Take over entries whose worker let the lease end."""
+        now = asyncio.get_running_loop().time()
+        if now < self._next_look[partition]:
+            return []
+        queue = self._keys.queue(partition)
+        cursor: bytes = b"0-0"
+        while True:
+            reply = await self._client.command(
+                "XAUTOCLAIM", queue, GROUP, self._worker_id, self._lease_ms, cursor, "COUNT", count
+            )
+            cursor = reply[0]
+            # Redis 6.2 tells of entries that no longer exist as nothing at all.
+            entries = [entry for entry in reply[1] if entry and entry[0]]
+            if entries:
+                return entries
+            if cursor == b"0-0":
+                break
+        self._next_look[partition] = now + self._lease_ms / 1000 / _LOOKS_PER_LEASE
+        await self._forget_consumers(partition)
+        return []
+
+    async def _forget_consumers(self, partition: int, leaving: str = "") -> None:
+        queue = self._keys.queue(partition)
+        await self._client.run(scripts.FORGET_CONSUMERS, [queue], [_FORGET_CONSUMER_MS, leaving])
+
+    async def _claim(self, entry_bytes: bytes, fields: dict[bytes, bytes]) -> Claim | None:
+        entry_id = entry_bytes.decode()
+        owner, task_id = split_member(fields[b"task"].decode())
+        place = self._keys.place(owner, task_id)
+        arguments = (place.member, task_id, place.channel, entry_id, self._worker_id, secrets.token_hex(8))
+        try:
+            reply = await self._client.run(scripts.CLAIM, place.keys, arguments)
+        except TaskStoreDown:
+            return None  # it is redelivered when the lease ends
+        if reply[0] != b"claimed":
+            return None
+        claim, record = self._records.claimed(place, owner, task_id, entry_id, reply)
+        if claim.attempt > claim.max_attempts:
+            await self._give_up(claim)
+            return None
+        try:
+            self._records.open_claim(claim, record)
+        except Unreadable:
+            # Another worker may have the key. Without a heartbeat the task is redelivered, and given up in the end.
+            log.warning("The record of task %s cannot be opened with the keys of this worker", task_id)
+            return None
+        return claim
+
+    async def _give_up(self, claim: Claim) -> None:
+        lost = claim.attempt - 1
+        log.error("Task %s is given up: %d workers were lost over it", claim.task_id, lost)
+        error = InternalError("The task was given up: its workers were lost", {"attempts": lost})
+        with suppress(LeaseLost, TaskStoreDown):
+            await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})
+
+    def _message(self, claim: Claim, message: str | None, changes: list[Any]) -> list[Any]:
+        """Let changes replace the message of the progress before, or drop it."""
+        if message is None:
+            return [changes[0] + 1, "message", *changes[1:]]
+        return [*changes, "message", self._records.seal(claim.owner, claim.task_id, "message", message)]
+
+    async def _write(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
+        reply = await self._run(script, claim, *args)
+        if reply in (b"lost", b"cancelled"):
+            raise LeaseLost(cancelled=reply == b"cancelled")
+        return reply
+
+    async def _run(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
+        place = self._keys.place(claim.owner, claim.task_id)
+        arguments = (place.member, claim.task_id, place.channel, claim.generation, *args)
+        return await self._client.run(script, place.keys, arguments)

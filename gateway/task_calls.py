@@ -1,0 +1,149 @@
+"""What a call needs of the task store: to become a task, and to use a state no more than once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from gateway.authoring.tools import Tool
+from gateway.engine.journal import Journal
+from gateway.errors import RpcError, TaskStoreDown, TryAgain
+from gateway.ports import NewTask, RandomBytes, Spending, TaskStore
+from gateway.protocol.strict_json import encode
+from gateway.sealing import base64url
+from gateway.sealing.binding import Principal, owner
+from gateway.task_runs import error_of
+from gateway.tasks.model import Retention, TaskView
+
+log = logging.getLogger(__name__)
+
+TASK_ID_BYTES: Final = 32
+
+
+class AlreadyUsed(Exception):
+    """The leg was taken before, by another request or by one that has not been answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLimits:
+    """The limits a deployment sets on tasks.
+
+    Attributes:
+        ttl_ms: how long a task is kept from its creation, in milliseconds.
+        per_principal: how many tasks one caller may have stored.
+    """
+
+    ttl_ms: int
+    per_principal: int
+
+
+class TaskCalls:
+    """Makes tasks of calls, and sees to it that a leg runs once.
+
+    Args:
+        store: where tasks are.
+        audience: the name all replicas of this deployment share; part of who owns a task.
+        limits: how many and how long.
+        random_bytes: a source of strong randomness.
+    """
+
+    def __init__(self, store: TaskStore, audience: str, limits: TaskLimits, random_bytes: RandomBytes) -> None:
+        self._store = store
+        self._audience = audience
+        self._limits = limits
+        self._random_bytes = random_bytes
+
+    async def create(
+        self,
+        tool: Tool,
+        principal: Principal | None,
+        arguments: Mapping[str, Any],
+        capabilities: Mapping[str, Any],
+        journal: Journal,
+    ) -> TaskView:
+        """Make a task of a call; it is durable and queued when this returns.
+
+        Raises:
+            TooManyTasks: the caller has as many as one may.
+            TaskStoreDown: the store does not answer.
+        """
+        new = NewTask(
+            owner=owner(principal, self._audience),
+            task_id="t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
+            tool=tool.name,
+            tool_version=tool.version,
+            form="released",
+            retention=Retention("created", self._limits.ttl_ms),
+            capabilities=capabilities,
+            arguments=arguments,
+            principal=principal,
+            journal=journal.to_map(),
+            max_attempts=tool.max_attempts,
+        )
+        return await self._store.create(new, self._limits.per_principal)
+
+    async def once(
+        self,
+        journal: Journal,
+        principal: Principal | None,
+        digest: bytes,
+        ttl_ms: int,
+        leg: Callable[[], Awaitable[tuple[msgspec.Raw, str]]],
+    ) -> tuple[msgspec.Raw, str]:
+        """Run the leg that comes after `journal`, unless it has been run; then return what came of it.
+
+        What came of it is kept for a short time, for a client that asks again because it never got the answer.
+
+        Args:
+            journal: as it was opened.
+            principal: the caller.
+            digest: of everything that makes a request the same one.
+            ttl_ms: how long the state of the journal may still be presented.
+            leg: runs it; returns the result as JSON and the name of the outcome.
+
+        Raises:
+            AlreadyUsed: it was run for another request, or is running, or its answer is gone.
+            TaskStoreDown: the store does not answer; the leg did not run.
+            RpcError: what came of it is an error.
+        """
+        place = (owner(principal, self._audience), journal.flow_id, journal.legs, digest)
+        spent = await self._store.spend(*place, ttl_ms)
+        if spent.outcome is Spending.ANSWERED and spent.body is not None:
+            return _replayed(spent.body)
+        if spent.outcome is not Spending.FIRST:
+            raise AlreadyUsed
+        try:
+            result, outcome = await leg()
+        except TryAgain:
+            raise
+        except RpcError as error:
+            await self._keep(place, {"error": error_of(error)})
+            raise
+        await self._keep(place, {"result": result, "outcome": outcome})
+        return result, outcome
+
+    async def _keep(self, place: tuple[str, str, int, bytes], answer: Mapping[str, Any]) -> None:
+        try:
+            await self._store.store_answer(*place, encode(answer))
+        except TaskStoreDown:
+            # It has run, and the client is about to hear of it; only a client that does not will miss this.
+            log.warning("the answer of a leg that runs once is not kept", extra={"flow": place[1], "leg": place[2]})
+
+
+class _Answer(msgspec.Struct, omit_defaults=True):
+    """What came of a leg, as it is kept: a result and the name of its outcome, or an error."""
+
+    result: msgspec.Raw = msgspec.Raw()
+    outcome: str = ""
+    error: dict[str, Any] | None = None
+
+
+def _replayed(body: bytes) -> tuple[msgspec.Raw, str]:
+    answer = msgspec.json.decode(body, type=_Answer)
+    if answer.error is not None:
+        raise RpcError(answer.error["code"], answer.error["message"], answer.error.get("data"))
+    return answer.result, answer.outcome

@@ -1,0 +1,178 @@
+"""One leg of a task, from what the store holds of it to what the store is to hold next.
+
+A worker claims and stores; what a leg is, it leaves to this. No wire is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from gateway.authoring.tools import Tool
+from gateway.engine.driver import run_leg
+from gateway.engine.host import Host, Keeper, Notices
+from gateway.engine.journal import Journal, MalformedJournal
+from gateway.engine.leg import Detaching, Leg
+from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
+from gateway.engine.questions import Question
+from gateway.errors import InternalError, RpcError
+from gateway.failures import Failures
+from gateway.ports import RandomBytes, TaskQuestion
+from gateway.protocol.capabilities import supports
+from gateway.protocol.strict_json import encode
+from gateway.sealing.binding import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLeg:
+    """A task as a worker has claimed it.
+
+    Attributes:
+        tool: what it runs.
+        arguments: as the client sent them.
+        principal: who called, None when anonymous.
+        capabilities: what the client declared when the task was created; they stay those of the task.
+        journal: what the call has learned so far (`Journal.to_map`), the client's newest answers included.
+        segments: the blocks that the store holds, in order.
+    """
+
+    tool: Tool
+    arguments: Mapping[str, Any]
+    principal: Principal | None
+    capabilities: Mapping[str, Any]
+    journal: Mapping[str, Any]
+    segments: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The task is done: with a result (fields of a `CallToolResult`), or with a JSON-RPC error."""
+
+    result: dict[str, Any] | None = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The task asks its client; questions are by the author's key. The journal is to be kept meanwhile."""
+
+    questions: dict[str, TaskQuestion]
+    journal: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The keeper wanted the leg to end at a checkpoint; another worker is to go on with the journal."""
+
+    journal: dict[str, Any]
+
+
+TaskOutcome: TypeAlias = Finished | Waiting | HandedBack
+
+
+async def run_task_leg(
+    task: TaskLeg,
+    *,
+    keeper: Keeper,
+    host: Host,
+    random_bytes: RandomBytes,
+    notices: Notices | None = None,
+    strict_asks: bool = False,
+) -> TaskOutcome:
+    """Run one leg of a task. Cancellation passes through it into the tool, and out again.
+
+    Args:
+        task: what to run.
+        keeper: keeps what the leg learns while it runs.
+        host: runs it; its time limit is that of the leg.
+        random_bytes: where reference ids come from.
+        notices: where progress and log messages go.
+        strict_asks: whether a tool that declares its questions may ask only those.
+
+    Raises:
+        Exception: what the keeper raised. Then nothing that this leg did may be stored any more.
+    """
+    try:
+        journal = Journal.from_map(task.journal)
+    except MalformedJournal:
+        return Finished(error=error_of(InternalError("The task cannot be read by this release")))
+    await _keep_first_segments(journal, task.segments, keeper)
+    leg = Leg(
+        journal,
+        {},
+        host,
+        supports=lambda path: supports(task.capabilities, path),
+        version=task.tool.version,
+        migrations=task.tool.migrations,
+        declared=task.tool.asks if strict_asks else None,
+        notices=notices,
+        keeper=keeper,
+        detaching=Detaching.DONE,
+    )
+    return _told(task.tool, await _outcome(task, leg), journal, Failures(random_bytes))
+
+
+def error_of(error: RpcError) -> dict[str, Any]:
+    """Return a JSON-RPC error as the store keeps it: `code`, `message` and, if there is any, `data`."""
+    member: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        member["data"] = dict(error.data)
+    return member
+
+
+async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, Any]], keeper: Keeper) -> None:
+    """Move what a call emitted before it became a task to where tasks have it."""
+    for number, block in enumerate(journal.segments[len(stored) :], len(stored) + 1):
+        await keeper.keep_emit(number, block)
+    journal.segments[: len(stored)] = [dict(block) for block in stored]
+
+
+async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
+    try:
+        function = task.tool.bind(task.arguments, task.principal)
+    except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
+        return Failed(error)
+    return await run_leg(function, leg)
+
+
+def _told(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:
+    if isinstance(outcome, NotKept):
+        raise outcome.error
+    if isinstance(outcome, Shed):
+        return HandedBack(_rest(journal))
+    try:
+        if isinstance(outcome, InputRequired):
+            return Waiting(_told_questions(outcome.questions), _rest(journal))
+        if isinstance(outcome, Completed):
+            return Finished(result=_told_result(tool, outcome.value, journal))
+    except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
+        return _failed(tool, error, journal, failures)
+    assert isinstance(outcome, Failed)  # noqa: S101 - a task cannot detach: it is one
+    return _failed(tool, outcome.error, journal, failures)
+
+
+def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) -> Finished:
+    try:
+        return Finished(result=failures.result(tool, error, journal))
+    except RpcError as told:
+        return Finished(error=error_of(told))
+
+
+def _told_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion]:
+    """Return the questions as the store keeps them; raises what `encode` raises if one has no JSON form."""
+    encode([question.params for question in questions.values()])
+    return {key: TaskQuestion(asked.digest, asked.method, asked.params) for key, asked in questions.items()}
+
+
+def _told_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:
+    result = tool.whole_result(value, tool.name, journal.segments)
+    encode(result)
+    return result
+
+
+def _rest(journal: Journal) -> dict[str, Any]:
+    """Return the journal at rest, without what the keeper keeps apart."""
+    rest = journal.to_map()
+    rest.pop("segments", None)
+    return rest

@@ -1,0 +1,21 @@
+"""Pure: the keys that a task's questions go by on the wire, where none is ever used twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+ROUND_MARK = "~"
+"""Parts an author's key, which cannot contain it, from the number of the time it is asked."""
+
+
+def wire_keys(keys: Iterable[str], asked: Mapping[str, int]) -> dict[str, str]:
+    """Name each question that is asked now.
+
+    Args:
+        keys: the authors' keys.
+        asked: author's key → how often it went over the wire before.
+
+    Returns:
+        Author's key → wire key: the key itself the first time, then `key~2`, `key~3` …
+    """
+    return {key: f"{key}{ROUND_MARK}{asked[key] + 1}" if asked.get(key) else key for key in keys}

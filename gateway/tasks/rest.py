@@ -1,0 +1,68 @@
+"""Pure: a journal's form at rest, in parts that are stored, sealed and replaced one by one.
+
+A journal map (`gateway.engine.journal.Journal.to_map`) becomes the fields `head` (everything that is small),
+`a:<key>` (the answers under a key), `s:<key>` (a step's result) and `cp` (the checkpoint). An answer that came while
+the task waited rests in `n:<wire key>` until a worker folds it into the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+HEAD = "head"
+CHECKPOINT = "cp"
+ANSWER = "a:"
+STEP = "s:"
+NEW_ANSWER = "n:"
+
+_PENDING = "pending"
+_ANSWERS = "answers"
+_STEPS = "steps"
+_CHECKPOINT = "checkpoint"
+
+
+def split(journal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a journal map, each a value to be packed and sealed by itself."""
+    fields: dict[str, Any] = {
+        HEAD: {name: value for name, value in journal.items() if name not in (_ANSWERS, _STEPS, _CHECKPOINT)}
+    }
+    for key, pairs in journal.get(_ANSWERS, {}).items():
+        fields[ANSWER + key] = pairs
+    for key, value in journal.get(_STEPS, {}).items():
+        fields[STEP + key] = value
+    if _CHECKPOINT in journal:
+        fields[CHECKPOINT] = journal[_CHECKPOINT]
+    return fields
+
+
+def is_journal(field: str) -> bool:
+    """Tell whether a stored field is a part of the journal."""
+    return field in (HEAD, CHECKPOINT) or field.startswith((ANSWER, STEP))
+
+
+def join(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the journal map whose fields these are; other fields do not count."""
+    journal = dict(fields.get(HEAD, {}))
+    answers = {name[len(ANSWER) :]: pairs for name, pairs in fields.items() if name.startswith(ANSWER)}
+    steps = {name[len(STEP) :]: value for name, value in fields.items() if name.startswith(STEP)}
+    if answers:
+        journal[_ANSWERS] = answers
+    if steps:
+        journal[_STEPS] = steps
+    if CHECKPOINT in fields:
+        journal[_CHECKPOINT] = fields[CHECKPOINT]
+    return journal
+
+
+def record(journal: dict[str, Any], key: str, digest: bytes, answer: Any) -> None:
+    """Put an answer into a journal map as `Journal.record` would; the question is no longer pending."""
+    answers = dict(journal.get(_ANSWERS, {}))
+    answers[key] = [pair for pair in answers.get(key, ()) if pair[0] != digest] + [[digest, answer]]
+    journal[_ANSWERS] = answers
+    pending = dict(journal.get(_PENDING, {}))
+    if pending.get(key) == digest:
+        del pending[key]
+    journal[_PENDING] = pending
+    if not pending:
+        del journal[_PENDING]

@@ -1,0 +1,31 @@
+"""Pure: how long a task is kept, and how often to ask about it."""
+
+from __future__ import annotations
+
+from gateway.tasks.model import Retention
+
+_POLL_FIRST_MS = 500
+_POLL_LAST_MS = 10_000
+_POLL_SHARE = 10
+
+
+def expires_ms(retention: Retention, created_ms: int, ended_ms: int | None, max_ttl_ms: int) -> int:
+    """Tell when a task expires, as things are now.
+
+    Retention from the end counts once there is one; until then the task may live as long as any.
+
+    Args:
+        retention: of the task; no more than the maximum of it counts.
+        created_ms: when the task was created.
+        ended_ms: when it ended, None before.
+        max_ttl_ms: the longest retention that is granted.
+    """
+    kept = min(retention.ms, max_ttl_ms)
+    if retention.counts_from == "created":
+        return created_ms + kept
+    return created_ms + max_ttl_ms if ended_ms is None else ended_ms + kept
+
+
+def poll_interval_ms(age_ms: int) -> int:
+    """Suggest how long to wait before asking about a task again: a tenth of its age, from 0.5 s to 10 s."""
+    return max(_POLL_FIRST_MS, min(age_ms // _POLL_SHARE, _POLL_LAST_MS))

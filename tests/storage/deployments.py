@@ -1,0 +1,105 @@
+"""Deployments and tasks for tests of the store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import redis
+
+from gateway.ports import Claim, NewTask
+from gateway.sealing.binding import Principal, owner
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing, generate_entry
+from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
+from gateway.storage.keys import Keys
+from gateway.tasks.model import Retention
+
+ALICE = Principal("https://issuer", "alice", "client")
+BOB = Principal("https://issuer", "bob", "client")
+PARTITIONS = 2
+MAX_TTL_MS = 600_000
+RING = KeyRing.parse(generate_entry(os.urandom))
+
+numbers = itertools.count(1)
+
+
+def new_task(audience: str, principal: Principal | None = ALICE, **changes: Any) -> NewTask:
+    """A task of Alice with an id that was never used."""
+    given: dict[str, Any] = {
+        "owner": owner(principal, audience),
+        "task_id": f"t_{next(numbers)}",
+        "tool": "some_tool",
+        "tool_version": 3,
+        "form": "released",
+        "retention": Retention("created", 60_000),
+        "capabilities": {"elicitation": {}},
+        "arguments": {"city": "Oslo"},
+        "principal": principal,
+        "journal": {"flow": "f" * 32, "seed": b"s" * 16, "start": 1, "deadline": 2, "legs": 1, "rounds": 0},
+    }
+    return NewTask(**{**given, **changes})
+
+
+class Deployment:
+    """One deployment on a server: stores and workers that share an audience and a key ring."""
+
+    def __init__(self, url: str, ring: KeyRing = RING) -> None:
+        self.url = url
+        self.audience = f"audience-{next(numbers)}"
+        self.keys = Keys(self.audience, PARTITIONS)
+        self.ring = ring
+        self._opened = AsyncExitStack()
+
+    def store(self, ring: KeyRing | None = None, **options: Any) -> RedisTaskStore:
+        """One more replica's store."""
+        sealer = Sealer(ring or self.ring, os.urandom)
+        given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, **options}
+        store = RedisTaskStore(connect(self.url), sealer, self.audience, **given)
+        self._opened.push_async_callback(store.aclose)
+        return store
+
+    def queue(self, worker_id: str = "w1", ring: KeyRing | None = None, **options: Any) -> RedisWorkQueue:
+        """One more worker's queue."""
+        sealer = Sealer(ring or self.ring, os.urandom)
+        given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "lease_ms": 60_000, **options}
+        queue = RedisWorkQueue(connect(self.url), sealer, self.audience, worker_id, **given)
+        self._opened.push_async_callback(queue.aclose)
+        return queue
+
+    def new(self, principal: Principal | None = ALICE, **changes: Any) -> NewTask:
+        return new_task(self.audience, principal, **changes)
+
+    def owner(self, principal: Principal | None = ALICE) -> str:
+        return owner(principal, self.audience)
+
+    async def claim(self, queue: RedisWorkQueue, principal: Principal | None = ALICE, count: int = 1) -> list[Claim]:
+        """Claim what there is now of a principal's partition, without waiting."""
+        return await queue.claim(self.keys.partition_of(self.owner(principal)), count, 0)
+
+    async def claim_one(self, queue: RedisWorkQueue) -> Claim:
+        (claim,) = await self.claim(queue)
+        return claim
+
+    async def aclose(self) -> None:
+        await self._opened.aclose()
+
+
+async def eventually(probe: Callable[[], Awaitable[Any]]) -> Any:
+    """Repeat a probe until what it returns is true; the test's own time limit ends a hopeless wait."""
+    while True:
+        found = await probe()
+        if found:
+            return found
+        await asyncio.sleep(0.01)
+
+
+def keys_without_lifetime(url: str, prefix: str = "") -> list[str]:
+    """Name the keys of a server that would stay for ever, but for the queues."""
+    with redis.Redis.from_url(url) as client:
+        names = [name.decode() for name in client.scan_iter(match=f"{prefix}*", count=1000)]
+        return [name for name in names if not name.endswith(":queue") and client.pttl(name) == -1]

@@ -1,0 +1,62 @@
+"""A cluster of three servers: every script finds its keys in one slot, hints reach every node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
+from gateway.sealing.binding import Principal
+from gateway.tasks.model import Phase, Progress
+from tests.storage.deployments import Deployment
+
+QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
+CALLERS = [Principal("issuer", name, "") for name in ("ada", "bob", "eve", "kim", "zoe")]
+
+
+@pytest.fixture
+async def spread(cluster: str) -> AsyncIterator[Deployment]:
+    deployment = Deployment(cluster)
+    yield deployment
+    await deployment.aclose()
+
+
+@pytest.mark.parametrize("caller", CALLERS, ids=[caller.subject for caller in CALLERS])
+async def test_a_task_goes_through_all_its_phases(spread: Deployment, caller: Principal) -> None:
+    store, queue, new = spread.store(), spread.queue(), spread.new(caller)
+    await store.check()
+    await store.create(new, 10)
+    (claim,) = await spread.claim(queue, caller)
+    await queue.keep(claim, Kept(steps={"one": 1}, progress=Progress(1)))
+    await queue.emit(claim, 1, {"text": "a"})
+    assert await queue.heartbeat(claim) is Heartbeat.OK
+    await queue.release(claim, {**claim.journal, "steps": {"one": 1}})
+    (claim,) = await spread.claim(queue, caller)
+    await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    await store.answer(new.owner, new.task_id, {"k": {"result": 1}})
+    (claim,) = await spread.claim(queue, caller)
+    assert claim.journal["steps"] == {"one": 1}
+    await queue.finish(claim, result={"content": []})
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert view.phase is Phase.DONE
+    assert await store.segments(new.owner, new.task_id) == [{"text": "a"}]
+    assert (await store.totals())[Phase.DONE] == 1
+
+
+async def test_hints_reach_listeners_whichever_node_they_are_at(spread: Deployment) -> None:
+    store = spread.store()
+    tasks = [spread.new(caller) for caller in CALLERS]
+    for new in tasks:
+        await store.create(new, 10)
+        async with aclosing(spread.store().watch(new.owner, [new.task_id])) as hints:
+            await anext(hints)
+            await store.cancel(new.owner, new.task_id)
+            assert await anext(hints) == new.task_id
+
+
+async def test_a_leg_is_spent_once(spread: Deployment) -> None:
+    outcomes = [(await spread.store().spend(spread.owner(), "flow", 1, b"d", 1000)).outcome for _ in range(2)]
+    assert outcomes == [Spending.FIRST, Spending.REFUSED]

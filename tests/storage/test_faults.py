@@ -1,0 +1,371 @@
+"""Servers that die, hang, fill up, forget scripts or are not what they should be; replies that get lost."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.ports import Kept, Spending, TaskQuestion
+from gateway.sealing.keyring import KeyRing, generate_entry
+from gateway.storage import RedisClient, RedisTaskStore, connect
+from gateway.storage import client as storage_client
+from gateway.storage import deployment as start_up
+from gateway.storage.scripts import Script
+from gateway.tasks.model import Phase, Progress
+from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
+from tests.storage.servers import Server, free_port, make_certificate
+
+QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
+
+
+@pytest.fixture
+async def there(own_server: Server) -> AsyncIterator[Deployment]:
+    """A deployment on a server that the test may treat badly."""
+    deployment = Deployment(own_server.url)
+    yield deployment
+    await deployment.aclose()
+
+
+async def answers_again(store: RedisTaskStore, owner: str, task_id: str) -> bool:
+    try:
+        return await store.get(owner, task_id) is not None
+    except TaskStoreDown:
+        return False
+
+
+async def test_what_was_acknowledged_survives_a_server_that_is_killed(there: Deployment, own_server: Server) -> None:
+    store, queue = there.store(), there.queue()
+    queued, held, waiting = (there.new() for _ in range(3))
+    for new in (waiting, held):
+        await store.create(new, 10)
+    first, second = await there.claim(queue, count=2)
+    await queue.wait(first, {"k": QUESTION}, first.journal)
+    await queue.keep(second, Kept(steps={"one": 1}))
+    await queue.emit(second, 1, {"text": "a"})
+    await store.create(queued, 10)
+    own_server.kill()
+    with pytest.raises(TaskStoreDown):
+        await store.get(held.owner, held.task_id)
+    with pytest.raises(TaskStoreDown):
+        await there.claim(queue)
+    own_server.start()
+    await eventually(lambda: answers_again(store, held.owner, held.task_id))
+    await queue.keep(second, Kept(steps={"two": 2}))
+    await queue.finish(second, result={"content": []})
+    await store.answer(waiting.owner, waiting.task_id, {"k": {"result": 1}})
+    again = await there.claim(queue, count=10)
+    assert {claim.task_id for claim in again} == {queued.task_id, waiting.task_id}
+    assert await store.segments(held.owner, held.task_id) == [{"text": "a"}]
+
+
+async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment, own_server: Server) -> None:
+    store, new = there.store(), there.new()
+    await store.create(new, 10)
+    own_server.signal(signal.SIGSTOP)
+    try:
+        attempts = [store.get(new.owner, new.task_id) for _ in range(10)]
+        outcomes = await asyncio.gather(*attempts, return_exceptions=True)
+    finally:
+        own_server.signal(signal.SIGCONT)
+    assert all(isinstance(outcome, TaskStoreDown) for outcome in outcomes)
+    await eventually(lambda: answers_again(store, new.owner, new.task_id))
+
+
+async def test_an_outage_is_logged_once_and_so_is_its_end(
+    there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, new = there.store(), there.new()
+    await store.create(new, 10)
+    own_server.kill()
+    for _ in range(3):
+        with pytest.raises(TaskStoreDown):
+            await store.get(new.owner, new.task_id)
+    own_server.start()
+    await eventually(lambda: answers_again(store, new.owner, new.task_id))
+    texts = [record.getMessage() for record in caplog.records if record.name == "gateway.storage"]
+    assert len(texts) == 2
+    assert texts[0].startswith("The task store is not available: ")
+    assert texts[1] == "The task store is available again"
+
+
+async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: Deployment, own_server: Server) -> None:
+    store, queue = there.store(), there.queue()
+    for _ in range(3):
+        await store.create(there.new(), 10)
+    first, second, third = await there.claim(queue, count=3)
+    own_server.ask("CONFIG", "SET", "maxmemory", "1")
+    refused = there.new()
+    with pytest.raises(TaskStoreDown):
+        await store.create(refused, 10)
+    with pytest.raises(TaskStoreDown):
+        await queue.keep(first, Kept(steps={"one": 1}))
+    await queue.finish(first, result={"content": []})
+    await queue.wait(second, {"k": QUESTION}, second.journal)
+    await queue.release(third, third.journal)
+    own_server.ask("CONFIG", "SET", "maxmemory", "0")
+    assert await store.get(refused.owner, refused.task_id) is None
+    totals = await store.totals()
+    assert (totals[Phase.DONE], totals[Phase.WAITING], totals[Phase.QUEUED]) == (1, 1, 1)
+    assert len(await there.claim(queue, count=10)) == 1
+
+
+async def test_a_server_that_forgot_its_scripts_gets_them_again(there: Deployment, own_server: Server) -> None:
+    store, queue, new = there.store(), there.queue(), there.new()
+    await store.create(new, 10)
+    own_server.ask("SCRIPT", "FLUSH")
+    assert len(await asyncio.gather(*(store.get(new.owner, new.task_id) for _ in range(20)))) == 20
+    own_server.ask("SCRIPT", "FLUSH")
+    claim = await there.claim_one(queue)
+    own_server.ask("SCRIPT", "FLUSH")
+    await queue.finish(claim, result={"content": []})
+
+
+async def test_a_command_never_waits_for_a_batch_that_has_just_gone(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage_client, "_BATCHES", 1)
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    for _ in range(10):
+        assert await store.get(new.owner, new.task_id) is not None
+
+
+async def test_a_server_that_lost_everything_serves_new_tasks(there: Deployment, own_server: Server) -> None:
+    store, queue = there.store(), there.queue()
+    await store.create(there.new(), 10)
+    await there.claim_one(queue)
+    own_server.ask("FLUSHALL")
+    new = there.new()
+    await store.create(new, 10)
+    (claim,) = await eventually(lambda: there.claim(queue))
+    assert claim.task_id == new.task_id
+
+
+async def test_every_transition_can_be_sent_twice(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if each first reply were lost: the second finds its own work done."""
+    run = RedisClient.run
+
+    async def run_twice(self: RedisClient, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        await run(self, script, keys, args)
+        return await run(self, script, keys, args)
+
+    monkeypatch.setattr(RedisClient, "run", run_twice)
+    store, queue, new = here.store(), here.queue(), here.new()
+    await store.create(new, 1)
+    claim = await here.claim_one(queue)
+    await queue.emit(claim, 1, {"text": "a"})
+    await queue.keep(claim, Kept(steps={"one": 1}, progress=Progress(1)))
+    await queue.release(claim, {**claim.journal, "steps": {"one": 1}})
+    claim = await here.claim_one(queue)
+    assert (claim.generation, claim.attempt) == (2, 1)
+    await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    await store.answer(new.owner, new.task_id, {"k": {"result": 1}})
+    (claim,) = await here.claim(queue, count=10)
+    assert claim.generation == 3
+    await queue.finish(claim, result={"content": []})
+    assert await store.segments(new.owner, new.task_id) == [{"text": "a"}]
+    assert await here.claim(queue) == []
+    assert (await store.spend(new.owner, "flow", 1, b"digest", 1000)).outcome is Spending.FIRST
+
+
+async def test_nothing_that_users_gave_can_be_read_from_disk(there: Deployment, own_server: Server) -> None:
+    store, queue = there.store(), there.queue()
+    new = there.new(
+        arguments={"city": "secret argument"},
+        capabilities={"x": "secret capability"},
+        context={"x": "secret context"},
+        journal={"flow": "f", "seed": b"s", "steps": {"one": "secret step"}, "secret head": 1},
+    )
+    await store.create(new, 10)
+    claim = await there.claim_one(queue)
+    kept = Kept(checkpoint={"value": "secret checkpoint"}, progress=Progress(1, 2, "secret message"))
+    await queue.keep(claim, kept)
+    await queue.emit(claim, 1, {"text": "secret segment"})
+    await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    await store.answer(new.owner, new.task_id, {"k": {"result": "secret answer"}})
+    claim = await there.claim_one(queue)
+    assert claim.journal["answers"] == {"k": [[b"digest", {"result": "secret answer"}]]}
+    await queue.finish(claim, result={"content": "secret result"})
+    await store.spend(new.owner, "flow", 1, b"digest", 60_000)
+    await store.store_answer(new.owner, "flow", 1, b"digest", b"secret body")
+    own_server.ask("SAVE")
+    written = b"".join(file.read_bytes() for file in files(own_server.directory))
+    assert b"some_tool" in written
+    for name in (b"secret", b"alice", b"issuer"):
+        assert name not in written
+
+
+def files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file()]
+
+
+async def test_a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end(here: Deployment) -> None:
+    other = KeyRing.parse(generate_entry(os.urandom))
+    store, new = here.store(), here.new(max_attempts=1)
+    await store.create(new, 10)
+    stranger = here.queue(ring=other, lease_ms=0)
+    assert await here.claim(stranger) == []
+    view = await here.store(ring=other).get(new.owner, new.task_id)
+    assert view is not None
+    assert (view.phase, view.opened, view.capabilities) == (Phase.RUNNING, False, {})
+    assert await here.claim(stranger) == []
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert view.phase is Phase.DONE
+
+
+async def test_a_worker_without_the_key_leaves_the_task_to_one_that_has_it(here: Deployment) -> None:
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    assert await here.claim(here.queue(ring=KeyRing.parse(generate_entry(os.urandom)))) == []
+    claim = await here.claim_one(here.queue("w2", lease_ms=0))
+    assert claim.arguments == new.arguments
+
+
+async def test_keys_can_rotate_while_a_task_waits(here: Deployment) -> None:
+    old, new_entry = generate_entry(os.urandom), generate_entry(os.urandom)
+    before, during, after = (KeyRing.parse(text) for text in (old, f"{new_entry},{old}", new_entry))
+    store, queue, new = here.store(ring=before), here.queue(ring=before), here.new()
+    await store.create(new, 10)
+    claim = await here.claim_one(queue)
+    await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    rotated = here.store(ring=during)
+    view = await rotated.answer(new.owner, new.task_id, {"k": {"result": 1}})
+    assert view is not None
+    assert view.opened
+    queue = here.queue("w2", ring=during)
+    claim = await here.claim_one(queue)
+    assert claim.arguments == new.arguments
+    await queue.finish(claim, result={"content": []})
+    last = await here.store(ring=after).get(new.owner, new.task_id)
+    assert last is not None
+    assert not last.opened  # its capabilities are older than the rotation
+
+
+async def test_a_value_moved_to_another_field_or_task_does_not_open(here: Deployment) -> None:
+    store, queue, mine, other = here.store(), here.queue(), here.new(), here.new()
+    for new in (mine, other):
+        await store.create(new, 10)
+        await queue.finish(await here.claim_one(queue), result={"content": [new.task_id]})
+    client = store._client
+    stolen = await client.command("HGET", here.keys.place(other.owner, other.task_id).task, "result")
+    for field in ("result", "capabilities"):
+        await client.command("HSET", here.keys.place(mine.owner, mine.task_id).task, field, stolen)
+        view = await store.get(mine.owner, mine.task_id)
+        assert view is not None
+        assert (view.opened, view.result) == (False, None)
+
+
+async def test_a_leg_is_spent_once_and_its_answer_repeats_for_the_same_request(here: Deployment) -> None:
+    store, other = here.store(), here.store()
+    mine = here.owner()
+    attempts = (replica.spend(mine, "flow", 1, b"digest", 60_000) for replica in itertools.chain([store, other] * 4))
+    outcomes = [spent.outcome for spent in await asyncio.gather(*attempts)]
+    assert sorted(outcomes) == [Spending.FIRST] + [Spending.REFUSED] * 7
+    await store.store_answer(mine, "flow", 1, b"digest", b"body")
+    assert await other.spend(mine, "flow", 1, b"digest", 60_000) == (Spending.ANSWERED, b"body")
+    assert await other.spend(mine, "flow", 1, b"other", 60_000) == (Spending.REFUSED, None)
+    assert (await other.spend(mine, "flow", 2, b"digest", 60_000)).outcome is Spending.FIRST
+    assert (await other.spend(here.owner(None), "flow", 1, b"digest", 60_000)).outcome is Spending.FIRST
+
+
+async def test_the_check_accepts_what_it_finds_twice_and_refuses_another_number_of_partitions(here: Deployment) -> None:
+    await here.store().check()
+    await here.queue().check()
+    with pytest.raises(ConfigurationError, match=r"GATEWAY_TASK_PARTITIONS is 3, but .* spread over 2") as caught:
+        await here.store(partitions=PARTITIONS + 1).check()
+    assert str(caught.value).isprintable()
+
+
+async def test_a_process_with_another_number_of_partitions_never_stores_anything(
+    here: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    await here.store().check()
+    with pytest.raises(TaskStoreDown):
+        await here.store(partitions=PARTITIONS + 1).create(here.new(), 10)
+    assert any(record.levelno == logging.CRITICAL for record in caplog.records)
+
+
+async def test_a_server_that_evicts_is_refused(there: Deployment, own_server: Server) -> None:
+    own_server.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    with pytest.raises(ConfigurationError, match="allkeys-lru; set it to noeviction"):
+        await there.store().check()
+
+
+async def test_a_server_that_is_too_old_is_refused(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_up, "MIN_VERSION", (99, 0))
+    with pytest.raises(ConfigurationError, match=r"tasks need 6\.2 or newer"):
+        await here.store().check()
+
+
+async def test_a_store_that_was_down_at_the_start_is_checked_at_its_first_use(
+    there: Deployment, own_server: Server
+) -> None:
+    own_server.kill()
+    store, queue, new = there.store(), there.queue(), there.new()
+    with pytest.raises(TaskStoreDown):
+        await store.check()
+    own_server.start()
+
+    async def created() -> bool:
+        try:
+            await store.create(new, 10)
+        except TaskStoreDown:
+            return False
+        return True
+
+    await eventually(created)
+    assert (await there.claim_one(queue)).task_id == new.task_id
+
+
+@pytest.mark.parametrize("url", ["http://x", "redis://host:port", "", "redis+cluster://h:x"])
+def test_a_url_that_is_none_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL") as caught:
+        connect(url)
+    assert str(caught.value).isprintable()
+
+
+async def test_a_lifetime_is_what_the_fixture_looks_for(here: Deployment) -> None:
+    store = here.store()
+    await store._client.command("SET", f"{here.keys.prefix}:left", "x")
+    assert keys_without_lifetime(here.url, here.keys.prefix) == [f"{here.keys.prefix}:left"]
+    await store._client.command("DEL", f"{here.keys.prefix}:left")
+
+
+async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_directory: Path) -> None:
+    directory = short_directory / "tls"
+    directory.mkdir()
+    certificate, key = make_certificate(directory)
+    port = free_port()
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    options += ["--tls-ca-cert-file", str(certificate), "--tls-auth-clients", "no", "--requirepass", "pass:word"]
+    server = Server("redis", directory, *options)
+    server.start()
+    trusted = f"?ssl_ca_certs={certificate}"
+    try:
+        for url, reached in (
+            (f"rediss://:pass%3Aword@127.0.0.1:{port}/0{trusted}", True),
+            (f"rediss://default:pass%3Aword@127.0.0.1:{port}{trusted}", True),
+            (f"rediss://:pass%3Aword@127.0.0.1:{port}", False),
+            (f"rediss://:wrong@127.0.0.1:{port}{trusted}", False),
+            (f"redis://:pass%3Aword@127.0.0.1:{port}", False),
+        ):
+            there = Deployment(url)
+            if reached:
+                view = await there.store().create(there.new(), 10)
+                assert view.phase is Phase.QUEUED
+            else:
+                with pytest.raises(TaskStoreDown):
+                    await there.store().check()
+            await there.aclose()
+    finally:
+        server.kill()

@@ -1,0 +1,122 @@
+"""Hints reach whoever listens, over one connection, and nothing depends on them alone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+import redis
+
+from gateway.errors import TaskStoreDown
+from gateway.storage import notices, task_store
+from tests.storage.deployments import BOB, Deployment, eventually
+from tests.storage.servers import Server
+
+
+async def test_a_listener_on_another_replica_hears_of_every_change(here: Deployment) -> None:
+    store, queue, new = here.store(), here.queue(), here.new()
+    await store.create(new, 10)
+    async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
+        assert await anext(hints) == new.task_id
+        claim = await here.claim_one(queue)
+        assert await anext(hints) == new.task_id
+        await queue.finish(claim, result={"content": []})
+        assert await anext(hints) == new.task_id
+
+
+async def test_each_task_is_told_first_and_strangers_never(here: Deployment) -> None:
+    store = here.store()
+    first, second, third = (here.new() for _ in range(3))
+    foreign = here.new(BOB, task_id=first.task_id)
+    for new in (first, second, third, foreign):
+        await store.create(new, 10)
+    async with aclosing(store.watch(first.owner, [first.task_id, second.task_id])) as hints:
+        assert {await anext(hints), await anext(hints)} == {first.task_id, second.task_id}
+        await store.cancel(third.owner, third.task_id)
+        await store.cancel(foreign.owner, foreign.task_id)
+        await store.cancel(second.owner, second.task_id)
+        heard: set[str] = set()
+        while second.task_id not in heard:
+            heard.add(await anext(hints))
+        assert heard <= {first.task_id, second.task_id}
+
+
+async def test_a_process_listens_over_one_connection(here: Deployment, server: Server) -> None:
+    store = here.store()
+    new, other = here.new(), here.new(BOB)
+    watches = [store.watch(task.owner, [task.task_id]) for task in (new, new, other, other)]
+    for watch in watches:
+        await anext(watch)
+    with redis.Redis.from_url(here.url) as client:
+        channels = [here.keys.changes(task.owner) for task in (new, other)]
+        assert {count for _, count in client.pubsub_numsub(*channels)} == {1}
+        for watch in watches:
+            await watch.aclose()
+
+        async def left() -> bool:
+            return {count for _, count in client.pubsub_numsub(*channels)} == {0}
+
+        await eventually(left)
+
+
+async def test_workers_hear_of_running_tasks_that_are_cancelled(here: Deployment) -> None:
+    store, queue = here.store(), here.queue()
+    queued, running = here.new(), here.new()
+    async with aclosing(here.queue("w2").cancellations()) as cancelled:
+        waiting = asyncio.ensure_future(anext(cancelled))
+        await eventually(lambda: subscribed(here))
+        await store.create(running, 10)
+        await here.claim_one(queue)
+        await store.create(queued, 10)
+        await store.cancel(queued.owner, queued.task_id)
+        await store.cancel(running.owner, running.task_id)
+        assert await waiting == (running.owner, running.task_id)
+
+
+async def subscribed(here: Deployment) -> bool:
+    with redis.Redis.from_url(here.url) as client:
+        return [count for _, count in client.pubsub_numsub(here.keys.cancellations())] == [1]
+
+
+async def test_a_listener_hears_again_after_the_server_was_gone(own_server: Server) -> None:
+    there = Deployment(own_server.url)
+    store, new = there.store(), there.new()
+    await store.create(new, 10)
+    async with aclosing(there.store().watch(new.owner, [new.task_id])) as hints:
+        await anext(hints)
+        own_server.kill()
+        own_server.start()
+        assert await anext(hints) == new.task_id
+
+        async def cancelled() -> bool:
+            try:
+                view = await store.cancel(new.owner, new.task_id)
+            except TaskStoreDown:
+                return False
+            return view is not None
+
+        await eventually(cancelled)
+        assert await anext(hints) == new.task_id
+    await there.aclose()
+
+
+async def test_a_lost_hint_is_made_up_for_by_looking_again(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(notices.Listener, "hear", lambda self, text: None)
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
+        for _ in range(4):
+            assert await anext(hints) == new.task_id
+
+
+async def test_a_store_that_is_down_neither_ends_a_watch_nor_holds_it_up_for_long(own_server: Server) -> None:
+    own_server.kill()
+    there = Deployment(own_server.url)
+    store, new = there.store(), there.new()
+    async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
+        assert await anext(hints) == new.task_id
+        own_server.start()
+        assert await anext(hints) == new.task_id
+    await there.aclose()

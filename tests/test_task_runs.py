@@ -1,0 +1,270 @@
+"""One leg of a task, as a worker runs it: what the store is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from gateway import Context, ProtocolError, tool
+from gateway.authoring.host import AsyncioHost
+from gateway.authoring.tools import Tool
+from gateway.engine.journal import Checkpoint, Journal
+from gateway.errors import LeaseLost, MissingCapability
+from gateway.sealing.binding import Principal
+from gateway.task_runs import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
+
+ADA = Principal("https://id.example.com", "ada", "shell")
+
+
+class Who(BaseModel):
+    name: str
+
+
+class Keeper:
+    """Keeps blocks; the `lost` one raises."""
+
+    def __init__(self, *, lost: bool = False, sheds: bool = False) -> None:
+        self.emitted: list[tuple[int, str]] = []
+        self.lost, self.sheds = lost, sheds
+
+    async def keep_step(self, key: str, value: Any) -> None:
+        if self.lost:
+            raise LeaseLost(cancelled=False)
+
+    async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
+        self.emitted.append((number, block["text"]))
+
+    async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
+        return self.sheds
+
+
+@pytest.fixture
+def host() -> Iterator[AsyncioHost]:
+    made = AsyncioHost(20, "worker-1")
+    yield made
+    made.close()
+
+
+def rest(**more: Any) -> dict[str, Any]:
+    return {**Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes).to_map(), **more}
+
+
+async def run(
+    served: Tool,
+    host: AsyncioHost,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    capabilities: Mapping[str, Any] | None = None,
+    journal: Mapping[str, Any] | None = None,
+    segments: Sequence[Mapping[str, Any]] = (),
+    keeper: Keeper | None = None,
+    strict_asks: bool = False,
+) -> TaskOutcome:
+    can = {"elicitation": {}} if capabilities is None else capabilities
+    leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
+    return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, random_bytes=bytes, strict_asks=strict_asks)
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+async def test_a_finished_tool_has_its_blocks_then_its_value(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> str:
+        await ctx.emit("one")
+        return f"{ctx.principal.subject if ctx.principal else ''} {await ctx.detach()}"
+
+    assert await run(t, host) == Finished({"content": [text("one"), text("ada True")], "isError": False})
+
+
+async def test_a_tool_that_asks_waits_with_its_journal(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> str:
+        await ctx.step("s", lambda: 5)
+        return (await ctx.elicit("who", "Who?", Who)).name
+
+    waiting = await run(t, host)
+    assert isinstance(waiting, Waiting)
+    question = waiting.questions["who"]
+    assert (question.method, question.params["message"]) == ("elicitation/create", "Who?")
+    assert waiting.journal["steps"] == {"s": 5}
+    answered = [[question.digest, {"result": {"action": "accept", "content": {"name": "Ada"}}}]]
+    done = await run(t, host, journal={**waiting.journal, "answers": {"who": answered}})
+    assert done == Finished({"content": [text("Ada")], "isError": False})
+
+
+async def test_blocks_that_the_call_emitted_before_it_was_a_task_are_stored_first(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> None:
+        for number in range(4):
+            await ctx.emit(f"{number}")
+
+    brought = rest(segments=[text("0"), text("1")])
+    keeper = Keeper()
+    done = await run(t, host, journal=brought, keeper=keeper)
+    assert done == Finished({"content": [text(f"{number}") for number in range(4)], "isError": False})
+    assert keeper.emitted == [(1, "0"), (2, "1"), (3, "2"), (4, "3")]
+    # A worker was lost after three of them.
+    keeper = Keeper()
+    again = await run(t, host, journal=brought, segments=[text("0"), text("1"), text("2")], keeper=keeper)
+    assert again == done
+    assert keeper.emitted == [(4, "3")]
+
+
+async def test_what_is_stored_apart_is_not_in_the_journal_too(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> None:
+        await ctx.emit("one")
+        await ctx.elicit("who", "Who?", Who)
+
+    waiting = await run(t, host)
+    assert isinstance(waiting, Waiting)
+    assert "segments" not in waiting.journal
+
+
+async def test_a_worker_that_leaves_gets_the_journal_with_the_checkpoint(host: AsyncioHost) -> None:
+    @tool(task="required", version=3)
+    async def t(ctx: Context) -> None:
+        await ctx.emit("one")
+        await ctx.checkpoint("here")
+
+    handed_back = await run(t, host, keeper=Keeper(sheds=True))
+    assert isinstance(handed_back, HandedBack)
+    assert Checkpoint.from_map(handed_back.journal["checkpoint"]) == Checkpoint(3, "here", emits=1)
+
+
+async def test_what_the_keeper_raises_is_raised(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> str:
+        with contextlib.suppress(Exception):
+            await ctx.step("s", lambda: 1)
+        return "done"
+
+    with pytest.raises(LeaseLost):
+        await run(t, host, keeper=Keeper(lost=True))
+
+
+async def test_cancellation_passes_through(host: AsyncioHost) -> None:
+    running = asyncio.Event()
+
+    @tool(task="required")
+    async def t() -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    leg = asyncio.create_task(run(t, host))
+    await running.wait()
+    leg.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leg
+
+
+async def test_an_exception_is_a_result_with_a_reference_that_is_in_the_log(
+    host: AsyncioHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    @tool("fragile", task="required")
+    async def t(ctx: Context) -> None:
+        await ctx.emit("one")
+        raise LookupError("hunter2")
+
+    with caplog.at_level(logging.ERROR):
+        done = await run(t, host)
+    assert done == Finished(
+        {"content": [text("one"), text("fragile failed (reference 000000000000)")], "isError": True}
+    )
+    assert caplog.records[-1].__dict__["reference"] == "000000000000"
+
+
+async def test_a_time_limit_is_a_result_too() -> None:
+    host = AsyncioHost(0.01, "worker")
+
+    @tool("slow", task="required")
+    async def t() -> None:
+        await asyncio.Event().wait()
+
+    done = await run(t, host)
+    host.close()
+    assert isinstance(done, Finished)
+    assert done.result is not None
+    assert "did not finish within 0.01 seconds" in done.result["content"][0]["text"]
+
+
+async def test_a_json_rpc_error_is_one(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t() -> None:
+        raise ProtocolError(-32000, "Out of tea", {"tea": 0})
+
+    assert await run(t, host) == Finished(error={"code": -32000, "message": "Out of tea", "data": {"tea": 0}})
+
+
+async def test_a_question_that_the_client_cannot_be_asked_is_one(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> None:
+        await ctx.elicit("who", "Who?", Who)
+
+    done = await run(t, host, capabilities={"sampling": {}})
+    assert done == Finished(error=error_of(MissingCapability(("elicitation", "form"))))
+
+
+async def test_arguments_that_a_newer_release_does_not_take_are_a_result(host: AsyncioHost) -> None:
+    @tool("t", task="required")
+    async def t(number: int) -> None:
+        """Take a number."""
+
+    done = await run(t, host, arguments={"number": "seven"})
+    assert isinstance(done, Finished)
+    assert done.result is not None
+    assert done.result["content"][0]["text"].startswith("Invalid arguments for t: number")
+
+
+async def test_a_journal_that_nobody_can_read_ends_the_task(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t() -> None:
+        raise AssertionError("it ran")
+
+    for journal in ({"flow": 5}, rest(steps=[])):
+        done = await run(t, host, journal=journal)
+        assert isinstance(done, Finished)
+        assert done.error is not None
+        assert done.error["code"] == -32603
+
+
+@pytest.mark.parametrize("strict", [True, False])
+async def test_declared_questions_are_checked_if_asked_for(host: AsyncioHost, strict: bool) -> None:
+    @tool(task="required", asks={})
+    async def t(ctx: Context) -> None:
+        await ctx.elicit("who", "Who?", Who)
+
+    assert isinstance(await run(t, host, strict_asks=strict), Finished if strict else Waiting)
+
+
+@pytest.mark.parametrize(
+    "value", [object(), "\ud800", float("nan"), {"a": {1, 2}}], ids=["object", "half a character", "nan", "set"]
+)
+async def test_a_value_without_a_form_in_json_is_a_failure(host: AsyncioHost, value: Any) -> None:
+    @tool(task="required")
+    async def t() -> Any:
+        return value
+
+    done = await run(t, host)
+    assert isinstance(done, Finished)
+    assert done.result is not None
+    assert done.result["isError"] is True
+
+
+async def test_a_question_without_a_form_in_json_is_a_failure(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def t(ctx: Context) -> None:
+        await ctx.elicit("who", "\ud800", Who)
+
+    done = await run(t, host)
+    assert isinstance(done, Finished)
+    assert done.result is not None
+    assert done.result["isError"] is True

@@ -1,0 +1,101 @@
+"""Workers that die, stand still or lose the store: the task is done once, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.fleet import wait_until
+from tests.workers.site import Site, let_pass
+
+LEASE_SECONDS = 1
+
+
+@pytest.fixture
+def hasty(start_site: Callable[..., Site]) -> Site:
+    """A site with leases of a second."""
+    return start_site(GATEWAY_TASK_LEASE_SECONDS=str(LEASE_SECONDS))
+
+
+def test_the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice(hasty: Site) -> None:
+    first = hasty.worker("w1")
+    task = hasty.create("write_parts")
+    hasty.wait_for_line("steps", 2)
+    wait_until(lambda: hasty.get(task).get("statusMessage") == "writing (2 of 4)", "the second segment")
+    first.signal(signal.SIGKILL)
+    second = hasty.worker("w2", "--metrics-port", "0")
+    hasty.wait_for_line("started", 2)
+    hasty.open()
+    assert hasty.text(task) == "part 1\npart 2\npart 3\npart 4\nwritten by w2"
+    assert hasty.lines("steps") == ["1", "2", "3", "4"]
+    assert second.metric("gateway_tasks_redelivered_total") == 1
+
+
+def test_a_tool_that_may_be_tried_once_is_not_tried_again(hasty: Site) -> None:
+    first = hasty.worker("w1")
+    task = hasty.create("wait")
+    hasty.wait_for_line("started")
+    first.signal(signal.SIGKILL)
+    hasty.worker("w2")
+    assert hasty.wait_for(task, "failed")["error"]["code"] == -32603
+    assert hasty.lines("started") == ["w1"]
+
+
+def test_a_worker_that_stood_still_past_its_lease_cannot_write_any_more(hasty: Site) -> None:
+    first = hasty.worker("w1", "--metrics-port", "0")
+    task = hasty.create("write_parts")
+    hasty.wait_for_line("steps", 2)
+    first.signal(signal.SIGSTOP)
+    hasty.worker("w2")
+    assert hasty.wait_for_line("started", 2) == ["w1", "w2"]
+    first.signal(signal.SIGCONT)
+    wait_until(lambda: first.metric("gateway_task_leases_lost_total") == 1, "the lease that is lost")
+    hasty.open()
+    assert hasty.text(task) == "part 1\npart 2\npart 3\npart 4\nwritten by w2"
+    assert hasty.lines("steps") == ["1", "2", "3", "4"]
+
+
+def test_a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time(hasty: Site) -> None:
+    first = hasty.worker("w1")
+    blocking = hasty.create("block")
+    hasty.wait_for_line("blocking")
+    hasty.worker("w2")
+    let_pass(3 * LEASE_SECONDS)
+    assert hasty.lines("blocking") == ["w1"]
+    (named,) = first.logged("a tool blocks the event loop")
+    assert named["tool"] == "block"
+    assert "tools.py" in named["where"]
+    hasty.open()
+    assert hasty.text(blocking) == "blocked w1"
+
+
+def test_what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker(hasty: Site) -> None:
+    hasty.worker("w1")
+    hasty.create("write_parts")
+    hasty.wait_for_line("steps", 2)
+    hasty.create("block")
+    hasty.wait_for_line("blocking")
+    hasty.worker("w2")
+    assert hasty.wait_for_line("started", 2) == ["w1", "w2"]
+
+
+def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(site: Site) -> None:
+    worker = site.worker("w1")
+    task = site.create("wait")
+    site.wait_for_line("started")
+    site.server.kill()
+    site.open()
+    wait_until(lambda: "The task store is not available" in worker.log_text(), "the outage")
+    site.server.start()
+    assert site.text(task) == "done by w1"
+    assert site.lines("started") == ["w1"]
+
+
+def test_a_worker_that_starts_without_its_store_waits_for_it(site: Site) -> None:
+    task = site.create("say", text="hello")
+    site.server.kill()
+    site.worker("w1")
+    site.server.start()
+    assert site.text(task) == "hello"

@@ -1,0 +1,62 @@
+"""A worker that is told to leave hands back what it runs, and nothing counts as lost."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.workers.site import Site
+
+
+def test_a_task_is_handed_back_at_its_next_checkpoint_and_goes_on_from_there(site: Site) -> None:
+    first = site.worker("w1")
+    task = site.create("count")
+    site.wait_for_line("units", 5)
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    site.open()
+    site.worker("w2")
+    assert site.text(task) == "counted by w2"  # the tool may be tried once: nothing was counted against it
+    done = [line.split() for line in site.lines("units")]
+    assert [unit for unit, worker in done if worker == "w1"] == ["0", "1", "2", "3", "4"]
+    assert [unit for unit, worker in done if worker == "w2"] == ["4", "5", "6", "7", "8", "9"]
+
+
+def test_what_finishes_within_the_drain_time_is_finished_here(site: Site) -> None:
+    worker = site.worker("w1")
+    task = site.create("wait")
+    site.wait_for_line("started")
+    worker.signal(signal.SIGTERM)
+    site.open()
+    assert worker.wait() == 0
+    assert site.text(task) == "done by w1"
+
+
+def test_what_does_not_finish_is_cut_off_and_handed_back_without_counting_as_lost(site: Site) -> None:
+    first = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
+    task = site.create("wait")
+    site.wait_for_line("started")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 1
+    assert site.lines("cancelled") == ["w1"]
+    site.open()
+    site.worker("w2")
+    assert site.text(task) == "done by w2"
+
+
+def test_a_leaving_worker_claims_nothing_more(site: Site) -> None:
+    worker = site.worker("w1")
+    site.create("wait")
+    site.wait_for_line("started")
+    worker.signal(signal.SIGTERM)
+    late = site.create("say", text="hello")
+    site.open()
+    assert worker.wait() == 0
+    assert site.get(late)["status"] == "working"
+
+
+def test_a_tool_that_never_yields_cannot_keep_a_worker_from_leaving(site: Site) -> None:
+    worker = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
+    site.create("block")
+    site.wait_for_line("blocking")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 1

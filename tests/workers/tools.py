@@ -1,0 +1,97 @@
+"""Tools whose work a test watches and steers through files in one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from gateway import Context, content, tool
+
+POLL_SECONDS = 0.01
+
+
+def note(name: str, line: str) -> None:
+    """Add a line to what has happened."""
+    with (Path(os.environ["TEST_DIRECTORY"]) / name).open("a") as file:
+        file.write(f"{line}\n")
+
+
+def is_open(gate: str) -> bool:
+    return (Path(os.environ["TEST_DIRECTORY"]) / gate).exists()
+
+
+async def opened(gate: str) -> None:
+    while not is_open(gate):  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(POLL_SECONDS)
+
+
+class Name(BaseModel):
+    name: str
+
+
+@tool(task="required")
+async def say(text: str) -> str:
+    """Say it."""
+    return text
+
+
+@tool(task="required")
+async def ask(ctx: Context) -> str:
+    """Ask for a name."""
+    asker = await ctx.step("asker", lambda: ctx.replica_id)
+    given = await ctx.elicit("name", "Who are you?", Name)
+    return f"{given.name}: asked by {asker}, answered by {ctx.replica_id}"
+
+
+@tool(task="required", max_attempts=1)
+async def wait(ctx: Context, gate: str = "gate") -> str:
+    """Wait for a gate, without checkpoints. May be tried once."""
+    note("started", ctx.replica_id)
+    try:
+        await opened(gate)
+    except asyncio.CancelledError:
+        note("cancelled", ctx.replica_id)
+        raise
+    return f"done by {ctx.replica_id}"
+
+
+@tool(task="required", max_attempts=1)
+async def count(ctx: Context, units: int = 10) -> str:
+    """Count units with a checkpoint after each; stops before unit 5 until its gate opens. May be tried once."""
+    for unit in range(ctx.resumed(0), units):
+        note("units", f"{unit} {ctx.replica_id}")
+        while unit == 4 and not is_open("gate"):
+            await ctx.checkpoint(unit)
+            await asyncio.sleep(POLL_SECONDS)
+        await ctx.checkpoint(unit + 1)
+    return f"counted by {ctx.replica_id}"
+
+
+async def write(number: int) -> str:
+    note("steps", str(number))
+    return f"part {number}"
+
+
+@tool(task="required")
+async def write_parts(ctx: Context, parts: int = 4) -> str:
+    """Write parts, each a step and a segment; waits after the second until its gate opens."""
+    note("started", ctx.replica_id)
+    for number in range(1, parts + 1):
+        await ctx.emit(content.text(await ctx.step(f"part {number}", write, number)))
+        ctx.progress(number, parts, "writing")
+        if number == 2:
+            await opened("gate")
+    return f"written by {ctx.replica_id}"
+
+
+@tool(task="required")
+async def block(ctx: Context) -> str:
+    """Block the event loop until its gate opens."""
+    note("blocking", ctx.replica_id)
+    while not is_open("gate"):
+        time.sleep(POLL_SECONDS)  # noqa: ASYNC251 - that is the mistake
+    return f"blocked {ctx.replica_id}"

@@ -1,0 +1,73 @@
+"""The command `gateway worker`, also `python -m workers`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+
+from gateway.errors import ConfigurationError
+from gateway.settings import Settings
+from gateway.telemetry import configure_logging
+from workers import process
+
+EXIT_CONFIGURATION = 2
+OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
+"""Options that have another name than the setting they give."""
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") -> int:
+    """Run a worker until it is told to stop.
+
+    Args:
+        argv: its arguments; None takes the process's own.
+        prog: what it was called by.
+
+    Returns:
+        The exit code: 0 stopped cleanly, 1 tasks had to be cut off, 2 configured wrongly.
+    """
+    arguments = _parser(prog).parse_args(argv)
+    try:
+        settings = Settings.load(
+            worker_concurrency=arguments.concurrency,
+            replica_id=arguments.worker_id,
+            metrics_port=arguments.metrics_port,
+        )
+        configure_logging(settings.log_level, settings.log_format, settings.replica_id)
+        for name in settings.unknown:
+            log.warning("%s is not a setting and has no effect; see docs/settings.md", name)
+        return process.run(settings, metrics_host=arguments.metrics_host)
+    except ConfigurationError as error:
+        words = [OPTIONS.get(word, word) for word in str(error).split()]
+        sys.stderr.write(f"gateway: {' '.join(words)}\n")
+        return EXIT_CONFIGURATION
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Run tasks in the background: claim them from the task store, run them, store what came of them.",
+        epilog="Needs GATEWAY_TOOLS, GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and GATEWAY_REDIS_URL as the replicas have "
+        "them. Everything is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/settings.md.",
+    )
+    parser.add_argument(
+        "--concurrency", metavar="N", help="how many tasks to run at once (default: GATEWAY_WORKER_CONCURRENCY, or 32)"
+    )
+    parser.add_argument("--worker-id", metavar="NAME", help="this worker's name in logs and in the task store")
+    parser.add_argument(
+        "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one (default: no metrics)"
+    )
+    parser.add_argument(
+        "--metrics-host",
+        metavar="ADDRESS",
+        default="127.0.0.1",
+        help="the address to serve metrics on (default: %(default)s)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

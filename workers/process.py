@@ -1,0 +1,143 @@
+"""The process around a worker: its event loop, its signals, its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final, NoReturn
+
+import uvloop
+
+from gateway.authoring.lifespans import open_at_start
+from gateway.bootstrap import WorkerServices, build_worker
+from gateway.settings import Settings
+from gateway.telemetry import start_metrics_server
+from workers.heart import Heart
+from workers.telemetry import WorkerTelemetry
+from workers.worker import LAST_WRITES_SECONDS, Work, Worker
+
+log = logging.getLogger(__name__)
+
+REPEATED_SIGNAL_SECONDS: Final = 0.5
+"""Supervisors often signal a process and its group; within this time that is one signal, not two."""
+
+GRACE_SECONDS: Final = 3 * LAST_WRITES_SECONDS
+"""What a worker may take after its drain time to hand back what it cut off."""
+
+
+def run(settings: Settings, *, metrics_host: str) -> int:
+    """Work until told to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
+
+    Args:
+        settings: the settings; metrics are served only if their port was given.
+        metrics_host: the address to serve them on.
+
+    Raises:
+        ConfigurationError: the process cannot work as configured; the message says what to change.
+    """
+    services = build_worker(settings)
+    telemetry = WorkerTelemetry(services.registry.tools)
+    metrics = None
+    if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
+        metrics = start_metrics_server(telemetry.registry, metrics_host, settings.metrics_port)
+        log.info("metrics", extra={"url": f"http://{metrics.host}:{metrics.port}/metrics"})
+    # What start-up made lives as long as the process: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    try:
+        clean = uvloop.run(_work(services, telemetry))
+    finally:
+        if metrics is not None:
+            metrics.stop()
+    exit_code = 0 if clean else 1
+    if services.host.busy_threads:
+        log.warning("blocking functions of tools are left behind", extra={"threads": services.host.busy_threads})
+        _exit_now(exit_code)
+    return exit_code
+
+
+async def _work(services: WorkerServices, telemetry: WorkerTelemetry) -> bool:
+    settings = services.settings
+    await services.check_store()
+    loop = asyncio.get_running_loop()
+    work = Work(
+        tools=services.registry.tools,
+        queue=services.make_queue(),
+        host=services.host,
+        telemetry=telemetry,
+        audit=services.audit,
+        random_bytes=os.urandom,
+        strict_asks=settings.strict_asks,
+    )
+    heart = Heart(services.make_queue, settings.task_lease_seconds, loop)
+    worker = Worker(work, heart, settings.worker_concurrency)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(services.host.close)
+        stack.push_async_callback(work.queue.aclose)
+        await open_at_start(services.registry.lifespans, stack)
+        for watcher in services.key_files(telemetry.seal_keys):
+            await stack.enter_async_context(watcher.running())
+        heart.start(worker.end)
+        stack.push_async_callback(heart.stop)
+        with _signals(worker, loop, settings.drain_seconds):
+            log.info("working", extra={"worker": settings.replica_id, "concurrency": settings.worker_concurrency})
+            return await worker.run(settings.drain_seconds)
+
+
+@contextlib.contextmanager
+def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float) -> Iterator[None]:
+    """Leave at the first SIGTERM or SIGINT, at once at the second, and in time even if the event loop is blocked."""
+    first_at: float | None = None
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        nonlocal first_at
+        name = signal.Signals(number).name
+        if first_at is None:
+            first_at = time.monotonic()
+            _exit_later(drain_seconds + GRACE_SECONDS)
+            _schedule(loop, worker.leave)
+            log.info("leaving", extra={"signal": name})
+        elif time.monotonic() - first_at > REPEATED_SIGNAL_SECONDS:
+            _exit_later(GRACE_SECONDS)
+            _schedule(loop, worker.hurry)
+            log.warning("leaving at once", extra={"signal": name})
+
+    originals = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in originals.items():
+            signal.signal(number, handler)
+
+
+def _schedule(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(callback)
+
+
+def _exit_later(seconds: float) -> None:
+    """End the process in time, whatever a tool does to its event loop."""
+
+    def give_up() -> None:
+        log.error("the worker does not come to its end; leases end by themselves")
+        _exit_now(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+
+
+def _exit_now(exit_code: int) -> NoReturn:
+    """End the process though threads still run: nothing can stop them, and Python would wait for them."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -1,0 +1,56 @@
+"""How many tasks one worker runs at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Slots:
+    """Places for running tasks. Whoever waits for one is given one in turn, before those who come later.
+
+    Args:
+        total: how many there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._free = total
+        self._closed = False
+        self._waiting: deque[asyncio.Future[int]] = deque()
+
+    @property
+    def contended(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._waiting)
+
+    async def take(self, most: int) -> int:
+        """Take up to `most` places; waits until there is one. Returns 0 once closed."""
+        if self._closed:
+            return 0
+        given = 0
+        if self._free == 0:
+            turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            given = await turn
+            if given == 0:
+                return 0
+        more = min(self._free, most - given)
+        self._free -= more
+        return given + more
+
+    def give(self, count: int) -> None:
+        """Give places back."""
+        self._free += count
+        while self._free and self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(1)
+
+    def close(self) -> None:
+        """Hand out no more places; whoever waits for one is told."""
+        self._closed = True
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(0)
+        self._waiting.clear()

@@ -1,0 +1,81 @@
+"""What operators see of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+_OTHER = "other"
+
+
+class LegEnd(StrEnum):
+    """How a leg of a task ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    WAITING = "waiting"
+    HANDED_BACK = "handed_back"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    EXPIRED = "expired"
+
+
+class WorkerTelemetry:
+    """The metrics of one worker.
+
+    Args:
+        tools: the names of the registered tools; any other name counts as `other`.
+
+    Attributes:
+        registry: what `gateway.telemetry.start_metrics_server` serves.
+    """
+
+    def __init__(self, tools: Iterable[str]) -> None:
+        self.registry = CollectorRegistry()
+        self._tools = frozenset(tools)
+        self._legs = Counter(
+            "gateway_task_legs", "Legs of tasks by how they ended.", ["tool", "outcome"], registry=self.registry
+        )
+        self._seconds = Histogram(
+            "gateway_task_leg_seconds",
+            "How long legs of tasks took.",
+            ["tool"],
+            buckets=_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self._running = Gauge("gateway_tasks_running", "Tasks running now.", registry=self.registry)
+        self._redelivered = Counter(
+            "gateway_tasks_redelivered", "Tasks taken over from a worker that was lost.", registry=self.registry
+        )
+        self._leases_lost = Counter(
+            "gateway_task_leases_lost",
+            "Tasks that this worker had to let go because its lease was lost.",
+            registry=self.registry,
+        )
+        self._seal_keys = Gauge(
+            "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
+        )
+
+    def seal_keys(self, key_ids: Sequence[str]) -> None:
+        """Tell which keys are in use now; the first seals, the others only open."""
+        self._seal_keys.clear()
+        for position, key_id in enumerate(key_ids):
+            self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
+
+    def leg_started(self, attempt: int) -> None:
+        """Count a task as running; `attempt` is above 1 where another worker was lost over it."""
+        self._running.inc()
+        if attempt > 1:
+            self._redelivered.inc()
+
+    def leg_ended(self, tool: str, end: LegEnd, seconds: float) -> None:
+        """Count the end of a leg that `leg_started` counted."""
+        self._running.dec()
+        name = tool if tool in self._tools else _OTHER
+        self._legs.labels(name, end.value).inc()
+        self._seconds.labels(name).observe(seconds)
+        if end is LegEnd.LOST:
+            self._leases_lost.inc()

@@ -1,0 +1,349 @@
+"""One worker: it claims tasks as it has room for them, runs them, and stores what came of each leg."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from gateway.audit import AuditLog
+from gateway.authoring.tools import Tool
+from gateway.engine.host import Host
+from gateway.errors import InternalError, LeaseLost, TaskStoreDown
+from gateway.ports import Claim, Heartbeat, RandomBytes, WorkQueue
+from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
+from workers.heart import Heart
+from workers.keeper import TaskKeeper
+from workers.patience import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
+from workers.slots import Slots
+from workers.telemetry import LegEnd, WorkerTelemetry
+
+log = logging.getLogger(__name__)
+
+CLAIM_WAIT_MS: Final = 1000
+CONTENDED_WAIT_MS: Final = 25
+"""How long one partition may keep a free place to itself while others wait for it."""
+
+BATCH: Final = 16
+"""Tasks claimed with one request."""
+
+UNKNOWN_TOOL_SECONDS: Final = 60.0
+"""A task of a tool that this worker lacks is left to others for so long: a newer worker may be on its way."""
+
+UNKNOWN_TOOL_PAUSE_SECONDS: Final = 1.0
+LAST_WRITES_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker works with.
+
+    Attributes:
+        tools: by name.
+        queue: hands it its tasks.
+        host: runs legs; without a time limit of its own, since a task is limited by its time to live.
+        telemetry: counts.
+        audit: notes each leg.
+        random_bytes: where reference ids come from.
+        strict_asks: whether a tool that declares its questions may ask only those.
+    """
+
+    tools: Mapping[str, Tool]
+    queue: WorkQueue
+    host: Host
+    telemetry: WorkerTelemetry
+    audit: AuditLog
+    random_bytes: RandomBytes
+    strict_asks: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """One leg of a task while it runs.
+
+    Attributes:
+        claim: the task.
+        keeper: keeps what it learns.
+        runner: the asyncio task.
+        stopped: why it was stopped, if it was.
+        ending: whether it has come to its end and is being stored.
+    """
+
+    claim: Claim
+    keeper: TaskKeeper
+    runner: asyncio.Task[None]
+    stopped: LegEnd | None = None
+    ending: bool = False
+
+    def stop(self, why: LegEnd) -> None:
+        """Cancel the tool. What is being stored already is left to the store to refuse."""
+        if self.stopped is None and (not self.ending or why is LegEnd.HANDED_BACK):
+            self.stopped = why
+            self.runner.cancel()
+
+
+class Worker:
+    """Runs tasks until it is told to leave.
+
+    Args:
+        work: what it works with.
+        heart: prolongs the leases of what runs.
+        concurrency: how many tasks it runs at once.
+    """
+
+    def __init__(self, work: Work, heart: Heart, concurrency: int) -> None:
+        self._work = work
+        self._queue = work.queue
+        self._heart = heart
+        self._slots = Slots(concurrency)
+        self._running: dict[Claim, _Running] = {}
+        self._by_task: dict[tuple[str, str], _Running] = {}
+        self._leaving = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._lacking: dict[str, float] = {}
+
+    def leave(self) -> None:
+        """Claim no more, and hand back what runs at its next checkpoint."""
+        self._leaving.set()
+        self._slots.close()
+
+    def hurry(self) -> None:
+        """Hand back what runs now."""
+        self._hurry.set()
+
+    def end(self, claim: Claim, told: Heartbeat) -> None:
+        """Stop a task that may not go on."""
+        running = self._running.get(claim)
+        if running is not None:
+            running.stop(LegEnd.CANCELLED if told is Heartbeat.CANCELLED else LegEnd.LOST)
+
+    async def run(self, drain_seconds: float) -> bool:
+        """Work until `leave` is called, then let what runs finish or hand itself back.
+
+        Args:
+            drain_seconds: how long that may take; what still runs then is cut off and handed back.
+
+        Returns:
+            Whether nothing had to be cut off.
+        """
+        readers = [asyncio.create_task(self._read(partition)) for partition in range(self._queue.partitions)]
+        listener = asyncio.create_task(self._listen())
+        try:
+            await asyncio.gather(*readers)
+            return await self._drain(drain_seconds)
+        finally:
+            for task in (*readers, listener):
+                task.cancel()
+            await asyncio.gather(*readers, listener, return_exceptions=True)
+            await self._say_goodbye()
+
+    async def _drain(self, drain_seconds: float) -> bool:
+        if self._running:
+            log.info("handing back tasks", extra={"running": len(self._running)})
+        hurry = asyncio.create_task(self._hurry.wait())
+        deadline = asyncio.get_running_loop().time() + drain_seconds
+        while self._running and not hurry.done():
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            runners = [running.runner for running in self._running.values()]
+            await asyncio.wait([*runners, hurry], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        cut_off = list(self._running.values())
+        if cut_off:
+            log.warning("drain time is over; tasks are cut off and handed back", extra={"tasks": len(cut_off)})
+            for running in cut_off:
+                running.stop(LegEnd.HANDED_BACK)
+            await asyncio.wait([running.runner for running in cut_off], timeout=2 * LAST_WRITES_SECONDS)
+        return not cut_off
+
+    async def _say_goodbye(self) -> None:
+        with contextlib.suppress(TaskStoreDown, TimeoutError):
+            await asyncio.wait_for(self._queue.leave(), LAST_WRITES_SECONDS)
+
+    async def _read(self, partition: int) -> None:
+        """Claim the tasks of one partition, never more than can be started at once."""
+        pause = 0.0
+        while held := await self._slots.take(BATCH):
+            claims: list[Claim] = []
+            try:
+                claims = await self._queue.claim(partition, held, 0)
+                if not claims:
+                    # One place is enough to wait with.
+                    self._slots.give(held - 1)
+                    held = 1
+                    claims = await self._queue.claim(partition, 1, self._claim_wait_ms())
+                pause = 0.0
+            except TaskStoreDown:
+                pause = min(max(2 * pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
+            finally:
+                self._slots.give(held - len(claims))
+            for claim in claims:
+                self._start(claim)
+            if pause:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._leaving.wait(), pause)
+
+    def _claim_wait_ms(self) -> int:
+        return CONTENDED_WAIT_MS if self._slots.contended else CLAIM_WAIT_MS
+
+    async def _listen(self) -> None:
+        """Stop tasks that are cancelled at once, instead of at their next heartbeat."""
+        while True:
+            try:
+                async with contextlib.aclosing(self._queue.cancellations()) as cancelled:
+                    async for task in cancelled:
+                        running = self._by_task.get(task)
+                        if running is not None:
+                            self.end(running.claim, await self._queue.heartbeat(running.claim))
+            except TaskStoreDown:
+                await asyncio.sleep(LONGEST_PAUSE_SECONDS)
+
+    def _start(self, claim: Claim) -> None:
+        keeper = TaskKeeper(self._queue, claim, self._leaving.is_set, partial(self._lost_while_running, claim))
+        runner = asyncio.create_task(self._run(claim), name=f"task {claim.task_id}")
+        running = _Running(claim, keeper, runner)
+        self._running[claim] = self._by_task[claim.owner, claim.task_id] = running
+        self._heart.add(claim, runner)
+        self._work.telemetry.leg_started(claim.attempt)
+
+    def _lost_while_running(self, claim: Claim, lost: LeaseLost) -> None:
+        self.end(claim, Heartbeat.CANCELLED if lost.cancelled else Heartbeat.LOST)
+
+    async def _run(self, claim: Claim) -> None:
+        """Run one claimed task to the end of its leg, whatever that is, and let it go."""
+        running = self._running[claim]
+        loop = asyncio.get_running_loop()
+        limit = loop.call_later((claim.expires_ms - claim.now_ms) / 1000, running.stop, LegEnd.EXPIRED)
+        began = time.perf_counter()
+        end = LegEnd.FAILED
+        try:
+            end = await self._leg(running)
+        except LeaseLost as lost:
+            end = LegEnd.CANCELLED if lost.cancelled else LegEnd.LOST
+        except asyncio.CancelledError:
+            if running.stopped is None:
+                raise
+            end = running.stopped
+            if end is LegEnd.HANDED_BACK:
+                await self._hand_back_now(running)
+        finally:
+            limit.cancel()
+            running.keeper.abandon()
+            self._forget(running)
+            self._note(claim, end, time.perf_counter() - began)
+
+    def _forget(self, running: _Running) -> None:
+        claim = running.claim
+        self._heart.remove(claim)
+        del self._running[claim]
+        if self._by_task.get((claim.owner, claim.task_id)) is running:
+            del self._by_task[claim.owner, claim.task_id]
+        self._slots.give(1)
+
+    def _note(self, claim: Claim, end: LegEnd, seconds: float) -> None:
+        self._work.telemetry.leg_ended(claim.tool, end, seconds)
+        if end in (LegEnd.LOST, LegEnd.EXPIRED):
+            log.warning("task %s", end.value, extra={"tool": claim.tool, "task": claim.task_id})
+        self._work.audit.leg(
+            claim.principal,
+            "tools/call",
+            claim.tool,
+            flow=str(claim.journal.get("flow", "")),
+            leg=int(claim.journal.get("legs", 0)) + 1,
+            outcome=end.value,
+            seconds=seconds,
+        )
+
+    async def _leg(self, running: _Running) -> LegEnd:
+        claim = running.claim
+        tool = self._work.tools.get(claim.tool)
+        if self._leaving.is_set():
+            return await self._store(running, _Untouched())
+        if tool is None:
+            return await self._store(running, await self._without_tool(claim))
+        self._lacking.pop(claim.task_id, None)
+        try:
+            outcome: TaskOutcome | _Untouched = await run_task_leg(
+                TaskLeg(
+                    tool=tool,
+                    arguments=claim.arguments,
+                    principal=claim.principal,
+                    capabilities=claim.capabilities,
+                    journal=claim.journal,
+                    segments=await self._segments(claim),
+                ),
+                keeper=running.keeper,
+                host=self._work.host,
+                random_bytes=self._work.random_bytes,
+                notices=running.keeper,
+                strict_asks=self._work.strict_asks,
+            )
+        except (LeaseLost, asyncio.CancelledError):
+            raise
+        except Exception:
+            log.exception("task failed in the gateway itself", extra={"tool": claim.tool, "task": claim.task_id})
+            outcome = _INTERNAL
+        return await self._store(running, outcome)
+
+    async def _segments(self, claim: Claim) -> list[Any]:
+        if claim.segments == 0:
+            return []
+        return await outlast(partial(self._queue.segments, claim.owner, claim.task_id))
+
+    async def _without_tool(self, claim: Claim) -> Finished | _Untouched:
+        """Leave a task of a tool that this worker does not have to others for a while, then fail it."""
+        now = time.monotonic()
+        if now - self._lacking.setdefault(claim.task_id, now) < UNKNOWN_TOOL_SECONDS:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), UNKNOWN_TOOL_PAUSE_SECONDS)
+            return _Untouched()
+        del self._lacking[claim.task_id]
+        log.error("no worker has the tool of a task", extra={"tool": claim.tool, "task": claim.task_id})
+        return Finished(error=error_of(InternalError(f"The tool {claim.tool} is not available")))
+
+    async def _store(self, running: _Running, outcome: TaskOutcome | _Untouched) -> LegEnd:
+        """Store what a leg came to; waits for a store that is away."""
+        claim, queue = running.claim, self._queue
+        running.ending = True
+        await running.keeper.flush()
+        if isinstance(outcome, Finished):
+            failed = outcome.error is not None or bool((outcome.result or {}).get("isError"))
+            await self._finish(claim, outcome)
+            return LegEnd.FAILED if failed else LegEnd.COMPLETED
+        if isinstance(outcome, Waiting):
+            await outlast(partial(queue.wait, claim, outcome.questions, outcome.journal))
+            return LegEnd.WAITING
+        journal = claim.journal if isinstance(outcome, _Untouched) else outcome.journal
+        await outlast(partial(queue.release, claim, journal))
+        return LegEnd.HANDED_BACK
+
+    async def _finish(self, claim: Claim, outcome: Finished) -> None:
+        finish = partial(self._queue.finish, claim)
+        try:
+            await outlast(partial(finish, result=outcome.result, error=outcome.error))
+        except LeaseLost:
+            raise
+        except Exception:  # such as a result that is too large: the task must end nevertheless
+            log.exception("result of a task cannot be stored", extra={"tool": claim.tool, "task": claim.task_id})
+            await outlast(partial(finish, error=_INTERNAL.error))
+
+    async def _hand_back_now(self, running: _Running) -> None:
+        """Hand back a task that was cut off, with what it had stored. If that fails, its lease ends by itself."""
+        running.keeper.abandon()
+        release = self._queue.release(running.claim, running.claim.journal)
+        with contextlib.suppress(TaskStoreDown, LeaseLost, TimeoutError):
+            await asyncio.wait_for(release, LAST_WRITES_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Untouched:
+    """Nothing was run; the task goes back as it came."""
+
+
+_INTERNAL: Final = Finished(error=error_of(InternalError("The task failed in the server")))
