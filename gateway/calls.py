@@ -148,7 +148,7 @@ class CallRunner:
         return result_response(call.request.id, result)
 
     def _detaching(self, call: Call) -> Detaching:
-        """Tell whether the call can become a task (DESIGN: "When a task starts").
+        """Tell whether the call can become a task.
 
         Raises:
             MissingCapability: it must, and its client cannot.

@@ -1,4 +1,4 @@
-"""The one place where errors become HTTP (DESIGN section 9)."""
+"""The one place where errors become HTTP."""
 
 from __future__ import annotations
 

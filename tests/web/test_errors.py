@@ -1,4 +1,4 @@
-"""The one table from errors to HTTP (DESIGN section 9)."""
+"""The one table from errors to HTTP."""
 
 from __future__ import annotations
 
