@@ -40,7 +40,7 @@ def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(ground: Gr
     assert ground.result(done) == ["part 0", "part 1", "part 2", "done by w1"]
     assert site.get(queued)["status"] == "working"
     site.answer(waiting, "name", name="Ada")
-    site.open()
+    site.open("gate w1")
     for task in (*running, queued):
         assert ground.result(task) == ["part 0", "part 1", "part 2", "done by w1"]
         assert ground.segments(task) == ["1-0", "2-0", "3-0"]
@@ -59,7 +59,8 @@ def test_a_server_that_cannot_be_reached_for_30_seconds_costs_time_and_nothing_e
     queued = site.create("work")
     ground.door.shut()
     back_at = time.monotonic() + OUTAGE_SECONDS
-    site.open()  # what runs goes on, with nowhere to write to
+    for worker in workers:
+        site.open(f"gate {worker.name}")  # what runs goes on, with nowhere to write to
     while time.monotonic() < back_at:
         assert ground.refused("tools/call", name="work", arguments={})
         assert ground.refused("tasks/get", taskId=waiting)
@@ -86,7 +87,7 @@ def test_a_server_that_is_full_refuses_new_tasks_and_finishes_old_ones(ground: G
     assert ground.refused("tools/call", name="work", arguments={})
     assert site.get(task)["status"] == "working"
     assert ground.hello() == "Hello Ada"
-    site.open()  # its last step cannot be kept, and waits
+    site.open("gate w1")  # its last step cannot be kept, and waits
     site.wait_for_line("steps")
     site.server.ask("CONFIG", "SET", "maxmemory", "0")
     assert ground.result(task) == ["part 0", "done by w1"]

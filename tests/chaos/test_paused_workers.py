@@ -26,18 +26,19 @@ def test_what_it_writes_late_is_refused(ground: Ground, write: str) -> None:
         go_on.wait()
 
     trap = ground.door.trap(runs(script), stand_still)
-    task = site.create("work")
+    site.open("gate w1")
+    task = site.create("work", gate="gate")
     trap.wait()
     site.worker("w2")
-    texts = ["part 0", "part 1", "part 2", "done by w2"]
-    assert ground.result(task) == texts
+    assert site.wait_for_line("at the gate", 2 if script is FINISH else 1)[-1] == "w2"
     told = len(ground.door.replies(script, task))
     go_on.set()
     trap.wait_done()
     first.signal(signal.SIGCONT)
     wait_until(lambda: "task lost" in first.log_text(), "the worker to notice")
     assert set(ground.door.replies(script, task)[told:]) == {b"lost"}
-    assert ground.result(task) == texts
+    site.open("gate w2")
+    assert ground.result(task) == ["part 0", "part 1", "part 2", "done by w2"]
     assert ground.segments(task) == ["1-0", "2-0", "3-0"]
     ground.assert_balanced(task)
 
@@ -52,7 +53,7 @@ def test_it_takes_up_new_work_when_it_goes_on(ground: Ground) -> None:
     assert site.wait_for_line("at the gate", 2) == ["w1", "w2"]
     first.signal(signal.SIGCONT)
     wait_until(lambda: "task lost" in first.log_text(), "the worker to notice")
-    site.open()
+    site.open("gate w2")
     assert ground.result(lost)[-1] == "done by w2"
     second.signal(signal.SIGTERM)
     assert second.wait() == 0

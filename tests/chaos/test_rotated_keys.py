@@ -51,7 +51,7 @@ def test_a_task_that_waits_and_one_that_runs_outlast_a_rotation(ground: Ground, 
     roll_out(ground, keys, worker, NEW, OLD)
     assert list(site.get(waiting)["inputRequests"]) == ["name"]
     site.answer(waiting, "name", name="Ada")
-    site.open()
+    site.open("gate w1")
     assert ground.result(waiting) == ["part 0 for Ada"]
     assert ground.result(running) == ["part 0", "part 1", "part 2", "done by w1"]
     new = site.create("work")

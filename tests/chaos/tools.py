@@ -13,12 +13,12 @@ async def do(part: int) -> str:
 
 @tool(task="required")
 async def work(ctx: Context, parts: int = 3, gate: str = "") -> str:
-    """Write in every way: a step, a segment, progress and a checkpoint for each part; the last waits for a gate."""
+    """Write a step, a segment, progress and a checkpoint for each part; the last one waits for the worker's gate."""
     note("started", ctx.replica_id)
     for part in range(ctx.resumed(0), parts):
         if gate and part == parts - 1:
             note("at the gate", ctx.replica_id)
-            await opened(gate)
+            await opened(f"{gate} {ctx.replica_id}")
         await ctx.emit(content.text(await ctx.step(f"part {part}", do, part)))
         ctx.progress(part + 1, parts)
         await ctx.checkpoint(part + 1)
