@@ -22,7 +22,8 @@ def test_calls_send_the_store_nothing(ground: Ground) -> None:
     assert ground.door.arrived > before
 
 
-def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(ground: Ground) -> None:
+def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(start: Callable[..., Ground]) -> None:
+    ground = start(GATEWAY_TASK_LEASE_SECONDS="30")
     site = ground.site
     worker = site.worker("w1", "--concurrency", "2")
     done, waiting = site.create("work"), site.create("ask")
@@ -35,16 +36,18 @@ def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(ground: Gr
     assert ground.refused("tools/call", name="work", arguments={})
     assert all(ground.refused("tasks/get", taskId=task) for task in (done, waiting, *running, queued))
     assert ground.hello() == "Hello Ada"
+    steps = len(site.lines("steps"))
+    site.open("gate w1")
+    site.wait_for_line("steps", steps + len(running))  # what runs goes on, and waits where it has to write
     site.server.start()
     wait_until(lambda: not ground.refused("tasks/get", taskId=done), "the store")
     assert ground.result(done) == ["part 0", "part 1", "part 2", "done by w1"]
-    assert site.get(queued)["status"] == "working"
     site.answer(waiting, "name", name="Ada")
-    site.open("gate w1")
     for task in (*running, queued):
         assert ground.result(task) == ["part 0", "part 1", "part 2", "done by w1"]
         assert ground.segments(task) == ["1-0", "2-0", "3-0"]
     assert ground.result(waiting) == ["part 0 for Ada"]
+    assert len(site.lines("steps")) == 3 * 4 + 1
     assert worker.process.poll() is None
     ground.assert_balanced(done, waiting, *running, queued)
 
