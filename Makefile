@@ -14,7 +14,7 @@ CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance fuzz ci bench
+.PHONY: help run demo test check conformance chaos fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,23 +38,32 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 conformance: $(STAMP) $(NODE_STAMP) ## Run the official conformance suite against two replicas that answer in turn (CONFORMANCE="--scenario …")
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 
+chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see that nothing is lost (CHAOS="-k replica")
+	@$(need_redis)
+	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
+
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, then check, then conformance, then fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, then check, then conformance, then chaos, then fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory conformance
+	@$(MAKE) --no-print-directory chaos
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
 bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
 	@$(RUN) bench $(BENCH)
 
 # Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
+define need_redis
+command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"
+endef
+
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
-{ command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"; } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+{ $(need_redis); } && \
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --ignore=tests/chaos --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)

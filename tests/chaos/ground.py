@@ -1,0 +1,67 @@
+"""A site behind a door, and the accounts that have to balance after every fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from gateway.storage.keys import Keys
+from gateway.storage.scripts import FINISH
+from tests.chaos.door import Door
+from tests.integration.fleet import wait_until
+from tests.storage.deployments import keys_without_lifetime
+from tests.workers.site import Site
+
+PARTITIONS = 2
+KEYS = Keys("tests", PARTITIONS)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A site, and the door to its store."""
+
+    site: Site
+    door: Door
+
+    def result(self, task_id: str) -> list[str]:
+        """Wait until a task is completed, and return the texts of its result."""
+        return self.site.text(task_id).splitlines()
+
+    def hello(self, replica: int = 0) -> str:
+        """Make a call of two legs that no store knows of."""
+        call: dict[str, Any] = {"name": "hello", "arguments": {}}
+        asked = self.site.request("tools/call", call, replica)
+        answers = {"name": {"action": "accept", "content": {"name": "Ada"}}}
+        call |= {"requestState": asked["requestState"], "inputResponses": answers}
+        return str(self.site.request("tools/call", call, replica)["content"][0]["text"])
+
+    def refused(self, method: str, **params: Any) -> bool:
+        """Tell whether a request is refused as it is when the store is away: to be tried again, and nothing else."""
+        response = self.site.post(method, params)
+        if "result" in response.json():
+            return False
+        assert response.status_code == 503, response.text
+        assert response.json()["error"]["code"] == -31004
+        assert int(response.headers["retry-after"]) >= 1
+        return True
+
+    def queued(self) -> int:
+        """Count what is queued or running, whoever holds it."""
+        counts = [self.site.server.ask("XLEN", KEYS.queue(number)) for number in range(PARTITIONS)]
+        return sum(int(str(count)) for count in counts)
+
+    def segments(self, task_id: str) -> list[str]:
+        """Return the numbers of the segments that a task has stored."""
+        with redis.Redis(unix_socket_path=str(self.site.server.socket), decode_responses=True) as client:
+            (key,) = client.scan_iter(match=f"*:segments:*:{task_id}", count=1000)
+            return [number for number, _ in client.xrange(key)]
+
+    def assert_balanced(self, *tasks: str) -> None:
+        """Every task is completed, once, and nothing is left over that anybody could still run."""
+        for task in tasks:
+            assert self.site.get(task)["status"] == "completed"
+            assert self.door.replies(FINISH, task).count(b"ok") == 1
+        wait_until(lambda: self.queued() == 0, "empty queues")
+        assert keys_without_lifetime(self.site.server.url) == []

@@ -1,0 +1,74 @@
+"""Every fault that tasks must survive, the tests that show it, and the command that runs them: `make chaos`.
+
+The tests have real replicas and workers, or at least a real server. Those of `tests/chaos` stand between the processes
+and their server and strike at an exact command. Some faults are shown where the part they hit is tested; these tests
+are listed here, not written again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+STORAGE = "tests/storage/test_faults.py::test_"
+WORKERS = "tests/workers/test_faults.py::test_"
+OUTAGES = "tests/chaos/test_outages.py::test_"
+
+FAULTS: dict[str, tuple[str, ...]] = {
+    "a worker is killed: claimed, in a step, at a checkpoint, emitting, asking, before and after its last write": (
+        "tests/chaos/test_killed_workers.py",
+        f"{WORKERS}the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice",
+        f"{WORKERS}a_tool_that_may_be_tried_once_is_not_tried_again",
+    ),
+    "a worker stands still past its lease and goes on": (
+        "tests/chaos/test_paused_workers.py",
+        f"{WORKERS}a_worker_that_stood_still_past_its_lease_cannot_write_any_more",
+    ),
+    "a replica is killed between accepting a request and answering it": ("tests/chaos/test_killed_replicas.py",),
+    "the server is killed and restarted": (
+        f"{OUTAGES}a_server_that_is_killed_comes_back_with_every_task_as_it_was",
+        f"{STORAGE}what_was_acknowledged_survives_a_server_that_is_killed",
+        f"{WORKERS}a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept",
+        f"{WORKERS}a_worker_that_starts_without_its_store_waits_for_it",
+    ),
+    "the server cannot be reached": (
+        f"{OUTAGES}a_server_that_cannot_be_reached_for_30_seconds_costs_time_and_nothing_else",
+        f"{OUTAGES}calls_send_the_store_nothing",
+        f"{STORAGE}a_server_that_hangs_is_given_up_and_found_again",
+        f"{STORAGE}a_store_that_was_down_at_the_start_is_checked_at_its_first_use",
+    ),
+    "replies get lost": (f"{STORAGE}every_transition_can_be_sent_twice",),
+    "the server is full": (
+        f"{OUTAGES}a_server_that_is_full_refuses_new_tasks_and_finishes_old_ones",
+        f"{OUTAGES}a_server_that_is_full_still_takes_a_result",
+        f"{STORAGE}a_full_server_takes_nothing_new_and_still_lets_tasks_end",
+    ),
+    "the server is slow": (f"{OUTAGES}a_slow_server_makes_tasks_slow_and_no_call",),
+    "the server forgets its scripts": (
+        f"{OUTAGES}a_server_that_forgets_its_scripts_before_each_command_serves_all_of_them",
+        f"{STORAGE}a_server_that_forgot_its_scripts_gets_them_again",
+    ),
+    "the server loses everything": (f"{STORAGE}a_server_that_lost_everything_serves_new_tasks",),
+    "two replicas get the same update or cancellation at once": ("tests/chaos/test_races.py",),
+    "a tool never yields": (
+        f"{WORKERS}a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time",
+        f"{WORKERS}what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker",
+        "tests/workers/test_leaving.py::test_a_tool_that_never_yields_cannot_keep_a_worker_from_leaving",
+    ),
+    "keys rotate while tasks wait": (
+        "tests/chaos/test_rotated_keys.py",
+        f"{STORAGE}a_worker_without_the_key_leaves_the_task_to_one_that_has_it",
+        f"{STORAGE}a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end",
+    ),
+}
+
+
+def main(options: Sequence[str]) -> int:
+    """Run the tests of all faults, with further options for pytest."""
+    return pytest.main([*(test for tests in FAULTS.values() for test in tests), *options])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

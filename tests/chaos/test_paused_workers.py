@@ -1,0 +1,62 @@
+"""A worker that stands still past its lease, with a write already on its way: the write arrives, and is refused."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from gateway.storage.scripts import EMIT, FINISH, KEEP, Script
+from tests.chaos.door import runs
+from tests.chaos.ground import Ground
+from tests.integration.fleet import wait_until
+
+WRITES: dict[str, Script] = {"a step": KEEP, "a segment": EMIT, "the result": FINISH}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_what_it_writes_late_is_refused(ground: Ground, write: str) -> None:
+    site, script = ground.site, WRITES[write]
+    first = site.worker("w1")
+    go_on = threading.Event()
+
+    def stand_still() -> None:
+        first.signal(signal.SIGSTOP)
+        go_on.wait()
+
+    trap = ground.door.trap(runs(script), stand_still)
+    site.open("gate w1")
+    task = site.create("work", gate="gate")
+    trap.wait()
+    site.worker("w2")
+    assert site.wait_for_line("at the gate", 2 if script is FINISH else 1)[-1] == "w2"
+    told = len(ground.door.replies(script, task))
+    go_on.set()
+    trap.wait_done()
+    first.signal(signal.SIGCONT)
+    wait_until(lambda: "task lost" in first.log_text(), "the worker to notice")
+    assert set(ground.door.replies(script, task)[told:]) == {b"lost"}
+    site.open("gate w2")
+    assert ground.result(task) == ["part 0", "part 1", "part 2", "done by w2"]
+    assert ground.segments(task) == ["1-0", "2-0", "3-0"]
+    ground.assert_balanced(task)
+
+
+def test_it_takes_up_new_work_when_it_goes_on(ground: Ground) -> None:
+    site = ground.site
+    first = site.worker("w1")
+    lost = site.create("work", gate="gate")
+    site.wait_for_line("at the gate")
+    first.signal(signal.SIGSTOP)
+    second = site.worker("w2")
+    assert site.wait_for_line("at the gate", 2) == ["w1", "w2"]
+    first.signal(signal.SIGCONT)
+    wait_until(lambda: "task lost" in first.log_text(), "the worker to notice")
+    site.open("gate w2")
+    assert ground.result(lost)[-1] == "done by w2"
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+    new = site.create("work")
+    assert ground.result(new)[-1] == "done by w1"
+    ground.assert_balanced(lost, new)

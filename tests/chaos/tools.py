@@ -1,0 +1,42 @@
+"""Tools for tests of faults; what they do is noted in files, which outlive every process."""
+
+from __future__ import annotations
+
+from gateway import Context, content, tool
+from tests.workers.tools import Name, note, opened
+
+
+async def do(part: int) -> str:
+    note("steps", str(part))
+    return f"part {part}"
+
+
+@tool(task="required")
+async def work(ctx: Context, parts: int = 3, gate: str = "") -> str:
+    """Write a step, a segment, progress and a checkpoint for each part; the last one waits for the worker's gate."""
+    note("started", ctx.replica_id)
+    for part in range(ctx.resumed(0), parts):
+        if gate and part == parts - 1:
+            note("at the gate", ctx.replica_id)
+            await opened(f"{gate} {ctx.replica_id}")
+        await ctx.emit(content.text(await ctx.step(f"part {part}", do, part)))
+        ctx.progress(part + 1, parts)
+        await ctx.checkpoint(part + 1)
+    return f"done by {ctx.replica_id}"
+
+
+@tool(task="required")
+async def ask(ctx: Context) -> str:
+    """Ask for a name, with something learned before that."""
+    note("legs", ctx.replica_id)
+    part = await ctx.step("part", do, 0)
+    given = await ctx.elicit("name", "Who are you?", Name)
+    note("answered", given.name)
+    return f"{part} for {given.name}"
+
+
+@tool
+async def hello(ctx: Context) -> str:
+    """Ask for a name; a call that no store knows of."""
+    given = await ctx.elicit("name", "Who are you?", Name)
+    return f"Hello {given.name}"
