@@ -15,14 +15,13 @@ import logging
 import secrets
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from gateway.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from gateway.authoring.tools import Tool
     from gateway.settings import Settings
 
 EXIT_CONFIGURATION: Final = 2
@@ -189,9 +188,15 @@ def _add_tools(commands: _Commands) -> None:
     parser = commands.add_parser(
         "tools",
         help="list the tools that would be served",
-        description="List the tools of GATEWAY_TOOLS: name, version, and the first line of the description.",
+        description=(
+            "List the tools of GATEWAY_TOOLS, and prompts and resources if there are any: name, version, and what they "
+            "declare to ask, each question with its digest. A question with another digest is asked again."
+        ),
+        epilog="Compare the JSON of two releases before one replaces the other; see docs/upgrading.md.",
     )
-    parser.add_argument("--json", action="store_true", help="print them as JSON, with their input schemas")
+    parser.add_argument(
+        "--json", action="store_true", help="print them as JSON, with their schemas and what each digest covers"
+    )
     _add_tools_option(parser)
     parser.set_defaults(run=_tools)
 
@@ -296,32 +301,45 @@ def _token(arguments: argparse.Namespace) -> int:
 
 
 def _tools(arguments: argparse.Namespace) -> int:
+    from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
     from gateway.settings import Settings
 
     settings = Settings.load(tools=_modules(arguments))
     if not settings.tools:
         raise ConfigurationError("no tools; name their modules in GATEWAY_TOOLS or with --tools, such as gateway.demo")
-    tools = list(load_registry(settings.tools).tools.values())
-    print(_as_json(tools) if arguments.json else _as_table(tools))
+    entries = inventory(load_registry(settings.tools))
+    print(json.dumps(entries, indent=2) if arguments.json else _as_text(entries))
     return 0
 
 
-def _as_json(tools: Sequence[Tool]) -> str:
-    entries = [
-        {"name": tool.name, "version": tool.version, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in tools
-    ]
-    return json.dumps(entries, indent=2)
+def _as_text(entries: Sequence[Mapping[str, Any]]) -> str:
+    headings = {"tool": "NAME", "prompt": "PROMPT", "resource": "RESOURCE"}
+    served = {kind: [entry for entry in entries if entry["kind"] == kind] for kind in headings}
+    return "\n\n".join(_table(headings[kind], of) for kind, of in served.items() if of or kind == "tool")
 
 
-def _as_table(tools: Sequence[Tool]) -> str:
-    rows = [("NAME", "VERSION", "DESCRIPTION")]
-    rows += [(tool.name, str(tool.version), tool.description.strip().partition("\n")[0]) for tool in tools]
-    name_width, version_width = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(
-        f"{name:<{name_width}}  {version:<{version_width}}  {text}".rstrip() for name, version, text in rows
-    )
+def _table(heading: str, entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return a line for each entry, and below it what matters to a call that goes on under another release."""
+    width = max(len(name) for name in (heading, *(entry["name"] for entry in entries)))
+    lines = [f"{heading:<{width}}  VERSION  DESCRIPTION"]
+    for entry in entries:
+        text = entry.get("description", "").strip().partition("\n")[0]
+        lines.append(f"{entry['name']:<{width}}  {entry['version']:<7}  {text}".rstrip())
+        lines += [f"  {detail}" for detail in _details(entry)]
+    return "\n".join(lines)
+
+
+def _details(entry: Mapping[str, Any]) -> Iterator[str]:
+    if entry.get("task", "forbidden") != "forbidden":
+        yield f"task {entry['task']}, begins as a {entry['start']}"
+    if entry["scopes"]:
+        yield f"scopes {' '.join(entry['scopes'])}"
+    for version, following in entry["migrations"].items():
+        yield f"migrates checkpoints from version {version} to {following}"
+    for key, asked in (entry["asks"] or {}).items():
+        covers = asked["covers"]
+        yield f"asks {key} ({covers.get('mode', covers['method'])}) {asked['digest']}"
 
 
 def _warn_of_unknown(settings: Settings) -> None:

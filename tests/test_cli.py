@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,11 +257,72 @@ def test_tools_lists_name_version_and_the_first_line_of_the_description() -> Non
     assert any(re.match(r"update_work_item +1 +Update a work item", row) for row in rows)
 
 
+def inventory(**settings: str) -> dict[str, Any]:
+    result = gateway("tools", "--json", "--tools", "gateway.demo", settings=settings)
+    return {tool["name"]: tool for tool in json.loads(result.stdout)}
+
+
 def test_tools_as_json_has_the_input_schemas() -> None:
-    result = gateway("tools", "--json", "--tools", "gateway.demo", settings={})
-    tools = {tool["name"]: tool for tool in json.loads(result.stdout)}
+    tools = inventory()
     assert set(tools["update_work_item"]["inputSchema"]["properties"]) == {"workItemId", "fields"}
     assert tools["update_work_item"]["version"] == 1
+
+
+def test_tools_as_json_tells_what_a_release_asks_anew() -> None:
+    old, new = (inventory(GATEWAY_DEMO_RELEASE=release)["link_accounts"] for release in "12")
+    assert (old["version"], new["version"]) == (1, 2)
+    assert list(old["asks"]) == ["github_login", "google_login"]
+    assert list(new["asks"]) == ["github_login", "microsoft_login"]
+    assert old["asks"]["github_login"] == new["asks"]["github_login"]
+
+
+def test_tools_as_json_tells_how_a_tool_becomes_a_task() -> None:
+    tools = inventory()
+    told = {name: (tools[name]["task"], tools[name]["start"]) for name in ("crunch", "report", "provision_vm")}
+    assert told == {
+        "crunch": ("forbidden", None),
+        "report": ("optional", "task"),
+        "provision_vm": ("optional", "call"),
+    }
+
+
+def test_tools_lists_below_each_name_what_matters_to_a_call_under_another_release(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        """
+from gateway import ElicitUrl, Roots, Sample, prompt, resource, tool
+
+@tool(version=2, task="optional", scopes=["buy", "a"], asks={"pay": ElicitUrl("", ""), "text": Sample("", 1)})
+async def buy() -> str: ...
+
+@buy.migrate(from_=1, to=2)
+def moved(value): ...
+
+@prompt(asks={"where": Roots()})
+async def greet() -> str:
+    \"\"\"Greet.\"\"\"
+
+@resource("shop://goods")
+async def goods() -> str: ...
+"""
+    )
+    result = gateway("tools", "--tools", "shop", settings={}, cwd=tmp_path)
+    text = re.sub(r" [0-9a-f]{24}$", " DIGEST", result.stdout, flags=re.MULTILINE)
+    assert text.splitlines() == [
+        "NAME  VERSION  DESCRIPTION",
+        "buy   2",
+        "  task optional, begins as a task",
+        "  scopes a buy",
+        "  migrates checkpoints from version 1 to 2",
+        "  asks pay (url) DIGEST",
+        "  asks text (sampling/createMessage) DIGEST",
+        "",
+        "PROMPT  VERSION  DESCRIPTION",
+        "greet   1        Greet.",
+        "  asks where (roots/list) DIGEST",
+        "",
+        "RESOURCE  VERSION  DESCRIPTION",
+        "goods     1",
+    ], result.stderr
 
 
 def test_tools_without_a_module_says_how_to_name_one() -> None:

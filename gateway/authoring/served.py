@@ -41,6 +41,7 @@ class Served:
             `gateway dev`; None leaves the questions undeclared.
 
     Attributes:
+        questions: each declared question by key, or None.
         asks: key → digest of each declared question, or None.
         migrations: version → (next version, function) for checkpoints.
 
@@ -77,7 +78,8 @@ class Served:
         self.state_ttl_seconds = state_ttl_seconds
         self.scopes = _scopes(scopes, str(self))
         self._declared = _declared(asks or {})
-        self.asks = None if asks is None else {key: ask.question(key).digest for key, ask in self._declared.items()}
+        self.questions = None if asks is None else {key: ask.question(key) for key, ask in self._declared.items()}
+        self.asks = None if self.questions is None else {key: asked.digest for key, asked in self.questions.items()}
         self.migrations: dict[int, tuple[int, Migration]] = {}
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)

@@ -36,7 +36,7 @@ class Question:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request, as the released wire writes them.
         capability: path into the client's capabilities that asking needs, e.g. `("elicitation", "form")`.
-        digest: what must stay equal for a recorded answer to count; see `question_digest`.
+        digest: what must stay equal for a recorded answer to count; see `question_identity`.
         read: turns a recorded `Answer` into the value the tool gets. Raises `InvalidAnswer` when it does
             not fit what was asked, and an `AskError` when the client gave no value.
     """
@@ -48,20 +48,25 @@ class Question:
     read: Callable[[Answer], Any]
 
 
-def question_digest(method: str, params: Mapping[str, Any]) -> bytes:
-    """Digest what makes a question a different one (replay rule 1).
+def question_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what makes a question a different one (replay rule 1).
 
     A form counts by its mode and its schema without `title`, `description` and `default`; a URL and a
     list of roots by the method alone; sampling by the method and its tools. Message texts never count.
     """
-    parts: list[Any] = [method]
+    identity: dict[str, Any] = {"method": method}
     if method == ELICIT:
-        mode = params.get("mode", "form")
-        parts.append(mode)
-        if mode == "form":
-            parts.append(_without_annotations(params["requestedSchema"]))
+        identity["mode"] = params.get("mode", "form")
+        if identity["mode"] == "form":
+            identity["schema"] = _without_annotations(params["requestedSchema"])
     elif method == SAMPLE:
-        parts.append(params.get("tools"))
+        identity["tools"] = params.get("tools")
+    return identity
+
+
+def question_digest(method: str, params: Mapping[str, Any]) -> bytes:
+    """Digest the identity of a question. Journals hold it, so it stays the same over releases of the gateway."""
+    parts = list(question_identity(method, params).values())
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]
 

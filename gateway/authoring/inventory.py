@@ -1,0 +1,48 @@
+"""What a release serves, as its operator compares it with the next one: versions, and what would be asked again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.authoring.registry import Registry
+from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
+from gateway.engine.questions import Question, question_identity
+
+
+def inventory(registry: Registry) -> list[dict[str, Any]]:
+    """Return an entry for each tool, then each prompt, resource and resource template, in registration order.
+
+    An entry is what clients are told in lists, and besides: `kind`, `version`, `scopes`; `migrations`, from which
+    version of a checkpoint to which; `asks`, by key the `digest` of each declared question and what it `covers`, or
+    None if the questions are not declared; of a tool `task`, `start`, `maxAttempts` and `singleUse`.
+    """
+    groups = (registry.tools, registry.prompts, registry.resources, registry.templates)
+    return [_entry(served) for group in groups for served in group.values()]
+
+
+def _entry(served: Served) -> dict[str, Any]:
+    questions = served.questions
+    return {
+        "kind": served.KIND,
+        "name": served.name,
+        "version": served.version,
+        "scopes": sorted(served.scopes),
+        "asks": None if questions is None else {key: _asked(question) for key, question in questions.items()},
+        "migrations": {str(version): following for version, (following, _) in sorted(served.migrations.items())},
+        **(_task_options(served) if isinstance(served, Tool) else {}),
+        **served.catalogue_entry(),
+    }
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    return {"digest": question.digest.hex(), "covers": question_identity(question.method, question.params)}
+
+
+def _task_options(tool: Tool) -> dict[str, Any]:
+    return {
+        "task": tool.task,
+        "start": None if tool.task == "forbidden" else tool.start,
+        "maxAttempts": tool.max_attempts,
+        "singleUse": tool.single_use,
+    }
