@@ -21,7 +21,7 @@ _ANNOTATIONS = frozenset({"title", "description", "default"})
 _SCHEMA_MAPS = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )
-_DATA = frozenset({"enum", "const", "required", "dependentRequired", "enumNames", "examples"})
+_DATA = frozenset({"enum", "const", "dependentRequired", "enumNames", "examples"})
 
 
 class InvalidAnswer(Exception):
@@ -51,8 +51,9 @@ class Question:
 def question_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return what makes a question a different one (replay rule 1).
 
-    A form counts by its mode and its schema without `title`, `description` and `default`; a URL and a
-    list of roots by the method alone; sampling by the method and its tools. Message texts never count.
+    A form counts by its mode and its schema without `title`, `description` and `default`, in whatever order its
+    fields are; a URL and a list of roots by the method alone; sampling by the method and its tools. Message texts
+    never count.
     """
     identity: dict[str, Any] = {"method": method}
     if method == ELICIT:
@@ -80,7 +81,9 @@ def _without_annotations(schema: Any) -> Any:
     for keyword, value in schema.items():
         if keyword in _ANNOTATIONS:
             continue
-        if keyword in _DATA:
+        if keyword == "required" and isinstance(value, list):
+            bare[keyword] = sorted(value, key=str)
+        elif keyword in _DATA:
             bare[keyword] = value
         elif keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
             bare[keyword] = {name: _without_annotations(sub) for name, sub in value.items()}

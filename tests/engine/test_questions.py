@@ -35,10 +35,14 @@ def test_titles_descriptions_and_defaults_do_not_count_at_any_depth() -> None:
     assert form(field(items={"type": "string", "title": "A"})) == form(field(items={"type": "string"}))
 
 
-def test_the_order_of_properties_does_not_count() -> None:
-    one = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}}
-    other = {"properties": {"b": {"type": "number"}, "a": {"type": "string"}}, "type": "object"}
+def test_the_order_of_fields_does_not_count() -> None:
+    one = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "number"}}, "required": ["a", "b"]}
+    other = {"required": ["b", "a"], "properties": {"b": {"type": "number"}, "a": {"type": "string"}}, "type": "object"}
     assert form(one) == form(other)
+
+
+def test_the_order_of_choices_counts() -> None:
+    assert form(field(enum=["a", "b"])) != form(field(enum=["b", "a"]))
 
 
 def test_the_message_never_counts() -> None:
