@@ -40,6 +40,7 @@ conformance: $(STAMP) $(NODE_STAMP) ## Run the official conformance suite agains
 
 chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see that nothing is lost (CHAOS="-k replica")
 	@$(need_redis)
+	@$(need_haproxy)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
 
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
@@ -60,9 +61,13 @@ define need_redis
 command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"
 endef
 
+define need_haproxy
+command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
+endef
+
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
-{ $(need_redis); } && \
+{ $(need_redis); } && { $(need_haproxy); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --ignore=tests/chaos --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 

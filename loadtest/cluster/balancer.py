@@ -1,0 +1,126 @@
+"""HAProxy with the configuration that is shipped, told at run time where the replicas are."""
+
+from __future__ import annotations
+
+import csv
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from loadtest.cluster.common import (
+    HOST,
+    REPOSITORY,
+    STOP_SECONDS,
+    ClusterError,
+    LoggedProcess,
+    find_program,
+    port_of,
+    reserve_port,
+    wait_until,
+)
+
+SHIPPED = REPOSITORY / "deploy" / "haproxy.cfg"
+BACKEND = "replicas"
+NOWHERE = f"{HOST}:1"
+
+
+class Balancer(LoggedProcess):
+    """HAProxy, at one address over all its restarts.
+
+    It starts with places for replicas of which none is taken: `set_servers` says who is where.
+
+    Args:
+        directory: where its log goes.
+        config: its configuration.
+
+    Raises:
+        ClusterError: the system has no HAProxy.
+    """
+
+    def __init__(self, directory: Path, config: Path = SHIPPED) -> None:
+        self._program = find_program("haproxy", package="haproxy")
+        self._ports = {name: reserve_port() for name in ("BIND", "ADMIN", "METRICS")}
+        addresses = {f"GATEWAY_BALANCER_{name}": f"{HOST}:{port_of(port)}" for name, port in self._ports.items()}
+        addresses["GATEWAY_BALANCER_ADMIN"] = f"ipv4@{addresses['GATEWAY_BALANCER_ADMIN']}"
+        addresses["GATEWAY_BALANCER_REPLICAS"] = NOWHERE
+        super().__init__("haproxy", addresses, directory / "haproxy.log")
+        self.config = config
+        self._servers: dict[str, tuple[str, int]] = {}
+        self._places: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint of the cluster."""
+        return f"http://{HOST}:{port_of(self._ports['BIND'])}/mcp"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where it serves its metrics."""
+        return f"http://{HOST}:{port_of(self._ports['METRICS'])}/metrics"
+
+    def _command(self) -> Sequence[str]:
+        return [self._program, "-db", "-f", str(self.config)]
+
+    def wait_ready(self) -> None:
+        """Wait until it takes connections and knows where the replicas are."""
+        self._wait_started(self._answers)
+        self._places = {}
+        self.set_servers(self._servers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.command("show info"))
+        except OSError:
+            return False
+
+    def set_servers(self, servers: Mapping[str, tuple[str, int]]) -> None:
+        """Say which replicas there are, by name, and where. Those that stay are not touched.
+
+        Raises:
+            ClusterError: the configuration has no place for so many.
+        """
+        self._servers = dict(servers)
+        states = self._states()
+        kept = {name: place for name, place in self._places.items() if name in servers}
+        free = [place for place in states if place not in kept.values()]
+        new = [name for name in servers if name not in kept]
+        if len(new) > len(free):
+            raise ClusterError(f"{self.config.name} has places for {len(states)} replicas, not for {len(servers)}")
+        self._places = {**kept, **dict(zip(new, free, strict=False))}
+        for place in free:
+            if states[place] != "MAINT" and place not in self._places.values():
+                self.command(f"set server {BACKEND}/{place} state maint")
+        for name in new:
+            host, port = servers[name]
+            place = self._places[name]
+            self.command(f"set server {BACKEND}/{place} addr {host} port {port}")
+            self.command(f"set server {BACKEND}/{place} state ready")
+
+    def up(self) -> set[str]:
+        """Return the names of the replicas that requests are sent to now."""
+        states = self._states()
+        return {name for name, place in self._places.items() if states[place].startswith("UP")}
+
+    def wait_up(self, *names: str) -> None:
+        """Wait until requests are sent to these replicas."""
+        wait_until(lambda: self.up() >= set(names), f"the balancer to see {', '.join(names)} up")
+
+    def wait_down(self, *names: str) -> None:
+        """Wait until no request is sent to these replicas."""
+        wait_until(lambda: not self.up() & set(names), f"the balancer to see {', '.join(names)} down")
+
+    def command(self, text: str) -> str:
+        """Send one command to the runtime API, and return what it says."""
+        with socket.create_connection((HOST, port_of(self._ports["ADMIN"])), timeout=STOP_SECONDS) as connection:
+            connection.sendall(f"{text}\n".encode())
+            with connection.makefile("r", encoding="utf-8") as said:
+                return said.read().strip()
+
+    def _states(self) -> dict[str, str]:
+        """Return the state of each place, in order."""
+        rows = csv.DictReader(self.command("show stat").removeprefix("# ").splitlines())
+        return {
+            row["svname"]: row["status"]
+            for row in rows
+            if row["pxname"] == BACKEND and row["svname"] not in ("BACKEND", "FRONTEND")
+        }

@@ -1,0 +1,177 @@
+"""Replicas and workers as real processes, and what their logs and metrics say."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadtest.cluster.common import HOST, STOP_SECONDS, ClusterError, LoggedProcess, port_of, reserve_port
+
+READY_SECONDS = 1.0
+"""How long one look at `/readyz` may take."""
+
+_BACKLOG = 1024
+_METRIC = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_DEFAULTS = {"GATEWAY_LOG_FORMAT": "json", "GATEWAY_METRICS_PORT": "0"}
+
+
+class GatewayProcess(LoggedProcess):
+    """A process of the gateway: it logs one JSON object a line, and serves metrics on a free port.
+
+    Args:
+        name: what it is called in logs.
+        environ: the settings it starts with; change them before a restart to start it with others.
+        log_path: where its output goes.
+        options: more for its command line.
+        module: what `python -m` runs.
+    """
+
+    def __init__(
+        self, name: str, environ: Mapping[str, str], log_path: Path, *options: str, module: str = "gateway"
+    ) -> None:
+        super().__init__(name, {**_DEFAULTS, **environ}, log_path)
+        self.options = options
+        self.module = module
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        """Return the log records so far; output that is none counts as a message."""
+        return _records(self.log_text())
+
+    def logged(self, message: str, **fields: object) -> list[dict[str, Any]]:
+        """Return the log records with this message and these fields."""
+        wanted = {"message": message, **fields}
+        return [line for line in self.log_lines() if all(line.get(name) == wanted[name] for name in wanted)]
+
+    def _said(self, message: str) -> list[dict[str, Any]]:
+        """Return the log records with this message of the process that runs or ran last."""
+        return [line for line in _records(self._text_since_start()) if line.get("message") == message]
+
+    @property
+    def metrics_url(self) -> str:
+        """Where it serves its metrics.
+
+        Raises:
+            ClusterError: it has not said so.
+        """
+        started = self._said("metrics")
+        if not started:
+            raise ClusterError(f"{self.name} serves no metrics:\n{self.log_text()}")
+        return str(started[0]["url"])
+
+    def metric(self, metric: str, /, **labels: str) -> float:
+        """Return the sum of one metric over all label sets that have these labels; 0 if there is none yet."""
+        return sum(
+            float(found["value"])
+            for found in _METRIC.finditer(self._metrics())
+            if found["name"] == metric and dict(_LABEL.findall(found["labels"] or "")).items() >= labels.items()
+        )
+
+    def _metrics(self) -> str:
+        url = urlsplit(self.metrics_url)
+        connection = http.client.HTTPConnection(url.netloc, timeout=STOP_SECONDS)
+        try:
+            connection.request("GET", url.path)
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+
+class Replica(GatewayProcess):
+    """One replica, at one address over all its restarts.
+
+    Args:
+        name: its replica id.
+        environ: the settings it starts with; change them before a restart to start it with others.
+        log_path: where its output goes.
+        options: more for its command line.
+        module: what `python -m` runs.
+        hold: whether connections wait in the kernel while no process serves them. False is the world as it is:
+            they are refused, which a balancer needs to notice.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        environ: Mapping[str, str],
+        log_path: Path,
+        *options: str,
+        module: str = "gateway",
+        hold: bool = True,
+    ) -> None:
+        super().__init__(name, environ, log_path, *options, module=module)
+        self.hold = hold
+        self.listener: socket.socket = reserve_port()
+        if hold:
+            self.listener.listen(_BACKLOG)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port, the same over restarts."""
+        return HOST, port_of(self.listener)
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint."""
+        host, port = self.address
+        return f"http://{host}:{port}/mcp"
+
+    def _command(self) -> Sequence[str]:
+        host, port = self.address
+        where = ["--fd", str(self.listener.fileno())] if self.hold else ["--host", host, "--port", str(port)]
+        return [sys.executable, "-m", self.module, "serve", "--replica-id", self.name, *where, *self.options]
+
+    def _inherited(self) -> Sequence[int]:
+        return (self.listener.fileno(),) if self.hold else ()
+
+    def wait_ready(self) -> None:
+        """Wait until `/readyz` says 200, or fail at once when the process ends."""
+        self._wait_started(self.is_ready)
+
+    def is_ready(self) -> bool:
+        """Tell whether `/readyz` says 200 now."""
+        connection = http.client.HTTPConnection(*self.address, timeout=READY_SECONDS)
+        try:
+            connection.request("GET", "/readyz", headers={"connection": "close"})
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """End the process for good, within a bounded time."""
+        super().stop()
+        self.listener.close()
+
+
+class Worker(GatewayProcess):
+    """One worker."""
+
+    def _command(self) -> Sequence[str]:
+        return [sys.executable, "-m", self.module, "worker", "--worker-id", self.name, *self.options]
+
+    def wait_ready(self) -> None:
+        """Wait until it takes tasks, or fail at once when the process ends."""
+        self._wait_started(lambda: bool(self._said("working")))
+
+    wait_working = wait_ready
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    return [_record(line) for line in text.splitlines()]
+
+
+def _record(line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {"message": line}
+    return record if isinstance(record, dict) else {"message": line}

@@ -1,0 +1,65 @@
+"""A real Redis server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import redis
+
+from loadtest.cluster.common import HOST, LoggedProcess, find_program, port_of, reserve_port
+
+PATIENCE_SECONDS = 5.0
+"""How long a command may wait for its reply."""
+
+
+class RedisServer(LoggedProcess):
+    """The system's Redis or Valkey, at one port over all its restarts. What it wrote to its directory stays.
+
+    Every write is on disk before it is acknowledged, unless the options say otherwise.
+
+    Args:
+        directory: where its files and its log are.
+        options: more for its command line; they win over those given here.
+
+    Raises:
+        ClusterError: the system has no such server.
+    """
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        super().__init__("redis", {}, directory / "redis.log")
+        self.directory = directory
+        self.options = options
+        self._program = find_program("redis-server", "valkey-server", package="redis-server")
+        self._reserved = reserve_port()
+
+    @property
+    def port(self) -> int:
+        """The port, the same over restarts."""
+        return port_of(self._reserved)
+
+    @property
+    def url(self) -> str:
+        """What `GATEWAY_REDIS_URL` is set to."""
+        return f"redis://{HOST}:{self.port}"
+
+    def _command(self) -> Sequence[str]:
+        where = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory.resolve())]
+        durable = ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        return [self._program, *where, *durable, "--daemonize", "no", *self.options]
+
+    def wait_ready(self) -> None:
+        """Wait until it answers, its data loaded."""
+        self._wait_started(self.is_ready)
+
+    def is_ready(self) -> bool:
+        """Tell whether it answers now."""
+        try:
+            return bool(self.ask("PING"))
+        except redis.RedisError:
+            return False
+
+    def ask(self, *command: str) -> object:
+        """Send one command, and return the reply as redis-py shapes it."""
+        with redis.Redis(host=HOST, port=self.port, socket_timeout=PATIENCE_SECONDS) as client:
+            return client.execute_command(*command)
