@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent.parent
-DOCUMENTS = ("README.md", "docs/authoring.md")
+DOCUMENTS = ("README.md", "docs/authoring.md", "docs/upgrading.md")
 LANGUAGES = {"python", "console"}
 
 

@@ -1,0 +1,159 @@
+"""What `docs/upgrading.md` shows and tells is so: its commands, what is asked again, settings, metrics, links."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from gateway import Elicit, ElicitUrl, Sample
+from gateway.authoring.questions import Ask
+from gateway.settings import Settings, known_variables
+
+TOP = Path(__file__).resolve().parent.parent.parent
+TEXT = (TOP / "docs/upgrading.md").read_text()
+SESSIONS = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def shell(commands: str, cwd: Path) -> str:
+    """Run commands where `gateway` is the one under test, and return what they print."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    result = subprocess.run(
+        ["bash", "-euc", f'gateway() {{ "{sys.executable}" -m gateway "$@"; }}\n{commands}'],
+        env={**inherited, "PYTHONPATH": str(TOP)},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return result.stdout
+
+
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda session: session.splitlines()[-1][:20])
+def test_the_commands_print_what_is_shown(session: str, tmp_path: Path) -> None:
+    lines = session.splitlines()
+    commands = "\n".join(line.removeprefix("$ ") for line in lines if line.startswith("$ "))
+    assert shell(commands, tmp_path).splitlines() == [line for line in lines if not line.startswith("$ ")]
+
+
+def test_the_comparison_says_what_release_2_asks_anew(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    (source,) = [block for block in blocks if "def asked_anew" in block]
+    names: dict[str, Any] = {}
+    exec(source, names)
+    old, new = (
+        json.loads(shell(f"GATEWAY_DEMO_RELEASE={release} gateway tools --json --tools gateway.demo", tmp_path))
+        for release in (1, 2)
+    )
+    (told,) = names["asked_anew"](old, new)
+    assert told.startswith("link_accounts asks microsoft_login: {'method': 'elicitation/create', 'mode': 'form'")
+    assert names["asked_anew"](new, new) == []
+
+
+class Form(BaseModel):
+    name: str
+    size: Literal["S", "L"]
+
+
+class Annotated(BaseModel):
+    name: str = Field(title="Your name", description="In full")
+    size: Literal["S", "L"]
+
+
+class Small(BaseModel):
+    name: str
+    size: Literal["S", "L"] = "S"
+
+
+class Large(BaseModel):
+    name: str
+    size: Literal["S", "L"] = "L"
+
+
+class Reordered(BaseModel):
+    size: Literal["S", "L"]
+    name: str
+
+
+class Shorter(BaseModel):
+    name: str
+
+
+class Limited(BaseModel):
+    name: str = Field(max_length=5)
+    size: Literal["S", "L"]
+
+
+class OtherChoices(BaseModel):
+    name: str
+    size: Literal["L", "S"]
+
+
+def digest(ask: Ask[Any]) -> bytes:
+    return ask.question("key").digest
+
+
+FORM, PAGE, SAMPLED = Elicit("?", Form), ElicitUrl("?", "https://a.example"), Sample("?", 1)
+CHANGES: Mapping[str, tuple[Ask[Any], Ask[Any]]] = {
+    "another message, title or description": (FORM, Elicit("Which one?", Annotated)),
+    "another default of a field that has one": (Elicit("?", Small), Elicit("?", Large)),
+    "another order of the fields": (FORM, Elicit("?", Reordered)),
+    "a field more or less": (FORM, Elicit("?", Shorter)),
+    "another name, type, limit or format of a field": (FORM, Elicit("?", Limited)),
+    "whether a field is required; in a model, whether it has a default": (FORM, Elicit("?", Small)),
+    "a choice more or less, or the choices in another order": (FORM, Elicit("?", OtherChoices)),
+    "a form becomes a page, or a page a form": (FORM, PAGE),
+    "another URL of a page": (PAGE, ElicitUrl("?", "https://b.example")),
+    "other messages, limits or options of sampling": (SAMPLED, Sample("!", 2, system_prompt="Rhyme")),
+    "other tools of sampling": (SAMPLED, Sample("?", 1, tools=[{"name": "search", "inputSchema": {}}])),
+}
+SECTION = TEXT.partition("## What is asked again")[2].partition("\n## ")[0]
+ROWS = dict(re.findall(r"^\| (.+?) \| (no|yes).* \|$", SECTION, re.MULTILINE))
+
+
+def test_the_table_of_changes_is_the_one_that_is_tried_here() -> None:
+    assert set(ROWS) == {*CHANGES, "another key"}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_question_is_asked_again_where_the_table_says_so(change: str) -> None:
+    before, after = CHANGES[change]
+    assert ROWS[change] == ("no" if digest(before) == digest(after) else "yes")
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    named = set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) - {"GATEWAY_DEMO_RELEASE"}
+    assert named - set(known_variables()) == set()
+    assert len(named) > 6
+
+
+def test_a_default_that_is_told_is_the_default() -> None:
+    told = re.findall(r"`GATEWAY_([A-Z_]+)` \((\d+)\)", TEXT)
+    assert len(told) > 1
+    for name, value in told:
+        assert float(Settings.model_fields[name.lower()].default) == float(value), name
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    source = (TOP / "gateway/telemetry.py").read_text()
+    metrics = set(re.findall(r"\b(gateway_\w+?)_total\b", TEXT))
+    assert metrics
+    assert [name for name in metrics if name not in source] == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT)
+    assert links
+    for file, anchor in links:
+        document = TOP / "docs" / (file or "upgrading.md")
+        headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}
