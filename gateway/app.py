@@ -21,9 +21,9 @@ from gateway.hosts import is_loopback
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
-from gateway.web.connection import Connection, ConnectionLimits, make_connection_class
+from gateway.web.connection import ConnectionLimits, make_connection_class
 from gateway.web.descriptors import make_room
-from gateway.web.endpoint import McpEndpoint
+from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
 from gateway.web.server import ReplicaServer
@@ -58,6 +58,7 @@ class GatewayApp:
             services.telemetry,
             services.audit,
             callers=services.callers,
+            admission=services.load,
             max_body_bytes=settings.max_body_bytes,
             replica_id=settings.replica_id if settings.replica_header else None,
             challenges=services.challenges,
@@ -83,9 +84,25 @@ class GatewayApp:
         else:
             await self._site(scope, receive, send)
 
-    def leave(self) -> None:
-        """Take no new work: say so, and end the streams that would otherwise stay open."""
+    def arrived(self, scope: Scope) -> None:
+        """Count a request whose headers are complete, if it is for `/mcp`."""
+        if scope["path"] == MCP_PATH:
+            self._endpoint.arrived(scope)
+
+    def still_arriving(self, scope: Scope) -> None:
+        """Let a request whose body is on its way take nobody's place meanwhile."""
+        visit = scope.get(VISIT)
+        if visit is not None and visit is not REFUSED:
+            visit.step_aside()
+
+    def drain(self) -> None:
+        """Begin to leave: say so, hand legs on at their checkpoints, and let clients go to other replicas."""
         self.leaving = True
+        self._services.load.drain()
+        self._endpoint.close_connections()
+
+    def leave(self) -> None:
+        """Take no new work, and end the streams that would otherwise stay open."""
         self._services.changes.close()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -124,9 +141,8 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 
-def _connection_class(services: Services) -> type[Connection]:
-    settings = services.settings
-    limits = ConnectionLimits(
+def _connection_limits(settings: Settings) -> ConnectionLimits:
+    return ConnectionLimits(
         max_connections=make_room(settings.max_connections),
         max_header_bytes=settings.max_header_bytes,
         max_headers=settings.max_headers,
@@ -134,9 +150,6 @@ def _connection_class(services: Services) -> type[Connection]:
         max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
-    )
-    return make_connection_class(
-        limits, services.telemetry, replica_id=settings.replica_id if settings.replica_header else None
     )
 
 
@@ -160,9 +173,16 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
     app = GatewayApp(services, bound_to=address, reload=reload)
     server = ReplicaServer(
         app,
-        connection_class=_connection_class(services),
+        connection_class=make_connection_class(
+            _connection_limits(settings),
+            services.telemetry,
+            app,
+            replica_id=settings.replica_id if settings.replica_header else None,
+        ),
+        notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         trusted_proxies=settings.trusted_proxies,
+        on_notice=app.drain,
         on_leaving=app.leave,
     )
     metrics = None

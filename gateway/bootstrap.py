@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from gateway import __version__
 from gateway.admission.callers import CallerLimits
+from gateway.admission.inflight import InFlight
+from gateway.admission.limit import AdaptiveLimit, FixedLimit
 from gateway.audit import AuditLog, Write, to_file_descriptor
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
@@ -59,6 +61,7 @@ class Services:
     changes: ChangeHub
     host: AsyncioHost
     callers: CallerLimits
+    load: InFlight
     audit: AuditLog
     store: RedisTaskStore | None
     metadata: ResourceMetadata | None
@@ -99,7 +102,9 @@ def build(settings: Settings) -> Services:
     telemetry = Telemetry(registry.names)
     changes = ChangeHub()
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
-    results = ResultWriter(SERVER_INFO)
+    results = ResultWriter(SERVER_INFO, empty_requests=settings.shed_input_requests)
+    load = _load(settings)
+    telemetry.watch_load(load)
     cursors = CursorMaker(ring)
     telemetry.seal_keys(_key_ids(ring))
     metadata = ResourceMetadata.of(settings)
@@ -119,6 +124,7 @@ def build(settings: Settings) -> Services:
         max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, settings.audience, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
+        shedding=load,
     )
     dispatcher = Dispatcher(
         catalogue=Catalogue(registry, results, cursors, tasks=store is not None),
@@ -143,11 +149,19 @@ def build(settings: Settings) -> Services:
         changes=changes,
         host=host,
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
+        load=load,
         audit=audit,
         store=store,
         metadata=metadata,
         challenges=challenges,
     )
+
+
+def _load(settings: Settings) -> InFlight:
+    target_seconds = settings.queue_target_ms / 1000
+    fixed = settings.max_inflight
+    limit = AdaptiveLimit(target_seconds) if fixed is None else FixedLimit(fixed)
+    return InFlight(limit, target_seconds, time.monotonic)
 
 
 def _task_limits(settings: Settings) -> TaskLimits:

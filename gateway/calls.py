@@ -14,15 +14,15 @@ from gateway.audit import AuditLog
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.carrier import JournalTooLarge, SealedCarrier
+from gateway.carrier import CannotContinue, JournalTooLarge, SealedCarrier
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
-from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome
+from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures
-from gateway.ports import Caller, RandomBytes
+from gateway.ports import Caller, RandomBytes, Shedding
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released import notifications
@@ -83,6 +83,7 @@ class CallRunner:
         max_answers: how many answers one leg may bring.
         tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
+        shedding: tells at checkpoints whether a leg should end so that another replica goes on.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class CallRunner:
         max_answers: int = MAX_ANSWERS,
         tasks: TaskCalls | None = None,
         strict_asks: bool = False,
+        shedding: Shedding | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
@@ -109,6 +111,7 @@ class CallRunner:
         self._audit = audit
         self._max_answers = max_answers
         self._strict_asks = strict_asks
+        self._shedding = shedding
 
     def replace_carrier(self, carrier: SealedCarrier) -> None:
         """Let another carrier open and seal for legs that begin from now on."""
@@ -184,6 +187,31 @@ class CallRunner:
             raise passage.carrier.reject(RejectReason.ALREADY_USED) from None
 
     async def _leg(self, call: Call, answers: Mapping[str, Any], passage: _Passage, journal: Journal) -> Told:
+        outcome = await self._outcome(call, answers, passage, journal, self._sheds())
+        if isinstance(outcome, Shed):
+            try:
+                return msgspec.Raw(encode(self._results.shed(passage.seal(journal)))), "shed"
+            except CannotContinue:  # so nobody else can go on: it is finished here, from its checkpoint
+                outcome = await self._outcome(call, {}, passage, journal, None)
+        return await self._tell(call, outcome, journal, passage)
+
+    def _sheds(self) -> Callable[[], bool] | None:
+        """Return what tells a leg that begins now whether it should end at its next checkpoint."""
+        shedding = self._shedding
+        if shedding is None:
+            return None
+        began = time.perf_counter()
+        return lambda: shedding.wants_shed(time.perf_counter() - began)
+
+    async def _outcome(
+        self,
+        call: Call,
+        answers: Mapping[str, Any],
+        passage: _Passage,
+        journal: Journal,
+        sheds: Callable[[], bool] | None,
+    ) -> Outcome:
+        """Run the function from the top."""
         served = call.served
         leg = Leg(
             journal,
@@ -195,16 +223,14 @@ class CallRunner:
             declared=served.asks if self._strict_asks else None,
             notices=_notices(call),
             detaching=passage.detaching,
+            sheds=sheds,
         )
-        outcome: Outcome
         try:
             function = served.bind(call.arguments, call.caller.principal)
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
-            outcome = Failed(error)
-        else:
-            starts = passage.detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
-            outcome = Detached() if starts else await run_leg(function, leg)
-        return await self._tell(call, outcome, journal, passage)
+            return Failed(error)
+        starts = passage.detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
+        return Detached() if starts else await run_leg(function, leg)
 
     async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:

@@ -100,6 +100,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):
         filled[name] = filled.get(name) or "on"
+    filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
     filled["PYTHONUNBUFFERED"] = "1"
     return filled, made
 

@@ -27,6 +27,7 @@
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
         └── TryAgain                the same request may succeed after `retry_after_seconds`
+            ├── Overloaded          -31001
             ├── RateLimited         -31003
             ├── TaskStoreDown       -31004
             ├── TooManyStreams      -31003
@@ -252,6 +253,15 @@ class TryAgain(_FixedCode):
     def __init__(self, message: str, retry_after_seconds: int) -> None:
         super().__init__(message, {"retryAfterSeconds": retry_after_seconds})
         self.retry_after_seconds = retry_after_seconds
+
+
+class Overloaded(TryAgain):
+    """The replica has as many requests in hand as it can serve in time."""
+
+    CODE = -31001
+
+    def __init__(self, retry_after_seconds: int = 1) -> None:
+        super().__init__("The server is overloaded", retry_after_seconds)
 
 
 class RateLimited(TryAgain):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -64,6 +64,53 @@ class CallerLimits(Protocol):
         Raises:
             TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
         """
+        ...
+
+
+class Shedding(Protocol):
+    """Tells which legs should end early, so that another replica goes on with what they have learned."""
+
+    def wants_shed(self, leg_seconds: float) -> bool:
+        """Tell whether a leg should end at its checkpoint. One that is told so does end.
+
+        Args:
+            leg_seconds: how long it has run.
+        """
+        ...
+
+
+class Visit(Protocol):
+    """One request on its way through this replica: it arrives, begins, enters and leaves."""
+
+    def begin(self) -> None:
+        """Note that the work on the request begins: from here on nothing but its client and its leg is slow."""
+        ...
+
+    def step_aside(self) -> None:
+        """Give up the place in line until the request enters: its client is still sending it."""
+        ...
+
+    def enter(self, *, goes_on: bool) -> Awaitable[None] | None:
+        """Take a place among those that are worked on; return what to await where all are taken.
+
+        Args:
+            goes_on: whether the request seems to go on with a call. Those get a place first.
+
+        Raises:
+            Overloaded: too many wait already, or, by what is returned, it took too long.
+        """
+        ...
+
+    def leave(self) -> None:
+        """Free the place, whatever became of the request; once more is no harm."""
+        ...
+
+
+class Admission(Protocol):
+    """How much work this replica takes on at a time."""
+
+    def arrive(self) -> Visit | None:
+        """Count a request whose headers are complete; return None if it has to be refused."""
         ...
 
 

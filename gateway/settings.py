@@ -451,6 +451,40 @@ class Settings(BaseSettings):
     worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
         default=32, description="How many tasks one worker runs at a time."
     )
+    max_inflight: Annotated[int, Field(ge=1, le=100_000), Expects("a whole number between 1 and 100000")] | None = (
+        Field(
+            default=None,
+            description=(
+                "How many requests one replica works on at a time. Half as many again wait for a place, all others are "
+                "refused with 503. Unset: a limit that finds itself."
+            ),
+        )
+    )
+    queue_target_ms: Annotated[
+        float, Field(ge=1, le=3_600_000), Expects("a number of milliseconds between 1 and 3600000")
+    ] = Field(
+        default=50.0,
+        description=(
+            "How long requests should wait for their leg to start at most, 90th percentile. The adaptive limit keeps "
+            "them below it; above it, legs are handed on to other replicas at their checkpoints."
+        ),
+    )
+    shed_input_requests: _Switch = Field(
+        default=False,
+        description=(
+            "Whether a result that only hands a call on carries an empty `inputRequests` beside its state, for "
+            "clients that need one."
+        ),
+    )
+    drain_notice_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = (
+        Field(
+            default=3.0,
+            description=(
+                "How long a replica that was told to stop still takes requests, while `/readyz` says 503: longer than the "
+                "load balancer needs to notice. `gateway dev` sets 0."
+            ),
+        )
+    )
     drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
         default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
     )

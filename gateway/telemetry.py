@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -43,6 +43,7 @@ class RefusalReason(StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     SLOW_HEAD = "slow_head"
     SLOW_BODY = "slow_body"
+    OVERLOADED = "overloaded"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
     TOO_MANY_TASKS = "too_many_tasks"
@@ -82,6 +83,7 @@ _HTTP_REASONS: Final = {
 _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
+    errors.Overloaded: RefusalReason.OVERLOADED,
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
     errors.TooManyTasks: RefusalReason.TOO_MANY_TASKS,
@@ -97,6 +99,35 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.MissingCapability: RefusalReason.MISSING_CAPABILITY,
     errors.UnsupportedVersion: RefusalReason.UNSUPPORTED_VERSION,
 }
+
+
+class Load(Protocol):
+    """How much a replica has in hand, and how much it takes on. Read by the thread that serves metrics."""
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be worked on at once."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are worked on or wait."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a place."""
+        ...
+
+    @property
+    def queue_wait_p90(self) -> float:
+        """How long requests lately waited, 90th percentile, in seconds."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether the replica is leaving."""
+        ...
 
 
 class Telemetry:
@@ -170,6 +201,21 @@ class Telemetry:
         self._leg_children: dict[tuple[str, str, str, str], tuple[Counter, Histogram]] = {}
         self._sealed_children: dict[str, Counter] = {}
         self._opened_children: dict[str, Counter] = {}
+
+    def watch_load(self, load: Load) -> None:
+        """Show what decides on admission; it is asked at each scrape, not told of each request."""
+        for name, documentation, value in (
+            ("gateway_inflight_limit", "Requests that may be worked on at once, as it is now.", lambda: load.limit),
+            ("gateway_requests_in_flight", "Requests worked on or waiting now.", lambda: load.in_flight),
+            ("gateway_requests_waiting", "Requests that wait for a place now.", lambda: load.waiting),
+            (
+                "gateway_queue_wait_p90_seconds",
+                "How long requests lately waited from their headers to their leg, 90th percentile.",
+                lambda: load.queue_wait_p90,
+            ),
+            ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
+        ):
+            Gauge(name, documentation, registry=self.registry).set_function(value)
 
     def leg_started(self) -> None:
         """Count a leg as running."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.app import _connection_class
-from gateway.bootstrap import build
+from gateway.app import _connection_limits
 from gateway.settings import Settings
 from gateway.web.connection import ConnectionLimits
 from tests.integration.fleet import new_key
@@ -24,7 +23,7 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
             "GATEWAY_BODY_SECONDS": "4",
         }
     )
-    assert _connection_class(build(settings)).limits == ConnectionLimits(
+    assert _connection_limits(settings) == ConnectionLimits(
         max_connections=17,
         max_header_bytes=5000,
         max_headers=23,

@@ -59,6 +59,10 @@ WRONG_VALUES = {
     "GATEWAY_LOG_LEVEL": "loud",
     "GATEWAY_LOG_FORMAT": "xml",
     "GATEWAY_AUDIT_LOG": "two\nlines",
+    "GATEWAY_MAX_INFLIGHT": "0",
+    "GATEWAY_QUEUE_TARGET_MS": "0.5",
+    "GATEWAY_SHED_INPUT_REQUESTS": "empty",
+    "GATEWAY_DRAIN_NOTICE_SECONDS": "-1",
     "GATEWAY_DRAIN_SECONDS": "inf",
     "GATEWAY_REDIS_URL": "http://:hunter2@localhost",
     "GATEWAY_TASK_PARTITIONS": "0",
@@ -86,6 +90,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert (settings.max_header_bytes, settings.max_headers, settings.max_json_depth) == (32768, 100, 100)
     assert (settings.head_seconds, settings.body_seconds, settings.max_connections) == (10, 10, 4096)
     assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
+    assert (settings.max_inflight, settings.queue_target_ms, settings.drain_notice_seconds) == (None, 50, 3)
     assert settings.metrics_port == 9090
     assert settings.redis_url is None
     assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
@@ -133,6 +138,10 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_LOG_LEVEL": "DEBUG",
             "GATEWAY_LOG_FORMAT": "JSON",
             "GATEWAY_AUDIT_LOG": "audit.log",
+            "GATEWAY_MAX_INFLIGHT": "7",
+            "GATEWAY_QUEUE_TARGET_MS": "20.5",
+            "GATEWAY_SHED_INPUT_REQUESTS": "on",
+            "GATEWAY_DRAIN_NOTICE_SECONDS": "1.5",
             "GATEWAY_DRAIN_SECONDS": "0",
             "GATEWAY_REDIS_URL": REDIS_URL,
             "GATEWAY_TASK_PARTITIONS": "2",
@@ -184,6 +193,10 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "log_level": "debug",
         "log_format": "json",
         "audit_log": "audit.log",
+        "max_inflight": 7,
+        "queue_target_ms": 20.5,
+        "shed_input_requests": True,
+        "drain_notice_seconds": 1.5,
         "drain_seconds": 0,
         "task_partitions": 2,
         "task_max_ttl_seconds": 3600,

@@ -73,6 +73,7 @@ class Journal:
         progress: the highest progress told so far, if any.
         logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
+        sheds: legs that ended early at a checkpoint, so that another process went on.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -89,6 +90,7 @@ class Journal:
     progress: float | None = None
     logs: int = 0
     segments: list[dict[str, Any]] = field(default_factory=list)
+    sheds: int = 0
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -140,6 +142,8 @@ class Journal:
             rest["logs"] = self.logs
         if self.segments:
             rest["segments"] = self.segments
+        if self.sheds:
+            rest["sheds"] = self.sheds
         return rest
 
     @classmethod
@@ -169,6 +173,7 @@ class Journal:
             journal.progress = _number(rest.get("progress"))
             journal.logs = _typed(rest.get("logs", 0), int)
             journal.segments = [_typed(block, dict) for block in _typed(rest.get("segments", []), list)]
+            journal.sheds = _typed(rest.get("sheds", 0), int)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedJournal(str(error)) from None
         journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
@@ -190,6 +195,7 @@ _KNOWN = frozenset(
         "progress",
         "logs",
         "segments",
+        "sheds",
     }
 )
 

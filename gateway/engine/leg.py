@@ -24,6 +24,12 @@ from gateway.errors import AuthoringError, MissingCapability
 MAX_IGNORED_STOPS = 1000
 """How often a function may go on after its leg has ended before it is given up."""
 
+MAX_SHEDS = 2
+"""How often one call is shed. Clients give a call up after some ten rounds, and some take few without a question."""
+
+MAX_ROUNDS_BEFORE_SHED = 6
+"""A call that has asked more often than this is not shed: the rounds that are left belong to its questions."""
+
 T = TypeVar("T")
 
 Migration: TypeAlias = Callable[[Json], Json]
@@ -66,6 +72,7 @@ class Leg:
         notices: where progress and log messages go, or None if nobody asked for any.
         keeper: keeps what is learned while the leg runs, in a task; None where only the journal carries it.
         detaching: what `detach` does.
+        sheds: tells at a checkpoint whether another process should go on with the call; None where nobody could.
     """
 
     def __init__(
@@ -81,6 +88,7 @@ class Leg:
         notices: Notices | None = None,
         keeper: Keeper | None = None,
         detaching: Detaching = Detaching.FORBIDDEN,
+        sheds: Callable[[], bool] | None = None,
     ) -> None:
         self.journal = journal
         self.host = host
@@ -94,6 +102,9 @@ class Leg:
         self._notices = notices
         self._keeper = keeper
         self._detaching = detaching
+        self._sheds = sheds
+        self._found = journal.checkpoint
+        self._progressed = False
         self._logs = 0
         self._emits = 0
         self._emitting = False
@@ -110,6 +121,7 @@ class Leg:
                 unexpected[key] = answer
             else:
                 self.journal.record(key, digest, answer)
+                self._progressed = True
         return unexpected
 
     async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
@@ -146,6 +158,7 @@ class Leg:
             raise InvalidAnswer
         answer = self._fresh.pop(key)
         self.journal.record(key, digest, answer)
+        self._progressed = True
         return answer
 
     def _require_input(self, missing: Mapping[str, Question]) -> NoReturn:
@@ -214,6 +227,7 @@ class Leg:
             raise self._broken(error) from None
         # What was done is recorded even if another part of the function has ended the leg meanwhile.
         self.journal.steps[key] = recorded
+        self._progressed = True
         if self._keeper is not None:
             await self._kept(self._keeper.keep_step(key, recorded))
         self.check_running()
@@ -238,7 +252,24 @@ class Leg:
         self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
         if self._keeper is not None and await self._kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
+        if self._sheds is not None:
+            self._hand_on(self._sheds, kept)
         await self.host.yield_now()
+
+    def _hand_on(self, wanted: Callable[[], bool], kept: Json) -> None:
+        """End the leg if the process wants to be rid of it: another one goes on, or the call becomes a task.
+
+        Only after progress, so that a call comes nearer to its end with each leg, and only so often.
+        """
+        if not self._progressed and self._found is not None and self._found.value == kept:
+            return
+        may_shed = self.journal.sheds < MAX_SHEDS and self.journal.input_rounds <= MAX_ROUNDS_BEFORE_SHED
+        if not (may_shed or self._detaching is Detaching.POSSIBLE) or not wanted():
+            return
+        if not may_shed:
+            self.stop(Detached())
+        self.journal.sheds += 1
+        self.stop(Shed())
 
     async def emit(self, block: dict[str, Any]) -> None:
         """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).

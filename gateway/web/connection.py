@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -58,6 +58,18 @@ class ConnectionLimits:
     body_seconds: float
 
 
+class Arrivals(Protocol):
+    """Hears of requests before anything is done for them."""
+
+    def arrived(self, scope: Any) -> None:
+        """Note that the headers of a request are complete and its turn on the connection has come."""
+        ...
+
+    def still_arriving(self, scope: Any) -> None:
+        """Note that a request's body is not complete yet. Told whenever a part has come."""
+        ...
+
+
 class _Discarded(list[tuple[bytes, bytes]]):
     """Where fields after a chunked body go: they are no headers, whatever they are called (RFC 9110 section 6.5.1)."""
 
@@ -78,6 +90,7 @@ class Connection(HttpToolsProtocol):
         limits: what the client may do.
         telemetry: counts what is refused.
         own_headers: sent with every refusal.
+        arrivals: hears of each request.
     """
 
     # uvicorn's own attributes are about as many as Python keeps quick access to in one dictionary.
@@ -86,6 +99,7 @@ class Connection(HttpToolsProtocol):
     limits: ConnectionLimits
     telemetry: Telemetry
     own_headers: Iterable[tuple[bytes, bytes]]
+    arrivals: Arrivals
     cycle: RequestResponseCycle | None  # type: ignore[assignment]  # as it really is before the first request
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -119,8 +133,14 @@ class Connection(HttpToolsProtocol):
             cause = error.__context__  # what a callback raised
             self._refuse(cause if isinstance(cause, HttpRefusal) else HttpRefusal(400, "This is no valid HTTP/1.1"))
             return
+        if self._body_due and self.cycle is not None:
+            self.arrivals.still_arriving(self.cycle.scope)
         if self._received > self._max_header_bytes:
             self._check_received()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.arrivals.arrived(cycle.scope)
+        HttpToolsProtocol._start_asgi_task(self, cycle, app)  # noqa: SLF001 - ours too, as a subclass
 
     def on_headers_complete(self) -> None:
         """Check a head and begin to answer its request."""
@@ -264,17 +284,18 @@ _REASONS: Final = {413: RefusalReason.BODY_TOO_LARGE, 431: RefusalReason.HEADERS
 
 
 def make_connection_class(
-    limits: ConnectionLimits, telemetry: Telemetry, *, replica_id: str | None = None
+    limits: ConnectionLimits, telemetry: Telemetry, arrivals: Arrivals, *, replica_id: str | None = None
 ) -> type[Connection]:
     """Return the class that uvicorn makes its connections of.
 
     Args:
         limits: what clients may do.
         telemetry: counts what is refused.
+        arrivals: hears of each request.
         replica_id: told in `X-Gateway-Replica` of every refusal, or None for no such header.
     """
     own_headers = () if replica_id is None else ((b"x-gateway-replica", replica_id.encode("ascii")),)
-    members = {"limits": limits, "telemetry": telemetry, "own_headers": own_headers}
+    members = {"limits": limits, "telemetry": telemetry, "own_headers": own_headers, "arrivals": arrivals}
     return type("LimitedConnection", (Connection,), members)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from gateway.audit import AuditLog
 from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Refused
-from gateway.errors import GatewayError, HttpRefusal, InternalError, TryAgain
-from gateway.ports import Authenticator, Caller, CallerLimits
+from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
+from gateway.ports import Admission, Authenticator, Caller, CallerLimits, Visit
 from gateway.protocol.challenges import Challenges
-from gateway.protocol.headers import Headers, check_content
+from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, RawHeaders, Receive, Scope, Send
@@ -19,6 +20,20 @@ from gateway.web.origins import OriginPolicy
 log = logging.getLogger(__name__)
 
 CLOSE = (b"connection", b"close")
+
+VISIT = "gateway.visit"
+"""Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
+
+REFUSED = object()
+
+NEVER_REFUSED = (b"server/discover", b"initialize", b"notifications/")
+"""How methods begin that no load is a reason to refuse: a client told 503 there would fall back to an older wire."""
+
+WAITS_ELSEWHERE = (b"subscriptions/", b"tasks/")
+"""How methods begin that wait for the store or for news: they take no place of those who compute meanwhile."""
+
+_STATE_MARK = b'"requestState"'
+"""In a body: it seems to go on with a call. Decides who gets a place first, nothing else."""
 
 
 class McpEndpoint:
@@ -31,6 +46,7 @@ class McpEndpoint:
         telemetry: counts refusals.
         audit: notes refusals.
         callers: tells how much each caller may take.
+        admission: tells how much this replica takes on.
         max_body_bytes: the largest body; more is refused while it streams in.
         challenges: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
@@ -46,6 +62,7 @@ class McpEndpoint:
         audit: AuditLog,
         *,
         callers: CallerLimits,
+        admission: Admission,
         max_body_bytes: int,
         replica_id: str | None,
         challenges: Challenges | None = None,
@@ -55,6 +72,7 @@ class McpEndpoint:
         self._authenticator = authenticator
         self._origins = origins
         self._callers = callers
+        self._admission = admission
         self._telemetry = telemetry
         self._audit = audit
         self._max_body_bytes = max_body_bytes
@@ -62,14 +80,49 @@ class McpEndpoint:
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
+        status, headers, self._overloaded_body = to_http(Overloaded(), None)
+        self._overloaded_status = status
+        self._overloaded_headers = [*headers, (b"content-length", b"%d" % len(self._overloaded_body))]
         if close_connections:
-            self._headers.append(CLOSE)
+            self.close_connections()
+
+    def close_connections(self) -> None:
+        """Answer each request with `Connection: close` from now on."""
+        self._headers.append(CLOSE)
+
+    def arrived(self, scope: Scope) -> None:
+        """Count a request as its headers are complete; it is refused in its turn if there are too many."""
+        counts = scope["method"] == "POST" and not _method_of(scope).startswith(NEVER_REFUSED)
+        scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        exchange = Exchange(receive, send, self._headers)
+        if VISIT not in scope:
+            self.arrived(scope)
+        visit = scope[VISIT]
+        if visit is REFUSED:
+            await self._turn_away(scope, send)
+        elif visit is None:
+            await self._exchange(scope, Exchange(receive, send, self._headers), None)
+        else:
+            visit.begin()
+            try:
+                await self._exchange(scope, Exchange(receive, send, self._headers), visit)
+            finally:
+                visit.leave()
+
+    async def _turn_away(self, scope: Scope, send: Send) -> None:
+        """Refuse a request for load: nothing is decoded, and hardly anything computed."""
+        self._telemetry.request_refused(RefusalReason.OVERLOADED)
+        headers = [*self._overloaded_headers, *self._headers]
+        with contextlib.suppress(GatewayError):
+            headers += self._origins.check(Headers(scope["headers"]))
+        await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
+        await send({"type": "http.response.body", "body": self._overloaded_body})
+
+    async def _exchange(self, scope: Scope, exchange: Exchange, visit: Visit | None) -> None:
         try:
-            await self._serve(scope, exchange)
+            await self._serve(scope, exchange, visit)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -86,7 +139,7 @@ class McpEndpoint:
         finally:
             exchange.close()
 
-    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
+    async def _serve(self, scope: Scope, exchange: Exchange, visit: Visit | None) -> None:
         headers = Headers(scope["headers"])
         cors = self._origins.check(headers)
         if cors:
@@ -106,6 +159,12 @@ class McpEndpoint:
         body = await self._read_body(headers, exchange)
         may_stream = _takes_streams(headers)
         exchange.begin(may_stream=may_stream)
+        if visit is not None:
+            waiting = visit.enter(goes_on=_STATE_MARK in body)
+            if waiting is not None:
+                await waiting
+            if _method_of(scope).startswith(WAITS_ELSEWHERE):
+                visit.leave()
         reply = await self._dispatcher.handle(headers, body, caller, exchange.post if may_stream else None)
         if isinstance(reply, Listening):
             if not may_stream:
@@ -157,6 +216,15 @@ def _client_of(scope: Scope) -> str:
     """Return the address the request came from."""
     client = scope.get("client")
     return client[0] if client else ""
+
+
+def _method_of(scope: Scope) -> bytes:
+    """Return what the headers say is asked for. That the body says so too is seen to before anything is done."""
+    for name, value in scope["headers"]:
+        if name == METHOD:
+            method: bytes = value
+            return method
+    return b""
 
 
 def _takes_streams(headers: Headers) -> bool:

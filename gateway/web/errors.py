@@ -23,7 +23,7 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
 }
 """HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
 
-STATUS_OF_LATER: Final[Mapping[int, int]] = {-31003: 429, -31004: 503}
+STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 503}
 """HTTP status of a request that is not served now, by the code of its error."""
 
 RawHeaders = list[tuple[bytes, bytes]]

@@ -28,17 +28,20 @@ REPEATED_SIGNAL_SECONDS = 0.5
 
 
 class ReplicaServer(uvicorn.Server):
-    """Serves until SIGTERM or SIGINT, finishes what is in flight, and tells whether that went cleanly.
+    """Serves until SIGTERM or SIGINT, gives notice, finishes what is in flight, and tells whether that went cleanly.
 
+    During the notice everything is served as before, so that load balancers learn in peace that this replica leaves.
     Unlike its parent it returns after a signal instead of raising it again, so that the process can exit
     with 0 for a clean end and 1 for a forced one (`force_exit`). A second signal ends it at once.
 
     Args:
         app: the ASGI application.
         connection_class: what serves each connection.
-        drain_seconds: how long what is in flight may take to finish after a signal.
+        notice_seconds: how long it still listens after a signal.
+        drain_seconds: how long what is in flight may take to finish after that.
         trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
-        on_leaving: called once, on the event loop, when the server begins to leave.
+        on_notice: called once, on the event loop, at the first signal.
+        on_leaving: called once, on the event loop, when the server stops to listen.
     """
 
     def __init__(
@@ -47,7 +50,9 @@ class ReplicaServer(uvicorn.Server):
         *,
         connection_class: type[Connection],
         drain_seconds: float,
+        notice_seconds: float = 0.0,
         trusted_proxies: Sequence[str] = (),
+        on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
@@ -66,8 +71,11 @@ class ReplicaServer(uvicorn.Server):
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )
+        self._notice_seconds = notice_seconds
         self._drain_seconds = drain_seconds
+        self._notice_ends_at: float | None = None
         self._first_signal_at = 0.0
+        self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._sweeper: Sweeper | None = None
 
@@ -80,6 +88,16 @@ class ReplicaServer(uvicorn.Server):
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
                 log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is due ten times a second; tell whether it is time to stop listening."""
+        if not await super().on_tick(counter):
+            return False
+        now = time.monotonic()
+        if self._notice_ends_at is None:
+            self._notice_ends_at = now + self._notice_seconds
+            self._on_notice()
+        return self.force_exit or now >= self._notice_ends_at
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let what is in flight finish within the drain time, then cut the rest off."""

@@ -95,6 +95,8 @@ class Server:
         served: the head and body of each request that it has read as a whole.
         begun: the scope of each request that it was given.
         gone: how many requests were gone before their end.
+        heads: the scope of each request whose head is complete, noted before it is given to anybody.
+        late: the scope of a request, each time a part of it came that was not the last.
     """
 
     limits: ConnectionLimits = LIMITS
@@ -103,17 +105,25 @@ class Server:
     served: list[tuple[MutableMapping[str, Any], bytes]] = field(default_factory=list)
     begun: list[MutableMapping[str, Any]] = field(default_factory=list)
     gone: int = 0
+    heads: list[MutableMapping[str, Any]] = field(default_factory=list)
+    late: list[MutableMapping[str, Any]] = field(default_factory=list)
     telemetry: Telemetry = field(default_factory=Telemetry)
     state: ServerState = field(default_factory=ServerState)
 
     def connect(self) -> tuple[Connection, Transport]:
-        kind = make_connection_class(self.limits, self.telemetry, replica_id="r1")
+        kind = make_connection_class(self.limits, self.telemetry, self, replica_id="r1")
         config = uvicorn.Config(
             self.app, http=kind, interface="asgi3", lifespan="off", ws="none", log_config=None, access_log=False
         )
         connection, transport = kind(config=config, server_state=self.state, app_state={}), Transport()
         connection.connection_made(transport)
         return connection, transport
+
+    def arrived(self, scope: MutableMapping[str, Any]) -> None:
+        self.heads.append(scope)
+
+    def still_arriving(self, scope: MutableMapping[str, Any]) -> None:
+        self.late.append(scope)
 
     async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         self.begun.append(scope)

@@ -21,10 +21,12 @@ class ResultWriter:
 
     Args:
         server_info: the `Implementation` object of this server: `name` and `version`.
+        empty_requests: whether a result that asks nothing still carries an empty `inputRequests`.
     """
 
-    def __init__(self, server_info: Mapping[str, Any]) -> None:
+    def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
         self._meta = {META_SERVER_INFO: dict(server_info)}
+        self._no_requests: Mapping[str, Any] = {"inputRequests": {}} if empty_requests else {}
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a final result with these fields, and more of `_meta` if given."""
@@ -44,6 +46,19 @@ class ResultWriter:
         return {
             "resultType": "input_required",
             "inputRequests": requests,
+            "requestState": request_state,
+            "_meta": self._meta,
+        }
+
+    def shed(self, request_state: str) -> dict[str, Any]:
+        """Return an `InputRequiredResult` that asks nothing: the client brings the state to another replica.
+
+        Its `inputRequests` may be absent (MCP "Multi Round-Trip Requests", Server Requirements: at least one of
+        `inputRequests` and `requestState`).
+        """
+        return {
+            "resultType": "input_required",
+            **self._no_requests,
             "requestState": request_state,
             "_meta": self._meta,
         }

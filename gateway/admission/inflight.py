@@ -1,0 +1,247 @@
+"""The requests in flight: how many are taken on, which of them wait, and which legs are handed on.
+
+A request is counted from the moment its headers are complete, before anything is spent on it. Up to a limit requests
+are worked on; half as many again wait for a place; all others are refused at once. Those whose client is still sending
+the body are not counted meanwhile, so that a slow client takes nobody's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from gateway.admission.limit import Limit
+from gateway.errors import Overloaded
+
+WINDOW_SECONDS: Final = 0.25
+"""How often the waits are looked at, if there are enough of them."""
+
+WINDOW_REQUESTS: Final = 10
+"""Fewer waits than this say little; they are looked at after `LONGEST_WINDOW_SECONDS`."""
+
+LONGEST_WINDOW_SECONDS: Final = 1.0
+
+LONGEST_WAIT_SECONDS: Final = 10.0
+"""Who has waited for a place this long is told to come again."""
+
+_PERCENTILE: Final = 0.9
+
+
+class InFlight:
+    """Counts requests in, lets them wait, and tells which legs to hand on.
+
+    Args:
+        limit: how many are worked on at once.
+        target_seconds: how long requests may wait, from their headers to their leg, 90th percentile. Over it, legs are
+            handed on at their checkpoints.
+        clock: seconds that never go back.
+
+    Attributes:
+        in_flight: requests that are counted now.
+        queue_wait_p90: how long requests waited when that was last looked at, in seconds.
+        draining: whether this replica is leaving.
+        clock: as given.
+    """
+
+    def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
+        self.in_flight = 0
+        self.queue_wait_p90 = 0.0
+        self.draining = False
+        self._limit = limit
+        self._target = target_seconds
+        self.clock = clock
+        self._running = 0
+        self._going_on: deque[asyncio.Future[float]] = deque()
+        self._fresh: deque[asyncio.Future[float]] = deque()
+        self._loop_waits: list[float] = []
+        self._queue_waits: list[float] = []
+        self._window_began = clock()
+        self._highest = 0
+        self._reached = False
+        self._sheds_wanted = 0
+
+    @property
+    def limit(self) -> int:
+        """How many requests are worked on at once, as it is now."""
+        return self._limit.value
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a place."""
+        return self.in_flight - self._running
+
+    def drain(self) -> None:
+        """Hand every leg on at its next checkpoint from now on."""
+        self.draining = True
+
+    def arrive(self) -> InFlightVisit | None:
+        """Count a request whose headers are complete; return None if it has to be refused."""
+        if not self.count():
+            return None
+        return InFlightVisit(self, self.clock())
+
+    def count(self) -> bool:
+        """Count a request, unless there are too many."""
+        limit = self._limit.value
+        if self.in_flight >= limit + limit // 2:
+            self._reached = True
+            return False
+        self.in_flight += 1
+        self._highest = max(self._highest, self.in_flight)
+        return True
+
+    def loop_waited(self, seconds: float) -> None:
+        """Note how long the event loop kept a request waiting."""
+        self._loop_waits.append(seconds)
+
+    def queue_waited(self, seconds: float) -> None:
+        """Note how long a request waited in all until its leg began."""
+        self._queue_waits.append(seconds)
+        now = self.clock()
+        elapsed = now - self._window_began
+        if elapsed >= WINDOW_SECONDS and (
+            len(self._queue_waits) >= WINDOW_REQUESTS or elapsed >= LONGEST_WINDOW_SECONDS
+        ):
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        """Learn from the window that ends now."""
+        self._limit.adjust(_percentile(self._loop_waits), highest=self._highest, reached=self._reached)
+        self.queue_wait_p90 = wait = _percentile(self._queue_waits)
+        # As many legs as are too many for the target; they are those that come to a checkpoint first.
+        self._sheds_wanted = math.ceil(self._running * (1 - self._target / wait)) if wait > self._target else 0
+        self._loop_waits.clear()
+        self._queue_waits.clear()
+        self._window_began = now
+        self._highest = self.in_flight
+        self._reached = False
+        self._fill()
+
+    def take_place(self) -> bool:
+        """Take a place among those that are worked on, unless all are taken or others wait for one."""
+        if self._running >= self._limit.value or self._going_on or self._fresh:
+            self._reached = True
+            return False
+        self._running += 1
+        return True
+
+    async def wait_for_place(self, *, goes_on: bool) -> float:
+        """Wait until a place is free, take it, and return how long that took, in seconds.
+
+        Raises:
+            Overloaded: that took too long.
+        """
+        began = self.clock()
+        place: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        (self._going_on if goes_on else self._fresh).append(place)
+        self._fill()
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                given_at = await place
+        except BaseException as error:
+            if place.done() and not place.cancelled():  # it was given, but to somebody who is gone
+                self.free_place()
+            place.cancel()
+            if isinstance(error, TimeoutError):
+                raise Overloaded from None
+            raise
+        now = self.clock()
+        self._loop_waits.append(now - given_at)
+        return now - began
+
+    def free_place(self) -> None:
+        """Give a place to the next who waits."""
+        self._running -= 1
+        self._fill()
+
+    def _fill(self) -> None:
+        """Give free places to those who wait: first to those who go on with a call, for their users have begun."""
+        while self._running < self._limit.value:
+            line = self._going_on or self._fresh
+            if not line:
+                return
+            place = line.popleft()
+            if not place.done():
+                self._running += 1
+                place.set_result(self.clock())
+
+    def wants_shed(self, leg_seconds: float) -> bool:
+        """Tell whether a leg should end at its checkpoint, so that another replica goes on with the call.
+
+        A leg that has hardly begun is cheaper to finish than to hand on, unless the replica is leaving.
+        """
+        if self.draining:
+            return True
+        if self._sheds_wanted <= 0 or leg_seconds < self._target:
+            return False
+        if self.clock() - self._window_began > LONGEST_WINDOW_SECONDS:
+            return False  # nobody has waited since
+        self._sheds_wanted -= 1
+        return True
+
+
+class InFlightVisit:
+    """One request on its way: it arrives, begins, enters and leaves.
+
+    Args:
+        requests: where it is counted.
+        arrived_at: when its headers were complete.
+    """
+
+    __slots__ = ("_counted", "_has_place", "_requests", "_since", "_waited")
+
+    def __init__(self, requests: InFlight, arrived_at: float) -> None:
+        self._requests = requests
+        self._since = arrived_at
+        self._waited = 0.0
+        self._counted = True
+        self._has_place = False
+
+    def begin(self) -> None:
+        """Note that the work on the request begins."""
+        self._waited = self._requests.clock() - self._since
+        self._requests.loop_waited(self._waited)
+
+    def step_aside(self) -> None:
+        """Give up the place in line until the request enters: its client is still sending it."""
+        if self._counted:
+            self._counted = False
+            self._requests.in_flight -= 1
+
+    def enter(self, *, goes_on: bool) -> Awaitable[None] | None:
+        """Take a place among those that are worked on; return what to await where all are taken.
+
+        Raises:
+            Overloaded: too many wait already; or, by what is returned, it took too long.
+        """
+        requests = self._requests
+        if not self._counted:
+            self._counted = requests.count()
+            if not self._counted:
+                raise Overloaded
+        if not requests.take_place():
+            return self._wait(goes_on=goes_on)
+        self._has_place = True
+        requests.queue_waited(self._waited)
+        return None
+
+    async def _wait(self, *, goes_on: bool) -> None:
+        requests = self._requests
+        self._waited += await requests.wait_for_place(goes_on=goes_on)
+        self._has_place = True
+        requests.queue_waited(self._waited)
+
+    def leave(self) -> None:
+        """Free the place, whatever became of the request."""
+        if self._has_place:
+            self._has_place = False
+            self._requests.free_place()
+        self.step_aside()
+
+
+def _percentile(waits: list[float]) -> float:
+    """Return the 90th percentile, 0 of none."""
+    return sorted(waits)[int(len(waits) * _PERCENTILE)] if waits else 0.0
