@@ -480,8 +480,8 @@ class Settings(BaseSettings):
         Field(
             default=3.0,
             description=(
-                "How long a replica that was told to stop still takes requests, while `/readyz` says 503: longer than the "
-                "load balancer needs to notice. `gateway dev` sets 0."
+                "How long a replica that was told to stop still takes requests, while `/readyz` says 503: longer than "
+                "the load balancer needs to notice. `gateway dev` sets 0."
             ),
         )
     )

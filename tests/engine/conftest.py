@@ -11,7 +11,7 @@ from gateway.authoring.host import AsyncioHost
 from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.host import Notices
 from gateway.engine.journal import Journal
-from gateway.engine.leg import Leg, Migration
+from gateway.engine.leg import Detaching, Leg, Migration
 from gateway.engine.outcomes import Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import Declined
@@ -43,6 +43,8 @@ class Call:
         migrations: Mapping[int, tuple[int, Migration]] | None = None,
         declared: Mapping[str, bytes] | None = None,
         notices: Notices | None = None,
+        detaching: Detaching = Detaching.FORBIDDEN,
+        sheds: Callable[[], bool] | None = None,
     ) -> Outcome:
         """Run one leg with these fresh answers."""
         leg = Leg(
@@ -54,6 +56,8 @@ class Call:
             migrations=migrations,
             declared=declared,
             notices=notices,
+            detaching=detaching,
+            sheds=sheds,
         )
         outcome = await run_leg(function or self.function, leg)
         self.rest = leg.journal.to_map()

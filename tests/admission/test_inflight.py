@@ -1,0 +1,260 @@
+"""Who is taken on, who waits, who goes first, and which legs are handed on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from gateway.admission import inflight
+from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
+from gateway.admission.limit import AdaptiveLimit, FixedLimit
+from gateway.errors import Overloaded
+
+TARGET = 0.05
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def arrive(load: InFlight) -> InFlightVisit:
+    visit = load.arrive()
+    assert visit is not None
+    return visit
+
+
+def enter(load: InFlight) -> InFlightVisit:
+    """Let a request in that does not have to wait."""
+    visit = arrive(load)
+    visit.begin()
+    assert visit.enter(goes_on=False) is None
+    return visit
+
+
+async def line_up(load: InFlight, *, goes_on: bool = False) -> tuple[InFlightVisit, asyncio.Future[None]]:
+    """Let a request in that has to wait."""
+    visit = arrive(load)
+    visit.begin()
+    waiting = visit.enter(goes_on=goes_on)
+    assert waiting is not None
+    future = asyncio.ensure_future(waiting)
+    await asyncio.sleep(0)
+    assert not future.done()
+    return visit, future
+
+
+async def let_run() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_up_to_the_limit_all_are_worked_on_half_as_many_wait_and_the_rest_is_refused(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    for _ in range(4):
+        enter(load)
+    lines = [await line_up(load) for _ in range(2)]
+    assert load.arrive() is None
+    assert (load.in_flight, load.waiting) == (6, 2)
+    for visit, future in lines:
+        future.cancel()
+        visit.leave()
+    assert load.waiting == 0
+
+
+async def test_who_leaves_makes_room_for_the_first_in_line(clock: Clock) -> None:
+    load = InFlight(FixedLimit(2), TARGET, clock)
+    first, second = enter(load), enter(load)
+    _, waiting = await line_up(load)
+    first.leave()
+    await let_run()
+    assert waiting.done()
+    assert load.waiting == 0
+    second.leave()
+    enter(load)
+
+
+async def test_who_goes_on_with_a_call_gets_a_place_first(clock: Clock) -> None:
+    load = InFlight(FixedLimit(6), TARGET, clock)
+    working = [enter(load) for _ in range(6)]
+    _, fresh = await line_up(load)
+    _, going_on = await line_up(load, goes_on=True)
+    working[0].leave()
+    await let_run()
+    assert going_on.done()
+    assert not fresh.done()
+    working[1].leave()
+    await let_run()
+    assert fresh.done()
+
+
+async def test_nobody_slips_past_those_who_wait(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    working = [enter(load) for _ in range(4)]
+    _, waiting = await line_up(load)
+    working[0].leave()  # the place is given, though its new owner has not run yet
+    late = arrive(load)
+    late.begin()
+    second = late.enter(goes_on=False)
+    assert second is not None
+    task = asyncio.ensure_future(second)
+    await let_run()
+    assert waiting.done()
+    assert not task.done()
+    task.cancel()
+    await let_run()
+
+
+async def test_whoever_gives_up_waiting_is_skipped_and_loses_nobody_a_place(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    working = [enter(load) for _ in range(4)]
+    gone, waiting = await line_up(load)
+    _, next_in_line = await line_up(load)
+    waiting.cancel()
+    await let_run()
+    gone.leave()
+    working[0].leave()
+    await let_run()
+    assert next_in_line.done()
+
+
+async def test_a_place_given_to_somebody_who_is_just_leaving_goes_to_the_next(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    working = [enter(load) for _ in range(4)]
+    gone, waiting = await line_up(load)
+    _, next_in_line = await line_up(load)
+    working[0].leave()  # gives the place
+    waiting.cancel()  # before the one who got it could run
+    await let_run()
+    gone.leave()
+    assert next_in_line.done()
+    assert load.in_flight == 4
+
+
+async def test_whoever_waits_too_long_is_told_to_come_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflight, "LONGEST_WAIT_SECONDS", 0.0)
+    load = InFlight(FixedLimit(2), TARGET, clock)
+    for _ in range(2):
+        enter(load)
+    visit = arrive(load)
+    visit.begin()
+    waiting = visit.enter(goes_on=False)
+    assert waiting is not None
+    with pytest.raises(Overloaded):
+        await waiting
+    visit.leave()
+    assert load.in_flight == 2
+
+
+async def test_a_request_whose_client_is_still_sending_takes_nobodys_place(clock: Clock) -> None:
+    load = InFlight(FixedLimit(1), TARGET, clock)
+    slow = arrive(load)
+    slow.step_aside()
+    slow.step_aside()
+    quick = enter(load)
+    slow.begin()
+    with pytest.raises(Overloaded):
+        slow.enter(goes_on=False)
+    slow.leave()
+    quick.leave()
+    assert load.in_flight == 0
+    enter(load)
+
+
+async def test_leaving_twice_frees_one_place(clock: Clock) -> None:
+    load = InFlight(FixedLimit(2), TARGET, clock)
+    first = enter(load)
+    enter(load)
+    first.leave()
+    first.leave()
+    assert (load.in_flight, load.waiting) == (1, 0)
+
+
+def pass_window(load: InFlight, clock: Clock, wait: float, requests: int = WINDOW_REQUESTS) -> None:
+    """Let requests wait that long for the event loop, in a window of time of their own."""
+    visits = [arrive(load) for _ in range(requests)]
+    clock.now += wait
+    for visit in visits:
+        visit.begin()
+    for visit in visits:
+        if visit is visits[-1]:
+            clock.now += WINDOW_SECONDS
+        waiting = visit.enter(goes_on=False)
+        assert waiting is None
+        visit.leave()
+
+
+async def test_a_short_leg_is_finished_and_a_long_one_shed_while_requests_wait_too_long(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    working = [enter(load) for _ in range(20)]
+    pass_window(load, clock, wait=0.0)
+    assert not load.wants_shed(10.0)
+    pass_window(load, clock, wait=2 * TARGET)
+    assert load.queue_wait_p90 == pytest.approx(2 * TARGET)
+    assert not load.wants_shed(TARGET / 2)
+    shed = sum(load.wants_shed(1.0) for _ in working)
+    assert shed == pytest.approx(len(working) / 2, abs=2)  # twice the target: half the legs are too many
+    pass_window(load, clock, wait=TARGET / 2)
+    assert not load.wants_shed(1.0)
+
+
+async def test_no_leg_is_shed_for_what_is_long_past(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    enter(load)
+    pass_window(load, clock, wait=2 * TARGET)
+    clock.now += LONGEST_WINDOW_SECONDS + 0.1
+    assert not load.wants_shed(1.0)
+
+
+async def test_few_requests_are_looked_at_later(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    enter(load)
+    pass_window(load, clock, wait=2 * TARGET, requests=2)
+    assert not load.wants_shed(1.0)
+    clock.now += LONGEST_WINDOW_SECONDS
+    enter(load)
+    assert load.wants_shed(1.0)
+
+
+async def test_a_replica_that_leaves_sheds_every_leg(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    load.drain()
+    assert load.draining
+    assert all(load.wants_shed(0.0) for _ in range(1000))
+
+
+async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    first = limit.value
+    working = [enter(load) for _ in range(first)]
+    lines: list[tuple[InFlightVisit, Awaitable[None]]] = [await line_up(load) for _ in range(first // 2)]
+    assert load.arrive() is None
+    clock.now += 1.0  # they compute nothing: the loop is idle
+    for visit in working:
+        visit.leave()
+    await let_run()
+    for visit, waiting in lines:
+        await waiting
+        visit.leave()
+    clock.now += LONGEST_WINDOW_SECONDS
+    enter(load).leave()
+    assert limit.value > first
+    assert load.queue_wait_p90 > TARGET
+
+
+async def test_waiting_for_the_event_loop_makes_the_limit_fall(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    pass_window(load, clock, wait=2 * TARGET, requests=100)
+    assert load.limit == limit.value == 50

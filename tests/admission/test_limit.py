@@ -1,0 +1,66 @@
+"""How the limit of requests in flight finds itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.admission.limit import FIRST, LEAST, MOST, AdaptiveLimit, FixedLimit
+
+TARGET = 0.05
+
+
+def settle(limit: AdaptiveLimit, seconds_each: float, windows: int = 100) -> list[int]:
+    """Keep it full of requests that each keep the event loop busy for so long; return how it moved."""
+    values = []
+    for _ in range(windows):
+        limit.adjust(limit.value * seconds_each, highest=limit.value, reached=True)
+        values.append(limit.value)
+    return values
+
+
+@pytest.mark.parametrize("seconds_each", [0.0005, 0.002, 0.005])
+def test_it_comes_to_rest_where_requests_wait_just_less_than_the_target(seconds_each: float) -> None:
+    limit = AdaptiveLimit(TARGET)
+    *_, a, b, c = settle(limit, seconds_each)
+    assert a == b == c
+    assert 0.6 * TARGET < limit.value * seconds_each <= TARGET
+
+
+def test_overload_is_answered_within_a_few_windows() -> None:
+    limit = AdaptiveLimit(TARGET)
+    settle(limit, 0.00001)
+    assert limit.value > 1000
+    values = settle(limit, 0.005, windows=10)
+    assert values[-1] * 0.005 <= TARGET
+
+
+def test_it_never_falls_so_low_that_nobody_is_served() -> None:
+    limit = AdaptiveLimit(TARGET)
+    settle(limit, 10.0)
+    assert limit.value == LEAST
+
+
+def test_it_rises_while_it_holds_requests_back_that_hardly_compute() -> None:
+    limit = AdaptiveLimit(TARGET)
+    settle(limit, 0.0)
+    assert limit.value == MOST
+
+
+def test_it_stays_where_it_is_while_it_holds_nobody_back() -> None:
+    limit = AdaptiveLimit(TARGET)
+    for _ in range(100):
+        limit.adjust(0.001, highest=3, reached=False)
+    assert limit.value == FIRST
+
+
+def test_a_long_wait_with_few_in_flight_tells_that_few_are_too_many() -> None:
+    limit = AdaptiveLimit(TARGET)
+    limit.adjust(2 * TARGET, highest=20, reached=False)
+    assert limit.value == 10
+
+
+def test_a_limit_that_was_set_stays() -> None:
+    limit = FixedLimit(7)
+    limit.adjust(100.0, highest=7, reached=True)
+    limit.adjust(0.0, highest=7, reached=True)
+    assert limit.value == 7
