@@ -219,6 +219,7 @@ class Fleet:
             "GATEWAY_SEAL_KEYS": new_key(),
             "GATEWAY_AUDIENCE": "tests",
             "GATEWAY_AUTH": "none",
+            "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
             **(environ or {}),
         }
         self.replicas = [

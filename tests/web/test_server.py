@@ -137,3 +137,87 @@ def test_the_same_signal_twice_in_a_row_counts_once(tmp_path: Path, pool: Thread
         held.release()
         assert held.answer.result().text == "released"
         assert fleet["r1"].wait() == 0
+
+
+def readiness(replica: Replica) -> int:
+    return httpx.get(replica.url.replace("mcp", "readyz"), trust_env=False).status_code
+
+
+def test_a_replica_that_was_told_to_stop_says_so_and_serves_on_for_the_notice(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    environ = {**TOOLS, "GATEWAY_DRAIN_NOTICE_SECONDS": LONG}
+    with Fleet(tmp_path, environ, names=("r1",)) as fleet, httpx.Client(trust_env=False) as client:
+        replica = fleet["r1"]
+        assert readiness(replica) == 200
+        assert "connection" not in call(replica, "echo", {"text": "hello"}).headers
+        replica.signal(signal.SIGTERM)
+        wait_until(lambda: readiness(replica) == 503, "the replica to say that it leaves")
+        assert client.get(replica.url.replace("mcp", "healthz")).status_code == 200
+        answer = call(replica, "echo", {"text": "hello"})
+        assert (answer.text, answer.headers["connection"]) == ("hello", "close")
+        assert replica.metric("gateway_draining") == 1
+        assert signal_twice(replica, signal.SIGTERM) == 1
+
+
+def test_after_the_notice_it_listens_no_more(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    environ = {**TOOLS, "GATEWAY_DRAIN_NOTICE_SECONDS": "0.2", "GATEWAY_DRAIN_SECONDS": LONG}
+    with Fleet(tmp_path, environ, names=("r1",)) as fleet:
+        replica = fleet["r1"]
+        held = Held(replica, tmp_path, pool)
+        replica.signal(signal.SIGTERM)
+        wait_until(lambda: not is_accepted(replica), "the replica to stop listening")
+        assert replica.alive
+        held.release()
+        assert held.answer.result().text == "released"
+        assert replica.wait() == 0
+
+
+def is_accepted(replica: Replica) -> bool:
+    """Tell whether the replica answers a new connection: the test keeps its socket open, so nobody is refused."""
+    try:
+        return httpx.get(replica.url.replace("mcp", "healthz"), trust_env=False, timeout=1).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_a_leaving_replica_hands_a_call_on_at_its_checkpoint(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}) as fleet:
+        started, release = tmp_path / "started", tmp_path / "release"
+        arguments = {"started": str(started), "release": str(release)}
+        answer = pool.submit(call, fleet["r1"], "hold_at_checkpoints", arguments)
+        wait_until(started.exists, "the call to start")
+        assert fleet["r1"].terminate() == 0
+        shed = answer.result().result
+        assert set(shed) == {"resultType", "requestState", "_meta"}
+        release.touch()
+        resumed = call(fleet["r2"], "hold_at_checkpoints", arguments, requestState=shed["requestState"])
+        assert resumed.text == "released in leg 2"
+        assert fleet["r2"].metric("gateway_legs_total", outcome="completed") == 1
+
+
+def test_a_shed_carries_empty_requests_for_clients_that_need_them(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    environ = {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG, "GATEWAY_SHED_INPUT_REQUESTS": "on"}
+    with Fleet(tmp_path, environ, names=("r1",)) as fleet:
+        started, release = tmp_path / "started", tmp_path / "release"
+        arguments = {"started": str(started), "release": str(release)}
+        answer = pool.submit(call, fleet["r1"], "hold_at_checkpoints", arguments)
+        wait_until(started.exists, "the call to start")
+        assert fleet["r1"].terminate() == 0
+        assert answer.result().result["inputRequests"] == {}
+
+
+def test_a_call_whose_state_is_too_large_to_hand_on_is_finished_where_it_is(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    environ = {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG, "GATEWAY_STATE_MAX_BYTES": "1024"}
+    with Fleet(tmp_path, environ, names=("r1",)) as fleet:
+        started, release = tmp_path / "started", tmp_path / "release"
+        arguments = {"started": str(started), "release": str(release), "ballast": "x" * 2000}
+        answer = pool.submit(call, fleet["r1"], "hold_at_checkpoints", arguments)
+        wait_until(started.exists, "the call to start")
+        fleet["r1"].signal(signal.SIGTERM)
+        wait_until(lambda: len(started.read_text()) == 2, "the call to begin again")
+        release.touch()
+        assert answer.result().text == "released in leg 2"
+        assert fleet["r1"].wait() == 0
