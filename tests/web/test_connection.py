@@ -181,6 +181,31 @@ async def test_requests_pass_one_after_the_other_however_they_are_cut(server: Se
     assert not transport.is_closing()
 
 
+async def test_a_request_is_heard_of_as_soon_as_its_head_is_complete(server: Server) -> None:
+    head, _, _ = HELLO.partition(b"\r\n\r\n")
+    connection, transport = server.connect()
+    connection.data_received(head)
+    assert (len(server.heads), len(server.late)) == (0, 0)
+    connection.data_received(b"\r\n\r\n")
+    assert (len(server.heads), len(server.begun)) == (1, 0)
+    assert server.late == server.heads  # its body is not there yet
+    await feed_more(connection, transport, b"hello")
+    assert len(server.late) == 1
+    assert server.begun == server.heads
+
+
+async def test_a_request_that_comes_in_one_piece_is_never_late_and_one_in_line_is_heard_of_in_its_turn(
+    server: Server,
+) -> None:
+    server.hold = asyncio.Event()
+    await feed(server, HELLO + HELLO)
+    assert len(server.heads) == 1
+    server.hold.set()
+    await settle()
+    assert len(server.heads) == 2
+    assert server.late == []
+
+
 HOSTILE: dict[str, bytes] = {
     "a length and chunks": HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "chunks and a length": HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",

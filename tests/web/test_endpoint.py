@@ -8,6 +8,7 @@ import itertools
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +21,17 @@ from gateway.auth.tokens import mint
 from gateway.sealing import base64url
 from gateway.web.endpoint import McpEndpoint
 from tests.asgi import HOST, Client, make_app, raw_headers
-from tests.integration.raw import META, META_CAPABILITIES, META_VERSION, VERSION, Answer, accept, request, tool_call
+from tests.integration.raw import (
+    META,
+    META_CAPABILITIES,
+    META_VERSION,
+    VERSION,
+    Answer,
+    accept,
+    headers_of,
+    request,
+    tool_call,
+)
 
 CODES = {-32700, -32600, -32601, -32602, -32020, -32021, -32022}
 FROZEN = {"code": -32602, "message": "Invalid or expired requestState", "data": {"reason": "invalid_request_state"}}
@@ -38,6 +49,14 @@ def app() -> GatewayApp:
 @pytest.fixture(scope="module")
 def guarded() -> GatewayApp:
     return make_app(auth="jwt", jwt_secret=SECRET)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_keeps_a_place(app: GatewayApp, guarded: GatewayApp) -> Iterator[None]:
+    yield
+    for each in (app, guarded):
+        load = each._services.load
+        assert (load.in_flight, load.waiting) == (0, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -390,3 +409,104 @@ async def test_discovery_names_the_server_and_what_it_serves(app: GatewayApp) ->
     assert "tools" in result["capabilities"]
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "sealed-gateway"
     assert META_CAPABILITIES not in result["_meta"]
+
+
+class Full:
+    """A replica whose one place is taken by a call that is held, until `release`."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.app = make_app(max_inflight=1, **settings)
+        self._started, self._release = directory / "started", directory / "release"
+
+    async def __aenter__(self) -> GatewayApp:
+        arguments = {"started": str(self._started), "release": str(self._release)}
+        self._held = asyncio.create_task(Client(self.app).post(tool_call("hold", arguments)))
+        while not self._started.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        return self.app
+
+    async def __aexit__(self, *_: object) -> None:
+        self._release.touch()
+        assert (await self._held).text == "released"
+
+
+async def test_a_full_replica_refuses_without_reading_anything(tmp_path: Path) -> None:
+    async with Full(tmp_path) as app:
+        client = Client(app)
+        answer = await client.send(itertools.repeat(b" "), raw_headers(ECHO, authorization="Bearer nonsense"))
+        assert answer.error == (503, -31001)
+        assert answer.message["error"] == {
+            "code": -31001,
+            "message": "The server is overloaded",
+            "data": {"retryAfterSeconds": 1},
+        }
+        assert answer.message.get("id") is None
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["x-gateway-replica"] == "r1"
+        assert client.asked_for == 0
+    assert (await Client(app).post(ECHO)).text == "hello"
+
+
+@pytest.mark.parametrize("method", ["server/discover", "notifications/cancelled"])
+async def test_what_tells_clients_which_protocol_this_is_is_served_by_a_full_replica(
+    tmp_path: Path, method: str
+) -> None:
+    message = request(method)
+    if method.startswith("notifications/"):
+        del message["id"]
+    async with Full(tmp_path) as app:
+        assert (await Client(app).post(message)).status in {200, 202}
+
+
+async def test_a_method_in_the_headers_alone_opens_no_back_door(tmp_path: Path) -> None:
+    async with Full(tmp_path) as app:
+        headers = {**headers_of(ECHO), "mcp-method": "server/discover"}
+        given = [HOST, *((name.encode(), value.encode()) for name, value in headers.items())]
+        answer = await Client(app).send([msgspec.json.encode(ECHO)], given)
+        assert answer.error == (400, -32020)
+
+
+async def test_a_web_page_can_read_that_the_replica_is_full(tmp_path: Path) -> None:
+    async with Full(tmp_path, allowed_origins=("https://app.example.com",)) as app:
+        answer = await Client(app).post(ECHO, origin="https://app.example.com")
+        assert answer.headers["access-control-allow-origin"] == "https://app.example.com"
+        assert (
+            "access-control-allow-origin" not in (await Client(app).post(ECHO, origin="https://evil.example")).headers
+        )
+
+
+async def test_who_only_waits_for_others_leaves_the_place_to_those_who_compute(tmp_path: Path) -> None:
+    app = make_app(max_inflight=1)
+    listening = asyncio.create_task(
+        Client(app).post(request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+    )
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not listening.done()
+    assert (await Client(app).post(ECHO)).text == "hello"
+    app.leave()
+    assert (await listening).status == 200
+
+
+async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) -> None:
+    app = make_app(max_inflight=2)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    held = [
+        asyncio.create_task(
+            Client(app).post(tool_call("hold", {"started": str(path / "started"), "release": str(path / "release")}))
+        )
+        for path in (first, second)
+    ]
+    while not (second / "started").exists():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(Client(app).post(ECHO))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert app._services.load.waiting == 1
+    assert (await Client(app).post(ECHO)).error == (503, -31001)
+    (first / "release").touch()
+    assert (await waiting).text == "hello"
+    (second / "release").touch()
+    assert [(await call).text for call in held] == ["released", "released"]
