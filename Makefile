@@ -75,7 +75,7 @@ $(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml constraints.txt
-	@sh scripts/venv.sh $(VENV) constraints.txt --editable '.[test]'
+	@sh scripts/venv.sh $(VENV) constraints.txt --editable '.[test,loadtest]'
 	@touch $@
 
 $(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
