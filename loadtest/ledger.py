@@ -1,0 +1,105 @@
+"""What became of every call of a run: what was begun, and how all of it ended. Computed from the raw data alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loadtest.rawdata import RawRun, increase
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The sums of a run.
+
+    Attributes:
+        calls: how many calls ended in each way, by outcome.
+        legs: likewise the legs.
+        calls_by_user: kind of user → how many of their calls ended in each way.
+        legs_by_replica: replica → how many legs it answered; empty for those that nobody answered.
+        why: reason → how many calls were not finished because of it.
+        hops: how many legs another replica answered than the one before.
+        sheds: how many legs were handed on.
+        refusals: how many requests were refused for load.
+        retries: how many requests were sent again because the connection was lost.
+        questions: how many questions were asked.
+        states: what the processes count: states sealed, opened and rejected. Empty without their metrics.
+    """
+
+    calls: Mapping[str, int] = field(default_factory=dict)
+    legs: Mapping[str, int] = field(default_factory=dict)
+    calls_by_user: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    legs_by_replica: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, int] = field(default_factory=dict)
+    hops: int = 0
+    sheds: int = 0
+    refusals: int = 0
+    retries: int = 0
+    questions: int = 0
+    states: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def started(self) -> int:
+        """How many calls were begun."""
+        return sum(self.calls.values())
+
+    @property
+    def finished(self) -> int:
+        """How many calls were finished."""
+        return self.calls.get("finished", 0)
+
+    @property
+    def failed(self) -> int:
+        """How many calls failed."""
+        return self.calls.get("failed", 0)
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Return its lines, for people."""
+        others = [(f"calls {outcome}", count) for outcome, count in sorted(self.calls.items()) if outcome != "finished"]
+        return [
+            ("calls started", self.started),
+            ("calls finished", self.finished),
+            *others,
+            ("questions asked", self.questions),
+            ("legs", sum(self.legs.values())),
+            ("hops to another replica", self.hops),
+            ("legs handed on", self.sheds),
+            ("requests refused for load", self.refusals),
+            ("requests sent again after a lost connection", self.retries),
+            *((f"states {what}", count) for what, count in self.states.items()),
+        ]
+
+
+def ledger(run: RawRun) -> Ledger:
+    """Add a run up."""
+    calls_by_user: dict[str, Counter[str]] = {}
+    for call in run.calls:
+        calls_by_user.setdefault(call.user, Counter())[call.outcome] += 1
+    return Ledger(
+        calls=Counter(call.outcome for call in run.calls),
+        legs=Counter(leg.outcome for leg in run.legs),
+        calls_by_user=calls_by_user,
+        legs_by_replica=Counter(leg.replica for leg in run.legs),
+        why=Counter(call.reason for call in run.calls if call.outcome != "finished"),
+        hops=sum(call.hops for call in run.calls),
+        sheds=sum(call.sheds for call in run.calls),
+        refusals=sum(call.refusals for call in run.calls),
+        retries=sum(call.retries for call in run.calls),
+        questions=sum(sum(call.asked.values()) for call in run.calls),
+        states=_states(run),
+    )
+
+
+def _states(run: RawRun) -> dict[str, int]:
+    processes = run.process_samples().values()
+    metrics = {
+        "sealed": "gateway_states_sealed_total",
+        "opened": "gateway_states_opened_total",
+        "rejected": "gateway_state_rejections_total",
+    }
+    return {
+        what: round(sum(sum(increase(samples, metric).values()) for samples in processes))
+        for what, metric in metrics.items()
+        if processes
+    }

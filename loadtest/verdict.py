@@ -1,0 +1,291 @@
+"""Did a run stay within its bounds? Computed from the raw data alone, so it can be computed again.
+
+A bound names a measure and says how much of it is allowed. Measures are counts, and ratios of two parts of the same
+run: how fast the machine is does not matter, nor what else it does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadtest.rawdata import Call, Leg, RawRun, increase, percentile
+
+P99 = 0.99
+
+_TAIL = ("completed", "input_required", "shed", "task_created")
+"""How a leg ends that a replica took on and worked at."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a run, between two of its events.
+
+    Attributes:
+        after: the event that it begins with; empty for the begin of the run.
+        before: the event that it ends with; empty for the end.
+    """
+
+    after: str = ""
+    before: str = ""
+
+    def of(self, run: RawRun) -> tuple[float, float]:
+        """Return its begin and its end in a run; not numbers if one of the events is missing."""
+        begin = run.moment(self.after) if self.after else 0.0
+        end = run.moment(self.before) if self.before else max(run.seconds, begin)
+        return (begin, end) if begin < end < math.inf else (math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How much of a measure is allowed.
+
+    Attributes:
+        what: what is measured, for people.
+        measure: its name in `MEASURES`.
+        at_least: the least allowed, if there is one.
+        at_most: the most allowed, if there is one.
+        users: whose calls count; all if empty.
+        window: which part of the run counts.
+        compared: the part of the run that the other one is compared with, for ratios.
+    """
+
+    what: str
+    measure: str
+    at_least: float | None = None
+    at_most: float | None = None
+    users: tuple[str, ...] = ()
+    window: Window = field(default_factory=Window)
+    compared: Window = field(default_factory=Window)
+
+    def allows(self, measured: float) -> bool:
+        """Tell whether a value is within. What could not be measured is not."""
+        return (
+            not math.isnan(measured)
+            and (self.at_least is None or measured >= self.at_least)
+            and (self.at_most is None or measured <= self.at_most)
+        )
+
+    def text(self) -> str:
+        """Say what is allowed."""
+        least = [] if self.at_least is None else [f"at least {self.at_least:g}"]
+        most = [] if self.at_most is None else [f"at most {self.at_most:g}"]
+        return " and ".join(least + most)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `run.json` has it."""
+        windows = {"window": self.window, "compared": self.compared}
+        return {
+            "what": self.what,
+            "measure": self.measure,
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "users": list(self.users),
+            **{name: {"after": window.after, "before": window.before} for name, window in windows.items()},
+        }
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Bound:
+        """Read what `as_json` returned."""
+        return cls(
+            **{
+                **given,
+                "users": tuple(given["users"]),
+                "window": Window(**given["window"]),
+                "compared": Window(**given["compared"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What became of one bound."""
+
+    what: str
+    bound: str
+    measured: str
+    passed: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `run.json` has it."""
+        return {"what": self.what, "bound": self.bound, "measured": self.measured, "passed": self.passed}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run stayed within all its bounds.
+
+    Attributes:
+        reasons: one for each bound.
+    """
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all hold. Without any bound nothing is shown, so it is not."""
+        return bool(self.reasons) and all(reason.passed for reason in self.reasons)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `run.json` has it."""
+        return {"passed": self.passed, "reasons": [reason.as_json() for reason in self.reasons]}
+
+
+def judge(run: RawRun, bounds: Sequence[Bound] | None = None) -> Verdict:
+    """Hold a run to bounds, by default to those that it was started with."""
+    if bounds is None:
+        bounds = [Bound.from_json(given) for given in run.about.get("bounds", ())]
+    return Verdict(tuple(_reason(run, bound) for bound in bounds))
+
+
+def _reason(run: RawRun, bound: Bound) -> Reason:
+    measured = MEASURES[bound.measure](run, bound)
+    shown = "nothing to measure" if math.isnan(measured) else f"{round(measured, 3):g}"
+    return Reason(bound.what, bound.text(), shown, bound.allows(measured))
+
+
+Measure = Callable[[RawRun, Bound], float]
+
+
+def _calls(run: RawRun, bound: Bound, window: Window | None = None) -> list[Call]:
+    begin, end = (window or bound.window).of(run)
+    return [call for call in run.calls if begin <= call.ended <= end and (not bound.users or call.user in bound.users)]
+
+
+def _legs(run: RawRun, bound: Bound, window: Window | None = None) -> list[Leg]:
+    begin, end = (window or bound.window).of(run)
+    return [leg for leg in run.legs if begin <= leg.ended <= end and (not bound.users or leg.user in bound.users)]
+
+
+def _calls_with(outcome: str) -> Measure:
+    return lambda run, bound: sum(call.outcome == outcome for call in _calls(run, bound))
+
+
+def _legs_with(outcome: str) -> Measure:
+    return lambda run, bound: sum(leg.outcome == outcome for leg in _legs(run, bound))
+
+
+def _most(of: Callable[[Call], int]) -> Measure:
+    return lambda run, bound: max((of(call) for call in _calls(run, bound)), default=math.nan)
+
+
+def _sum(of: Callable[[Call], int]) -> Measure:
+    return lambda run, bound: sum(of(call) for call in _calls(run, bound))
+
+
+def _replicas_that_answered(run: RawRun, bound: Bound) -> float:
+    return len({leg.replica for leg in _legs(run, bound) if leg.replica})
+
+
+def _share_finished(run: RawRun, bound: Bound) -> float:
+    calls = _calls(run, bound)
+    return _ratio(sum(call.outcome == "finished" for call in calls), len(calls))
+
+
+def _rate(run: RawRun, count: int, window: Window) -> float:
+    begin, end = window.of(run)
+    return _ratio(count, end - begin)
+
+
+def _goodput_ratio(run: RawRun, bound: Bound) -> float:
+    """Compare how many calls were finished a second."""
+    rates = (
+        _rate(run, sum(call.outcome == "finished" for call in _calls(run, bound, window)), window)
+        for window in (bound.window, bound.compared)
+    )
+    return _ratio(*rates)
+
+
+def _offered_ratio(run: RawRun, bound: Bound) -> float:
+    """Compare how many calls were tried a second, refused ones each time, with how many were finished."""
+    tried = [leg for leg in _legs(run, bound) if leg.leg == 1 or leg.outcome == "refused"]
+    finished = sum(call.outcome == "finished" for call in _calls(run, bound, bound.compared))
+    return _ratio(_rate(run, len(tried), bound.window), _rate(run, finished, bound.compared))
+
+
+def _p99_ratio(run: RawRun, bound: Bound) -> float:
+    """Compare how long the legs took that replicas took on."""
+    tails = (
+        percentile([leg.seconds for leg in _legs(run, bound, window) if leg.outcome in _TAIL], P99)
+        for window in (bound.window, bound.compared)
+    )
+    return _ratio(*tails)
+
+
+def _risen(metric: str) -> Measure:
+    """Measure by how much a counter has risen at all processes that show it; without processes there is no number."""
+
+    def measure(run: RawRun, _bound: Bound) -> float:
+        processes = run.process_samples().values()
+        return sum(sum(increase(samples, metric).values()) for samples in processes) if processes else math.nan
+
+    return measure
+
+
+def _keys_that_sealed(run: RawRun, _bound: Bound) -> float:
+    risen: dict[str, float] = {}
+    for samples in run.process_samples().values():
+        for key_id, count in increase(samples, "gateway_states_sealed_total", by="key_id").items():
+            risen[key_id] = risen.get(key_id, 0.0) + count
+    return sum(count > 0 for count in risen.values())
+
+
+def _bad_exits(run: RawRun, _bound: Bound) -> float:
+    codes = run.about.get("exit_codes", {})
+    return sum(code != 0 for code in codes.values()) if codes else math.nan
+
+
+def _growth(metric: str) -> Measure:
+    """Compare the median of a gauge in the window with that in the other one, at the process where it grew most."""
+
+    def median(run: RawRun, process: str, window: Window) -> float:
+        begin, end = window.of(run)
+        values = [
+            sample.values[metric]
+            for sample in run.samples
+            if sample.process == process and begin <= sample.t <= end and metric in sample.values
+        ]
+        return statistics.median(values) if values else math.nan
+
+    def measure(run: RawRun, bound: Bound) -> float:
+        grown = (
+            _ratio(median(run, process, bound.window), median(run, process, bound.compared))
+            for process in run.process_samples()
+        )
+        return max((ratio for ratio in grown if not math.isnan(ratio)), default=math.nan)
+
+    return measure
+
+
+def _ratio(of: float, to: float) -> float:
+    return of / to if to > 0 else math.nan
+
+
+MEASURES: Mapping[str, Measure] = {
+    "calls_finished": _calls_with("finished"),
+    "calls_failed": _calls_with("failed"),
+    "calls_refused": _calls_with("refused"),
+    "calls_unfinished": _calls_with("unfinished"),
+    "share_finished": _share_finished,
+    "answers_wrong": _legs_with("wrong"),
+    "legs_shed": _legs_with("shed"),
+    "legs_refused": _legs_with("refused"),
+    "most_times_asked": _most(lambda call: max(call.asked.values(), default=0)),
+    "most_sheds": _most(lambda call: call.sheds),
+    "hops": _sum(lambda call: call.hops),
+    "connections_lost": _sum(lambda call: call.retries),
+    "replicas_that_answered": _replicas_that_answered,
+    "goodput_ratio": _goodput_ratio,
+    "offered_ratio": _offered_ratio,
+    "p99_ratio": _p99_ratio,
+    "states_rejected": _risen("gateway_state_rejections_total"),
+    "tasks_redelivered": _risen("gateway_tasks_redelivered_total"),
+    "keys_that_sealed": _keys_that_sealed,
+    "bad_exits": _bad_exits,
+    "memory_growth": _growth("process_resident_memory_bytes"),
+    "descriptor_growth": _growth("process_open_fds"),
+}
+"""What can be measured of a run, by name."""
