@@ -1,0 +1,92 @@
+"""Tools that note in files what they do and where, so that it can be counted from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from gateway import Context, tool
+
+QUESTIONS = 8
+
+
+class Name(BaseModel):
+    name: str
+
+
+def noted_in(file: str) -> Path:
+    return Path(os.environ["TEST_DIRECTORY"]) / file
+
+
+def note(file: str, *words: object) -> None:
+    """Add a line, in one piece whoever else writes."""
+    with noted_in(file).open("ab", buffering=0) as notes:
+        notes.write(" ".join(map(str, words)).encode() + b"\n")
+
+
+def burn(milliseconds: int) -> None:
+    end = time.process_time() + milliseconds / 1000
+    while time.process_time() < end:
+        pass
+
+
+async def at_gate() -> None:
+    while not noted_in("gate").exists():  # noqa: ASYNC110 - a test in another process opens it
+        await asyncio.sleep(0.01)
+
+
+@tool
+async def crunch(ctx: Context, call: str, units: int, unit_ms: int) -> str:
+    """Do what the demo's tool of this name does, and note each unit."""
+    done: int = ctx.resumed(0)
+    while done < units:
+        burn(unit_ms)
+        note("units", call, done, ctx.replica_id)
+        done += 1
+        await ctx.checkpoint(done)
+    return f"{done} units"
+
+
+@tool(asks={f"question_{number}": Name for number in range(QUESTIONS)})
+async def interview(ctx: Context, call: str, unit_ms: int) -> str:
+    """Ask one question after the other, and work on each answer."""
+    for number in range(QUESTIONS):
+        await ctx.elicit(f"question_{number}", f"Question {number}?", Name)
+        await ctx.step(f"work_{number}", work, call, number, ctx.replica_id, unit_ms)
+        await ctx.checkpoint(number)
+    return f"{QUESTIONS} answers"
+
+
+async def work(call: str, number: int, replica: str, unit_ms: int) -> None:
+    burn(unit_ms)
+    note("works", call, number, replica)
+
+
+@tool(asks={"name": Name})
+async def reserve(ctx: Context, call: str) -> str:
+    """Do one thing before a question, and another one at the gate after it."""
+    await ctx.step("before", reserved, "before", call, ctx.replica_id)
+    await ctx.elicit("name", "For whom?", Name)
+    await ctx.step("after", reserved_at_gate, "after", call, ctx.replica_id)
+    return call
+
+
+async def reserved(file: str, call: str, replica: str) -> None:
+    note(file, call, replica)
+
+
+async def reserved_at_gate(file: str, call: str, replica: str) -> None:
+    note(file, call, replica)
+    await at_gate()
+
+
+@tool
+async def stand_at_gate(call: str) -> str:
+    """Stand there until it opens."""
+    note("standing", call)
+    await at_gate()
+    return call
