@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import statistics
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -58,6 +59,8 @@ class InFlight:
         self._fresh: deque[asyncio.Future[float]] = deque()
         self._loop_waits: list[float] = []
         self._queue_waits: list[float] = []
+        self._turns: list[float] = []
+        self._last_began = 0.0
         self._window_began = clock()
         self._highest = 0
         self._reached = False
@@ -93,28 +96,38 @@ class InFlight:
         self._highest = max(self._highest, self.in_flight)
         return True
 
-    def loop_waited(self, seconds: float) -> None:
-        """Note how long the event loop kept a request waiting."""
-        self._loop_waits.append(seconds)
-
-    def queue_waited(self, seconds: float) -> None:
-        """Note how long a request waited in all until its leg began."""
-        self._queue_waits.append(seconds)
+    def began(self, arrived_at: float) -> float:
+        """Note that the work on a request begins, and return how long the event loop kept it waiting, in seconds."""
         now = self.clock()
         elapsed = now - self._window_began
         if elapsed >= WINDOW_SECONDS and (
-            len(self._queue_waits) >= WINDOW_REQUESTS or elapsed >= LONGEST_WINDOW_SECONDS
+            len(self._loop_waits) >= WINDOW_REQUESTS or elapsed >= LONGEST_WINDOW_SECONDS
         ):
             self._look(now)
+        waited = now - arrived_at
+        self._loop_waits.append(waited)
+        if arrived_at <= self._last_began:  # it was next in line, so the one before had the loop until now
+            self._turns.append(now - self._last_began)
+        self._last_began = now
+        return waited
+
+    def entered(self, waited: float) -> None:
+        """Note how long a request waited in all until its leg began, in seconds."""
+        self._queue_waits.append(waited)
 
     def _look(self, now: float) -> None:
         """Learn from the window that ends now."""
-        self._limit.adjust(_percentile(self._loop_waits), highest=self._highest, reached=self._reached)
+        self._limit.adjust(
+            _percentile(self._loop_waits),
+            turn_seconds=statistics.median(self._turns) if self._turns else None,
+            highest=self._highest,
+            reached=self._reached,
+        )
         self.queue_wait_p90 = wait = _percentile(self._queue_waits)
         # As many legs as are too many for the target; they are those that come to a checkpoint first.
         self._sheds_wanted = math.ceil(self._running * (1 - self._target / wait)) if wait > self._target else 0
-        self._loop_waits.clear()
-        self._queue_waits.clear()
+        for samples in (self._loop_waits, self._queue_waits, self._turns):
+            samples.clear()
         self._window_began = now
         self._highest = self.in_flight
         self._reached = False
@@ -202,8 +215,7 @@ class InFlightVisit:
 
     def begin(self) -> None:
         """Note that the work on the request begins."""
-        self._waited = self._requests.clock() - self._since
-        self._requests.loop_waited(self._waited)
+        self._waited = self._requests.began(self._since)
 
     def step_aside(self) -> None:
         """Give up the place in line until the request enters: its client is still sending it."""
@@ -225,14 +237,14 @@ class InFlightVisit:
         if not requests.take_place():
             return self._wait(goes_on=goes_on)
         self._has_place = True
-        requests.queue_waited(self._waited)
+        requests.entered(self._waited)
         return None
 
     async def _wait(self, *, goes_on: bool) -> None:
         requests = self._requests
         self._waited += await requests.wait_for_place(goes_on=goes_on)
         self._has_place = True
-        requests.queue_waited(self._waited)
+        requests.entered(self._waited)
 
     def leave(self) -> None:
         """Free the place, whatever became of the request."""

@@ -18,6 +18,9 @@ _COMFORTABLE: Final = 0.8
 
 _DEEPEST_CUT: Final = 0.5
 
+_SHARE_OF_LIMIT: Final = 2 / 3
+"""Of all that may be in flight, this much is worked on; the rest waits for a place."""
+
 
 class Limit(Protocol):
     """How many requests are worked on at once."""
@@ -27,11 +30,13 @@ class Limit(Protocol):
         """The limit now."""
         ...
 
-    def adjust(self, wait_seconds: float, *, highest: int, reached: bool) -> None:
+    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
         """Learn how the last moments were.
 
         Args:
             wait_seconds: how long the event loop kept requests waiting, 90th percentile.
+            turn_seconds: how long a request had the event loop while another one was next in line, median; None if
+                none ever was.
             highest: the most requests that were in flight at once.
             reached: whether the limit kept any of them waiting or out.
         """
@@ -48,7 +53,7 @@ class FixedLimit:
     def __init__(self, value: int) -> None:
         self.value = value
 
-    def adjust(self, wait_seconds: float, *, highest: int, reached: bool) -> None:
+    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
         """Stay."""
 
 
@@ -58,19 +63,26 @@ class AdaptiveLimit:
     Only the wait that the event loop causes counts. What waits for a place says that the limit is low, not that the
     replica is busy: a limit that fell because of it would never rise again.
 
+    It never falls below what the loop gets through within the target, going by how long a request usually has it. So
+    a pause, of the machine or of the garbage collector, does not make a replica refuse what it could well serve.
+
     Args:
         target_seconds: how long requests may wait for the event loop, 90th percentile.
     """
 
     def __init__(self, target_seconds: float) -> None:
         self.value = FIRST
+        self._least = LEAST
         self._target = target_seconds
 
-    def adjust(self, wait_seconds: float, *, highest: int, reached: bool) -> None:
+    def adjust(self, wait_seconds: float, *, turn_seconds: float | None, highest: int, reached: bool) -> None:
         """Come nearer to the most that can be worked on within the target."""
-        if wait_seconds > self._target:
+        if turn_seconds:
+            self._least = min(max(LEAST, int(self._target / turn_seconds * _SHARE_OF_LIMIT)), MOST)
+        if wait_seconds > self._target and highest > self.value // 2:
             # The wait grows with what is in flight, so their ratio tells how much would have been right.
             right = min(self.value, highest) * max(_DEEPEST_CUT, self._target / wait_seconds)
-            self.value = max(LEAST, min(int(right), self.value - 1))
+            self.value = min(int(right), self.value - 1)
         elif reached and wait_seconds < _COMFORTABLE * self._target:
             self.value = min(MOST, self.value + max(1, self.value // _STEP))
+        self.value = max(self.value, self._least)

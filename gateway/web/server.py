@@ -14,6 +14,7 @@ from types import FrameType
 
 import uvicorn
 
+from gateway.web.acceptor import Acceptor
 from gateway.web.connection import Connection, Sweeper
 
 log = logging.getLogger(__name__)
@@ -77,17 +78,25 @@ class ReplicaServer(uvicorn.Server):
         self._first_signal_at = 0.0
         self._on_notice = on_notice
         self._on_leaving = on_leaving
+        self._connection_class = connection_class
+        self._acceptor: Acceptor | None = None
         self._sweeper: Sweeper | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and say where."""
-        await super().startup(sockets)
+        await super().startup([])
         if self.started:
+            self._acceptor = Acceptor(sockets or (), self._make_connection, asyncio.get_running_loop())
             self._sweeper = Sweeper(self.server_state.connections, asyncio.get_running_loop())
             for sock in sockets or ():
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
                 log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
+
+    def _make_connection(self) -> asyncio.Protocol:
+        return self._connection_class(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
     async def on_tick(self, counter: int) -> bool:
         """Do what is due ten times a second; tell whether it is time to stop listening."""
@@ -102,6 +111,8 @@ class ReplicaServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, let what is in flight finish within the drain time, then cut the rest off."""
         self._on_leaving()
+        if self._acceptor is not None:
+            self._acceptor.close()
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         await super().shutdown(sockets)
         deadline.cancel()

@@ -181,17 +181,15 @@ async def test_leaving_twice_frees_one_place(clock: Clock) -> None:
 
 
 def pass_window(load: InFlight, clock: Clock, wait: float, requests: int = WINDOW_REQUESTS) -> None:
-    """Let requests wait that long for the event loop, in a window of time of their own."""
+    """Let requests wait that long for the event loop, and look at them when their window is over."""
     visits = [arrive(load) for _ in range(requests)]
     clock.now += wait
     for visit in visits:
         visit.begin()
-    for visit in visits:
-        if visit is visits[-1]:
-            clock.now += WINDOW_SECONDS
-        waiting = visit.enter(goes_on=False)
-        assert waiting is None
+        assert visit.enter(goes_on=False) is None
         visit.leave()
+    clock.now += WINDOW_SECONDS
+    enter(load).leave()
 
 
 async def test_a_short_leg_is_finished_and_a_long_one_shed_while_requests_wait_too_long(clock: Clock) -> None:
@@ -258,3 +256,19 @@ async def test_waiting_for_the_event_loop_makes_the_limit_fall(clock: Clock) -> 
     load = InFlight(limit, TARGET, clock)
     pass_window(load, clock, wait=2 * TARGET, requests=100)
     assert load.limit == limit.value == 50
+
+
+async def test_one_long_pause_among_quick_turns_does_not_make_the_limit_fall_below_what_is_well_served(
+    clock: Clock,
+) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    for _ in range(20):
+        visits = [arrive(load) for _ in range(limit.value)]
+        clock.now += 1.0  # the machine did something else
+        for visit in visits:
+            clock.now += 0.001
+            visit.begin()
+        for visit in visits:
+            visit.leave()
+    assert limit.value == pytest.approx(TARGET / 0.001 / 1.5, abs=1)

@@ -1,0 +1,81 @@
+"""Takes new connections from listening sockets, as many as there are at a time.
+
+uvloop takes one in each round of its loop (libuv does so since 1.47). Under load, when a round is long, clients then
+wait in the system's queue, where nobody sees them, refuses them or tells them to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE: Final = 256
+"""More than this wait for the next round, so that those who are connected have their turn."""
+
+PAUSE_SECONDS: Final = 1.0
+"""How long nobody is taken after the system had no room for another connection."""
+
+
+class Acceptor:
+    """Accepts connections until it is closed.
+
+    Args:
+        sockets: where clients connect; listening already.
+        make_protocol: makes what serves a connection.
+        loop: the running event loop.
+    """
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        make_protocol: Callable[[], asyncio.Protocol],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._sockets = sockets
+        self._make_protocol = make_protocol
+        self._loop = loop
+        self._beginning: set[asyncio.Task[object]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        for listening in sockets:
+            listening.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Take no more connections; those that are open stay."""
+        if self._pause is not None:
+            self._pause.cancel()
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+
+    def _resume(self) -> None:
+        self._pause = None
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(MOST_AT_ONCE):
+            try:
+                connection, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("no room for another connection", extra={"reason": error.strerror})
+                self.close()
+                self._pause = self._loop.call_later(PAUSE_SECONDS, self._resume)
+                return
+            connection.setblocking(False)
+            task = self._loop.create_task(self._begin(connection))
+            self._beginning.add(task)
+            task.add_done_callback(self._beginning.discard)
+
+    async def _begin(self, connection: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(self._make_protocol, connection)
+        except OSError as error:  # the client has hung up already
+            log.debug("connection lost", extra={"reason": error.strerror})
+            connection.close()
