@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -13,21 +13,22 @@ from loadtest.cluster.processes import Replica, Worker
 from loadtest.cluster.redis_server import RedisServer
 
 OnEvent = Callable[[str, str], object]
-"""Told of each step with a replica or worker: `leaving`, `left` or `ready`, and its name."""
+"""Told of each step of a rolling restart: `leaving`, `left` or `ready`, and the name of the replica or worker."""
 
 
 class Cluster:
     """Identical replicas, and what they need: a context manager that leaves no process behind.
 
     Args:
-        directory: where the logs and the data of Redis go, a file each.
-        replicas: how many; they are called r1, r2, …
-        workers: how many; they are called w1, w2, …
-        redis: whether there is a Redis, which workers need.
-        balancer: whether HAProxy stands in front. Without it connections to a replica that is away wait for the next.
-        environ: the settings of all processes, on top of loopback defaults: the demo tools, no identity, and a seal
-            key made for this cluster.
-        own: further settings by the name of the replica or worker.
+        directory: where the logs and the data of Redis go; it is made if need be.
+        replicas: how many, called r1, r2, …; or their names.
+        workers: the same for workers, w1, w2, …
+        redis: whether there is a Redis server, which workers need.
+        balancer: whether HAProxy stands in front. Without it, connections to a replica that is away wait until it is
+            back.
+        environ: the settings of all replicas and workers, on top of loopback defaults: the demo tools, no identity,
+            and a seal key made for this cluster.
+        own: further settings, by the name of the replica or worker.
         worker_environ: further settings of the workers.
         module: what `python -m` runs for replicas and workers.
 
@@ -39,8 +40,8 @@ class Cluster:
         self,
         directory: Path,
         *,
-        replicas: int = 2,
-        workers: int = 0,
+        replicas: int | Sequence[str] = 2,
+        workers: int | Sequence[str] = 0,
         redis: bool = False,
         balancer: bool = True,
         environ: Mapping[str, str] | None = None,
@@ -48,27 +49,31 @@ class Cluster:
         worker_environ: Mapping[str, str] | None = None,
         module: str = "gateway",
     ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.module = module
+        self.redis = RedisServer(directory) if redis else None
+        self.balancer = Balancer(directory) if balancer else None
         self.environ = {
             "GATEWAY_TOOLS": "gateway.demo",
             "GATEWAY_SEAL_KEYS": new_key(),
             "GATEWAY_AUDIENCE": "cluster",
             "GATEWAY_AUTH": "none",
             "GATEWAY_TRUSTED_PROXIES": HOST,
+            **({} if self.redis is None else {"GATEWAY_REDIS_URL": self.redis.url}),
             **(environ or {}),
         }
-        self.own = {name: dict(settings) for name, settings in (own or {}).items()}
-        self.worker_environ = dict(worker_environ or {})
+        self._own = own or {}
+        self._worker_environ = worker_environ or {}
         self.replicas: list[Replica] = []
         self.workers: list[Worker] = []
-        self.redis: RedisServer | None = None
-        self.balancer: Balancer | None = None
-        self._wanted = (replicas, workers, redis, balancer)
+        for name in _names("r", replicas):
+            self._make_replica(name)
+        for name in _names("w", workers):
+            self._make_worker(name)
 
     def __enter__(self) -> Self:
         """Start everything, and wait until it serves."""
-        self.directory.mkdir(parents=True, exist_ok=True)
         try:
             self._start()
         except BaseException:
@@ -77,24 +82,20 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything: first who serves and works, then what they need."""
-        _stop_all([*self.replicas, *self.workers])
-        _stop_all([process for process in (self.balancer, self.redis) if process is not None])
+        """End everything: first what serves and works, then what that needs."""
+        try:
+            _stop_all(self._members())
+        finally:
+            _stop_all([process for process in (self.balancer, self.redis) if process is not None])
 
     def _start(self) -> None:
-        replicas, workers, redis, balancer = self._wanted
-        if redis:
-            self.redis = RedisServer(self.directory)
+        if self.redis is not None:
             self.redis.start()
             self.redis.wait_ready()
-            self.environ["GATEWAY_REDIS_URL"] = self.redis.url
-        if balancer:
-            self.balancer = Balancer(self.directory)
+        for process in self._members():
+            process.start()
+        if self.balancer is not None:
             self.balancer.start()
-        for _ in range(replicas):
-            self._make_replica(None, {}).start()
-        for _ in range(workers):
-            self._make_worker(None, {}).start()
         for process in self._members():
             process.wait_ready()
         if self.balancer is not None:
@@ -106,30 +107,46 @@ class Cluster:
         """The MCP endpoint: the balancer's, or without one the first replica's."""
         return self.replicas[0].url if self.balancer is None else self.balancer.url
 
-    def __getitem__(self, name: str) -> Replica | Worker:
-        """Return a replica or a worker by its name."""
-        return next(process for process in self._members() if process.name == name)
+    def __getitem__(self, name: str) -> Replica:
+        """Return a replica by its name."""
+        return next(replica for replica in self.replicas if replica.name == name)
 
-    def add_replica(self, name: str | None = None, **environ: str) -> Replica:
-        """Start one more replica, with further settings, and wait until requests are sent to it."""
-        replica = self._make_replica(name, environ)
+    def worker(self, name: str) -> Worker:
+        """Return a worker by its name."""
+        return next(worker for worker in self.workers if worker.name == name)
+
+    def add_replica(self, name: str | None = None, *options: str, **environ: str) -> Replica:
+        """Start one more replica, and wait until requests are sent to it.
+
+        Args:
+            name: its name; None takes the next one that is free.
+            options: more for its command line.
+            environ: further settings.
+        """
+        replica = self._make_replica(name or _free_name("r", self.replicas), *options, **environ)
         replica.start()
         replica.wait_ready()
         self._tell_balancer()
         return replica
 
     def remove_replica(self, name: str) -> int:
-        """Let a replica leave as in a rolling update, for good, and return its exit code."""
-        replica = next(replica for replica in self.replicas if replica.name == name)
+        """Let a replica leave for good, in its own time, and return its exit code."""
+        replica = self[name]
         code = replica.terminate()
         self.replicas.remove(replica)
         replica.stop()
         self._tell_balancer()
         return code
 
-    def add_worker(self, name: str | None = None, **environ: str) -> Worker:
-        """Start one more worker, with further settings, and wait until it takes tasks."""
-        worker = self._make_worker(name, environ)
+    def add_worker(self, name: str | None = None, *options: str, **environ: str) -> Worker:
+        """Start one more worker, and wait until it takes tasks.
+
+        Args:
+            name: its name; None takes the next one that is free.
+            options: more for its command line.
+            environ: further settings.
+        """
+        worker = self._make_worker(name or _free_name("w", self.workers), *options, **environ)
         worker.start()
         worker.wait_ready()
         return worker
@@ -137,25 +154,22 @@ class Cluster:
     def rolling_restart(
         self, environ_changes: Mapping[str, str] | None = None, *, on_event: OnEvent | None = None
     ) -> dict[str, int]:
-        """Start every process anew, one after the other, as a rolling update does: first the replicas.
+        """Start every process anew, one after the other, as a rolling update does: the replicas, then the workers.
 
-        Each is asked to leave, has ended, is started at the same address, serves, and is seen by the balancer, before
-        the next one is touched. Those that are started later get the changes too.
+        Before the next one is touched, each has been asked to leave, has ended, was started at the same address,
+        serves again, and is seen by the balancer. What is added later starts with the changes too.
 
         Args:
             environ_changes: the settings that change.
-            on_event: told of each step, as it happens.
+            on_event: told of each step as it happens.
 
         Returns:
-            With which exit code each process left, by name: 0 is a clean end.
+            The exit codes by name: 0 means that it left in good order.
         """
-        changes = dict(environ_changes or {})
+        changes = environ_changes or {}
         tell = on_event or (lambda _event, _name: None)
         self.environ.update(changes)
         return {process.name: self._replace(process, changes, tell) for process in self._members()}
-
-    def _members(self) -> list[Replica | Worker]:
-        return [*self.replicas, *self.workers]
 
     def _replace(self, process: Replica | Worker, environ_changes: Mapping[str, str], on_event: OnEvent) -> int:
         on_event("leaving", process.name)
@@ -170,40 +184,49 @@ class Cluster:
 
     def logs(self) -> Iterator[tuple[str, str]]:
         """Return the name and the log of each process."""
-        for process in (*self.replicas, *self.workers, self.balancer, self.redis):
+        for process in (*self._members(), self.balancer, self.redis):
             if process is not None:
                 yield process.name, process.log_text()
 
-    def _make_replica(self, name: str | None, environ: Mapping[str, str]) -> Replica:
-        name = name or _next_name("r", self.replicas)
-        settings = {**self.environ, **self.own.get(name, {}), **environ}
-        log_path = self.directory / f"{name}.log"
-        replica = Replica(name, settings, log_path, module=self.module, hold=self.balancer is None)
-        self.replicas.append(replica)
-        return replica
+    def _members(self) -> list[Replica | Worker]:
+        return [*self.replicas, *self.workers]
 
-    def _make_worker(self, name: str | None, environ: Mapping[str, str]) -> Worker:
-        name = name or _next_name("w", self.workers)
-        settings = {**self.environ, **self.worker_environ, **self.own.get(name, {}), **environ}
-        worker = Worker(name, settings, self.directory / f"{name}.log", module=self.module)
-        self.workers.append(worker)
-        return worker
+    def _make_replica(self, name: str, *options: str, **environ: str) -> Replica:
+        settings = {**self.environ, **self._own.get(name, {}), **environ}
+        log_path = self.directory / f"{name}.log"
+        hold = self.balancer is None
+        self.replicas.append(Replica(name, settings, log_path, *options, module=self.module, hold=hold))
+        return self.replicas[-1]
+
+    def _make_worker(self, name: str, *options: str, **environ: str) -> Worker:
+        settings = {**self.environ, **self._worker_environ, **self._own.get(name, {}), **environ}
+        self.workers.append(Worker(name, settings, self.directory / f"{name}.log", *options, module=self.module))
+        return self.workers[-1]
 
     def _tell_balancer(self) -> None:
         if self.balancer is not None:
             self.balancer.set_servers({replica.name: replica.address for replica in self.replicas})
-            self.balancer.wait_up(*(replica.name for replica in self.replicas))
+            self.balancer.wait_up(*(replica.name for replica in self.replicas if replica.alive))
 
 
-def _next_name(letter: str, taken: list[Replica] | list[Worker]) -> str:
+def _names(letter: str, wanted: int | Sequence[str]) -> Sequence[str]:
+    return [f"{letter}{number}" for number in range(1, wanted + 1)] if isinstance(wanted, int) else wanted
+
+
+def _free_name(letter: str, taken: Sequence[LoggedProcess]) -> str:
     names = {process.name for process in taken}
-    return next(name for number in range(1, len(names) + 2) if (name := f"{letter}{number}") not in names)
+    return next(name for name in _names(letter, len(names) + 1) if name not in names)
 
 
-def _stop_all(processes: list[LoggedProcess]) -> None:
-    """Ask all to leave at once, then see to it that each has."""
-    for process in processes:
-        if process.alive:
-            process.signal(signal.SIGTERM)
-    for process in processes:
-        process.stop()
+def _stop_all(processes: Sequence[LoggedProcess]) -> None:
+    """Ask all to leave at once, and see to it that each has ended, also when this is interrupted."""
+    try:
+        for process in processes:
+            if process.alive:
+                process.signal(signal.SIGTERM)
+        for process in processes:
+            process.stop()
+    finally:
+        for process in processes:
+            if process.alive:
+                process.kill()

@@ -17,7 +17,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
 START_SECONDS = 40.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 40.0
 POLL_SECONDS = 0.02
 SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
 
@@ -143,7 +143,13 @@ class LoggedProcess:
         return self._process
 
     def start(self) -> None:
-        """Start the process. `wait_ready` waits until it can be used."""
+        """Start the process. `wait_ready` waits until it can be used.
+
+        Raises:
+            ClusterError: it runs already.
+        """
+        if self.alive:
+            raise ClusterError(f"{self.name} runs already")
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -172,11 +178,18 @@ class LoggedProcess:
     def kill(self) -> None:
         """End the process without a chance to say goodbye."""
         self._last.kill()
-        self._last.wait(STOP_SECONDS)
+        self.wait()
 
     def wait(self, seconds: float = STOP_SECONDS) -> int:
-        """Wait for the process to end, and return its exit code."""
-        return self._last.wait(seconds)
+        """Wait for the process to end, and return its exit code.
+
+        Raises:
+            ClusterError: it has not ended in time.
+        """
+        try:
+            return self._last.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise ClusterError(f"{self.name} has not ended in {seconds:g} seconds:\n{self.log_text()}") from None
 
     def terminate(self) -> int:
         """Ask the process to leave, and return its exit code."""
@@ -195,7 +208,7 @@ class LoggedProcess:
         if self.alive:
             self.signal(signal.SIGTERM)
             self.resume()
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(ClusterError):
                 self.wait()
         if self.alive:
             self.kill()
