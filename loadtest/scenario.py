@@ -1,0 +1,68 @@
+"""What a scenario is: who calls, what is done to the deployment meanwhile, and what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadtest.verdict import Bound
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+NO_CALL_FAILED = Bound("Calls that failed", "calls_failed", at_most=0)
+NO_ANSWER_WRONG = Bound("Answers with wrong content", "answers_wrong", at_most=0)
+CALLS_FINISHED = Bound("Calls finished", "calls_finished", at_least=10)
+ASKED_ONCE = Bound("Times that a user was asked the same question in one call", "most_times_asked", at_most=1)
+FEW_SHEDS = Bound("Times that one call was handed on", "most_sheds", at_most=2)
+NO_STATE_REJECTED = Bound("States that did not open", "states_rejected", at_most=0)
+
+SOUND = (CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG, ASKED_ONCE, FEW_SHEDS)
+"""What holds whatever happens to the deployment."""
+
+
+def wait(run: Run) -> None:
+    """Do nothing to the deployment."""
+    run.wait(run.seconds)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A load test with a verdict.
+
+    Attributes:
+        name: what it is called on the command line.
+        summary: what it shows, in a sentence.
+        users: how many of each kind call at the same time.
+        seconds: how long it takes.
+        short_seconds: how long it takes where it only has to work, as in CI.
+        bounds: what must hold of what the users see.
+        cluster_bounds: what must hold beside that if the run has a cluster of its own: it takes the metrics of its
+            processes, or something that is done to it.
+        play: what is done while the users call; it returns when the run is over.
+        needs_cluster: whether `play` needs a cluster of its own. Against a target somebody else has to do it.
+        replicas: how many there are at the begin.
+        workers: likewise.
+        redis: whether there is a Redis, as there always is for workers.
+        environ: settings of all processes of the cluster.
+        prepare: makes more of these settings, and what they name, given a directory.
+        user_environ: settings of the users.
+    """
+
+    name: str
+    summary: str
+    users: Mapping[str, int]
+    seconds: float = 60
+    short_seconds: float = 8
+    bounds: tuple[Bound, ...] = SOUND
+    cluster_bounds: tuple[Bound, ...] = ()
+    play: Callable[[Run], None] = wait
+    needs_cluster: bool = False
+    replicas: int = 2
+    workers: int = 0
+    redis: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict)
+    prepare: Callable[[Path], Mapping[str, str]] = lambda _directory: {}
+    user_environ: Mapping[str, str] = field(default_factory=dict)

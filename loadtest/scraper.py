@@ -1,0 +1,88 @@
+"""What the processes of a deployment say of themselves, once a second, beside how much memory they take."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+
+_PREFIX = "gateway_"
+_LEFT_OUT = ("_bucket", "_created")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A process that can be looked at.
+
+    Attributes:
+        process: its name.
+        url: where it serves its metrics.
+        pid: its process id, if it runs on this machine.
+    """
+
+    process: str
+    url: str
+    pid: int | None = None
+
+
+class Scraper(threading.Thread):
+    """Reads metrics once a second until it is stopped, and writes them down.
+
+    Args:
+        path: the file to write, one JSON object a line.
+        sources: asked each time for the processes that there are.
+        now: seconds since the run began.
+    """
+
+    def __init__(self, path: Path, sources: Callable[[], Iterable[Source]], now: Callable[[], float]) -> None:
+        super().__init__(name="scraper", daemon=True)
+        self._path = path
+        self._sources = sources
+        self._now = now
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Read until stopped, and once more then."""
+        with self._path.open("w", encoding="utf-8") as file:
+            last = False
+            while not last:
+                last = self._stopping.wait(SECONDS)
+                for source in self._sources():
+                    # A process that leaves, or stands still, has nothing to say meanwhile.
+                    with contextlib.suppress(OSError, http.client.HTTPException):
+                        values = {**dict(_read(source.url)), **dict(_resources(source.pid))}
+                        line = {"t": round(self._now(), 3), "process": source.process, "values": values}
+                        file.write(json.dumps(line) + "\n")
+                file.flush()
+
+    def stop(self) -> None:
+        """Read a last time, and end."""
+        self._stopping.set()
+        self.join()
+
+
+def _read(url: str) -> Iterator[tuple[str, float]]:
+    with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as response:
+        for line in response.read().decode().splitlines():
+            series, _, value = line.rpartition(" ")
+            if series.startswith(_PREFIX) and not series.partition("{")[0].endswith(_LEFT_OUT):
+                yield series, float(value)
+
+
+def _resources(pid: int | None) -> Iterator[tuple[str, float]]:
+    """Yield what the system says of a process, in the words of Prometheus. Only Linux does."""
+    process = Path(f"/proc/{pid}")
+    if process.exists():
+        resident_pages = int((process / "statm").read_text().split()[1])
+        yield "process_resident_memory_bytes", float(resident_pages * os.sysconf("SC_PAGE_SIZE"))
+        yield "process_open_fds", float(sum(1 for _ in (process / "fd").iterdir()))
