@@ -14,8 +14,6 @@ from loadtest.cluster.common import (
     ClusterError,
     LoggedProcess,
     find_program,
-    port_of,
-    reserve_port,
     wait_until,
 )
 
@@ -38,12 +36,16 @@ class Balancer(LoggedProcess):
     """
 
     def __init__(self, directory: Path, config: Path = SHIPPED) -> None:
+        super().__init__("haproxy", {}, directory / "haproxy.log")
         self._program = find_program("haproxy", package="haproxy")
-        self._ports = {name: reserve_port() for name in ("BIND", "ADMIN", "METRICS")}
-        addresses = {f"GATEWAY_BALANCER_{name}": f"{HOST}:{port_of(port)}" for name, port in self._ports.items()}
-        addresses["GATEWAY_BALANCER_ADMIN"] = f"ipv4@{addresses['GATEWAY_BALANCER_ADMIN']}"
-        addresses["GATEWAY_BALANCER_REPLICAS"] = NOWHERE
-        super().__init__("haproxy", addresses, directory / "haproxy.log")
+        self._address, self._metrics_address = f"{HOST}:{self._keep_port()}", f"{HOST}:{self._keep_port()}"
+        self._admin_port = self._keep_port()
+        self.environ = {
+            "GATEWAY_BALANCER_BIND": self._address,
+            "GATEWAY_BALANCER_METRICS": self._metrics_address,
+            "GATEWAY_BALANCER_ADMIN": f"ipv4@{HOST}:{self._admin_port}",
+            "GATEWAY_BALANCER_REPLICAS": NOWHERE,
+        }
         self.config = config
         self._servers: dict[str, tuple[str, int]] = {}
         self._places: dict[str, str] = {}
@@ -51,12 +53,12 @@ class Balancer(LoggedProcess):
     @property
     def url(self) -> str:
         """The MCP endpoint of the cluster."""
-        return f"http://{HOST}:{port_of(self._ports['BIND'])}/mcp"
+        return f"http://{self._address}/mcp"
 
     @property
     def metrics_url(self) -> str:
         """Where it serves its metrics."""
-        return f"http://{HOST}:{port_of(self._ports['METRICS'])}/metrics"
+        return f"http://{self._metrics_address}/metrics"
 
     def _command(self) -> Sequence[str]:
         return [self._program, "-db", "-f", str(self.config)]
@@ -111,10 +113,16 @@ class Balancer(LoggedProcess):
 
     def command(self, text: str) -> str:
         """Send one command to the runtime API, and return what it says."""
-        with socket.create_connection((HOST, port_of(self._ports["ADMIN"])), timeout=STOP_SECONDS) as connection:
+        with socket.create_connection((HOST, self._admin_port), timeout=STOP_SECONDS) as connection:
             connection.sendall(f"{text}\n".encode())
             with connection.makefile("r", encoding="utf-8") as said:
                 return said.read().strip()
+
+    def stop(self) -> None:
+        """End the process for good, and let go of its ports."""
+        super().stop()
+        for port in self._ports.values():
+            port.close()
 
     def _states(self) -> dict[str, str]:
         """Return the state of each place, in order."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from loadtest.cluster.common import HOST, LoggedProcess, find_program, port_of, reserve_port
+from loadtest.cluster.common import HOST, LoggedProcess, find_program
 
 PATIENCE_SECONDS = 5.0
 """How long a command may wait for its reply."""
@@ -31,12 +31,7 @@ class RedisServer(LoggedProcess):
         self.directory = directory
         self.options = options
         self._program = find_program("redis-server", "valkey-server", package="redis-server")
-        self._reserved = reserve_port()
-
-    @property
-    def port(self) -> int:
-        """The port, the same over restarts."""
-        return port_of(self._reserved)
+        self.port = self._keep_port()
 
     @property
     def url(self) -> str:
@@ -63,3 +58,8 @@ class RedisServer(LoggedProcess):
         """Send one command, and return the reply as redis-py shapes it."""
         with redis.Redis(host=HOST, port=self.port, socket_timeout=PATIENCE_SECONDS) as client:
             return client.execute_command(*command)
+
+    def stop(self) -> None:
+        """End the process for good, and let go of its port."""
+        super().stop()
+        self._reserved.close()
