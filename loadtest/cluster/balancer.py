@@ -118,12 +118,6 @@ class Balancer(LoggedProcess):
             with connection.makefile("r", encoding="utf-8") as said:
                 return said.read().strip()
 
-    def stop(self) -> None:
-        """End the process for good, and let go of its ports."""
-        super().stop()
-        for port in self._ports.values():
-            port.close()
-
     def _states(self) -> dict[str, str]:
         """Return the state of each place, in order."""
         rows = csv.DictReader(self.command("show stat").removeprefix("# ").splitlines())

@@ -110,6 +110,11 @@ class LoggedProcess:
         self.log_path = log_path
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
+        self._kept = contextlib.ExitStack()
+
+    def _keep_port(self) -> int:
+        """Return a free port, kept until the process is stopped for good."""
+        return port_of(self._kept.enter_context(reserve_port()))
 
     def _command(self) -> Sequence[str]:
         raise NotImplementedError
@@ -212,6 +217,7 @@ class LoggedProcess:
                 self.wait()
         if self.alive:
             self.kill()
+        self._kept.close()
 
     def log_text(self) -> str:
         """Return all output so far."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,14 +107,10 @@ class Replica(GatewayProcess):
     ) -> None:
         super().__init__(name, environ, log_path, *options, module=module)
         self.hold = hold
-        self.listener: socket.socket = reserve_port()
+        self.listener = self._kept.enter_context(reserve_port())
         if hold:
             self.listener.listen(_BACKLOG)
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port, the same over restarts."""
-        return HOST, port_of(self.listener)
+        self.address = HOST, port_of(self.listener)
 
     @property
     def url(self) -> str:
@@ -145,11 +140,6 @@ class Replica(GatewayProcess):
             return False
         finally:
             connection.close()
-
-    def stop(self) -> None:
-        """End the process for good, within a bounded time."""
-        super().stop()
-        self.listener.close()
 
 
 class Worker(GatewayProcess):

@@ -58,8 +58,3 @@ class RedisServer(LoggedProcess):
         """Send one command, and return the reply as redis-py shapes it."""
         with redis.Redis(host=HOST, port=self.port, socket_timeout=PATIENCE_SECONDS) as client:
             return client.execute_command(*command)
-
-    def stop(self) -> None:
-        """End the process for good, and let go of its port."""
-        super().stop()
-        self._reserved.close()
