@@ -190,20 +190,22 @@ def _rate(run: RawRun, count: int, window: Window) -> float:
     return _ratio(count, end - begin)
 
 
+def _finished(run: RawRun, bound: Bound, window: Window) -> list[Call]:
+    return [call for call in _calls(run, bound, window) if call.outcome == "finished"]
+
+
 def _goodput_ratio(run: RawRun, bound: Bound) -> float:
     """Compare how many calls were finished a second."""
-    rates = (
-        _rate(run, sum(call.outcome == "finished" for call in _calls(run, bound, window)), window)
-        for window in (bound.window, bound.compared)
-    )
+    rates = (_rate(run, len(_finished(run, bound, window)), window) for window in (bound.window, bound.compared))
     return _ratio(*rates)
 
 
 def _offered_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how many calls were tried a second, refused ones each time, with how many were finished."""
-    tried = [leg for leg in _legs(run, bound) if leg.leg == 1 or leg.outcome == "refused"]
-    finished = sum(call.outcome == "finished" for call in _calls(run, bound, bound.compared))
-    return _ratio(_rate(run, len(tried), bound.window), _rate(run, finished, bound.compared))
+    """Compare how much was asked for a second, refused or finished, with how much was finished."""
+    refused = sum(leg.outcome == "refused" for leg in _legs(run, bound))
+    asked_for = refused + len(_finished(run, bound, bound.window))
+    finished = len(_finished(run, bound, bound.compared))
+    return _ratio(_rate(run, asked_for, bound.window), _rate(run, finished, bound.compared))
 
 
 def _p99_ratio(run: RawRun, bound: Bound) -> float:

@@ -1,0 +1,152 @@
+"""`python -m loadtest SCENARIO`: run it, say what came out. Also `report DIRECTORY`, and `size`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from loadtest.cluster import ClusterError
+from loadtest.ledger import ledger
+from loadtest.rawdata import RawDataError, RawRun, read
+from loadtest.run import Options, perform
+from loadtest.scenario import Scenario
+from loadtest.scenarios import SCENARIOS
+from loadtest.verdict import Verdict
+
+REPORTS = Path("reports") / "loadtest"
+SHORT_VARIABLE = "LOADTEST_SHORT"
+REASONS_SHOWN = 10
+EXIT_PASSED, EXIT_FAILED, EXIT_NOT_RUN = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says. Exit code 0: within all bounds; 1: not; 2: it could not be run."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = _parser().parse_args(given)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return int(parsed.command(parsed))
+    except (ClusterError, RawDataError) as error:
+        print(f"loadtest: {error}", file=sys.stderr)
+        return EXIT_NOT_RUN
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m loadtest",
+        description="Run a scenario against a cluster on this machine, or against your own deployment with --target.",
+        epilog="The users' bearer token comes from LOADTEST_TOKEN, LOADTEST_TOKEN_FILE or LOADTEST_TOKEN_COMMAND. "
+        "See docs/loadtest.md.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for scenario in SCENARIOS.values():
+        _add_scenario(commands.add_parser(scenario.name, help=scenario.summary, description=scenario.summary), scenario)
+    report = commands.add_parser("report", help="write the report of a run again from its raw data")
+    report.add_argument("directory", type=Path, help="where the raw data is")
+    report.set_defaults(command=_report)
+    return parser
+
+
+def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
+    users = sum(scenario.users.values())
+    parser.add_argument("--seconds", type=_positive, metavar="S", help=f"how long (default: {scenario.seconds:g})")
+    parser.add_argument("--short", action="store_true", help=f"only {scenario.short_seconds:g} seconds, as in CI")
+    parser.add_argument("--users", type=_count, metavar="N", help=f"how many in all (default: {users})")
+    parser.add_argument(
+        "--replicas", type=_count, metavar="N", help=f"how many at the begin (default: {scenario.replicas})"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIRECTORY", help=f"where the raw data goes (default: in {REPORTS})"
+    )
+    parser.add_argument("--target", metavar="URL", help="the MCP endpoint of a deployment that runs already")
+    parser.add_argument(
+        "--metrics",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="NAME=URL",
+        help="where a process of that deployment serves its metrics; may be repeated",
+    )
+    parser.add_argument(
+        "--set",
+        type=_assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of all processes of the cluster; may be repeated",
+    )
+    parser.add_argument(
+        "--module", default="gateway", metavar="NAME", help="what `python -m` runs for them (default: %(default)s)"
+    )
+    parser.set_defaults(command=_perform, scenario=scenario)
+
+
+def _perform(given: argparse.Namespace) -> int:
+    scenario: Scenario = given.scenario
+    short = given.short or os.environ.get(SHORT_VARIABLE, "") not in ("", "0")
+    directory = given.out or REPORTS / f"{scenario.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    options = Options(
+        directory,
+        seconds=given.seconds or (scenario.short_seconds if short else None),
+        users=given.users,
+        replicas=given.replicas,
+        target=given.target,
+        metrics=dict(given.metrics),
+        environ=dict(given.set),
+        module=given.module,
+    )
+    print(f"{scenario.name}: {scenario.summary}", flush=True)
+    verdict = perform(scenario, options)
+    _tell(read(directory), verdict)
+    print(f"\nraw data: {directory}")
+    return EXIT_PASSED if verdict.passed else EXIT_FAILED
+
+
+def _report(given: argparse.Namespace) -> int:
+    print(given.directory)
+    return EXIT_PASSED
+
+
+def _tell(run: RawRun, verdict: Verdict) -> None:
+    print()
+    sums = ledger(run)
+    for what, count in sums.rows():
+        print(f"{count:10d}  {what}")
+    for why, count in sorted(sums.why.items(), key=lambda item: -item[1])[:REASONS_SHOWN]:
+        print(f"{count:10d}  not finished: {why}")
+    print()
+    for reason in verdict.reasons:
+        print(f"{'  ok' if reason.passed else 'FAIL'}  {reason.what}: {reason.measured} ({reason.bound})")
+    print(f"\n{'PASSED' if verdict.passed else 'FAILED'}")
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The scenarios, each in a module of its own: who calls, what is done to the deployment meanwhile, what must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from loadtest.scenario import Scenario
+from loadtest.scenarios import (
+    baseline,
+    key_rotation,
+    load_shedding,
+    redis_outage,
+    replica_kill,
+    rolling_upgrade,
+    scale_out,
+    soak,
+    worker_kill,
+)
+
+SCENARIOS: Mapping[str, Scenario] = {
+    module.SCENARIO.name: module.SCENARIO
+    for module in (
+        baseline,
+        load_shedding,
+        rolling_upgrade,
+        key_rotation,
+        replica_kill,
+        worker_kill,
+        redis_outage,
+        scale_out,
+        soak,
+    )
+}
+"""All scenarios, by name."""

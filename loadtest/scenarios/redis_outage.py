@@ -1,0 +1,51 @@
+"""Redis is away for a while: calls do not notice, tasks wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.scenario import SOUND, Scenario
+from loadtest.verdict import Bound, Window
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+AWAY = "Redis is killed"
+BACK = "Redis is back"
+
+_CALLS = ("ephemeral", "compute")
+
+
+def play(run: Run) -> None:
+    """Kill Redis, and start it again."""
+    redis = run.cluster.redis
+    assert redis is not None
+    run.wait(0.3 * run.seconds)
+    run.mark(AWAY)
+    redis.kill()
+    run.wait(min(10.0, 0.3 * run.seconds))
+    redis.restart()
+    run.mark(BACK)
+    run.wait(0.4 * run.seconds)
+
+
+SCENARIO = Scenario(
+    name="redis-outage",
+    summary="Without Redis calls go on as ever; tasks wait, and go on when it is back.",
+    users={"ephemeral": 6, "compute": 1, "task": 3},
+    bounds=SOUND,
+    cluster_bounds=(
+        Bound("Calls that need no store, refused", "calls_refused", at_most=0, users=_CALLS),
+        Bound(
+            "Calls that need no store, finished meanwhile",
+            "calls_finished",
+            at_least=1,
+            users=_CALLS,
+            window=Window(AWAY, BACK),
+        ),
+        Bound("Tasks finished afterwards", "calls_finished", at_least=1, users=("task",), window=Window(BACK)),
+    ),
+    play=play,
+    needs_cluster=True,
+    workers=1,
+)

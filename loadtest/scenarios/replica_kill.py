@@ -1,0 +1,50 @@
+"""A replica is killed, twice, in the middle of whatever it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario
+from loadtest.verdict import Bound, Window
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+KILLED = "r{} is killed"
+BACK = "r{} is back"
+
+
+def play(run: Run) -> None:
+    """Kill the replicas in turn; each comes back before the next one goes."""
+    run.wait(0.2 * run.seconds)
+    for number in (1, 2):
+        replica = run.cluster.replicas[number - 1]
+        run.mark(KILLED.format(number))
+        replica.kill()
+        run.wait(0.2 * run.seconds)
+        replica.restart()
+        run.wait_until(replica.is_ready, f"{replica.name} to serve again")
+        run.mark(BACK.format(number))
+        run.wait(0.2 * run.seconds)
+
+
+SCENARIO = Scenario(
+    name="replica-kill",
+    summary="A killed replica costs the requests that it had in hand one more try, and nobody a call.",
+    users={"ephemeral": 8, "compute": 2, "streaming": 2},
+    cluster_bounds=(
+        NO_STATE_REJECTED,
+        *(
+            Bound(
+                f"Calls finished while r{number} is away",
+                "calls_finished",
+                at_least=1,
+                window=Window(KILLED.format(number), BACK.format(number)),
+            )
+            for number in (1, 2)
+        ),
+    ),
+    play=play,
+    needs_cluster=True,
+    bounds=SOUND,
+)

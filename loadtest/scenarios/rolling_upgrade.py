@@ -1,0 +1,47 @@
+"""Every replica and worker is replaced by the next release, one after the other, in the middle of calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.scenario import SOUND, Scenario
+from loadtest.verdict import Bound, Window
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+BEGAN = "upgrade began"
+DONE = "upgrade done"
+
+_SAID = {"leaving": "{} leaves", "ready": "{} is new"}
+
+
+def play(run: Run) -> None:
+    """Roll the next release of the demo tools out."""
+    run.wait(0.2 * run.seconds)
+    run.mark(BEGAN)
+    run.exit_codes.update(
+        run.cluster.rolling_restart(
+            {"GATEWAY_DEMO_RELEASE": "2"},
+            on_event=lambda event, name: run.mark(_SAID[event].format(name)) if event in _SAID else None,
+        )
+    )
+    run.mark(DONE)
+    run.wait(max(0.2 * run.seconds, run.seconds - run.now()))
+
+
+SCENARIO = Scenario(
+    name="rolling-upgrade",
+    summary="Nobody notices that every replica and worker is replaced: no call fails, nothing is asked twice.",
+    users={"ephemeral": 8, "compute": 3, "streaming": 2, "task": 2},
+    bounds=(*SOUND, Bound("Requests whose connection was lost", "connections_lost", at_most=0)),
+    cluster_bounds=(
+        Bound("Processes that did not leave cleanly", "bad_exits", at_most=0),
+        Bound("Legs that were handed on during the upgrade", "legs_shed", at_least=1, window=Window(BEGAN, DONE)),
+        Bound("Calls finished during the upgrade", "calls_finished", at_least=1, window=Window(BEGAN, DONE)),
+        Bound("States that did not open", "states_rejected", at_most=0),
+    ),
+    play=play,
+    needs_cluster=True,
+    workers=2,
+)

@@ -1,0 +1,60 @@
+"""One replica, then two, then four: each serves as much as the first one.
+
+The calls wait instead of computing, and each replica takes a fixed number of them, so two cores are enough to see it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.scenario import CALLS_FINISHED, NO_ANSWER_WRONG, NO_CALL_FAILED, Scenario
+from loadtest.verdict import Bound, Window
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+_SIZES = (1, 2, 4)
+_ENDS = "that is all"
+
+
+def _begins(replicas: int) -> str:
+    return "1 replica" if replicas == 1 else f"{replicas} replicas"
+
+
+def _stopped(replicas: int) -> str:
+    return f"more than {_begins(replicas)}"
+
+
+def play(run: Run) -> None:
+    """Add replicas, and let each number of them serve for a while."""
+    for size in _SIZES:
+        while len(run.cluster.replicas) < size:
+            run.cluster.add_replica()
+        run.mark(_begins(size))
+        run.wait(run.seconds / len(_SIZES))
+        run.mark(_stopped(size))
+
+
+def _share(replicas: int) -> Bound:
+    return Bound(
+        f"Calls finished a second by {_begins(replicas)}, as a multiple of those by one",
+        "goodput_ratio",
+        at_least=0.75 * replicas,
+        window=Window(_begins(replicas), _stopped(replicas)),
+        compared=Window(_begins(1), _stopped(1)),
+    )
+
+
+SCENARIO = Scenario(
+    name="scale-out",
+    summary="Twice the replicas serve twice the calls.",
+    users={"streaming": 40},
+    seconds=45,
+    short_seconds=9,
+    bounds=(CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG),
+    cluster_bounds=tuple(_share(replicas) for replicas in _SIZES[1:]),
+    play=play,
+    needs_cluster=True,
+    replicas=1,
+    environ={"GATEWAY_MAX_INFLIGHT": "6"},
+)

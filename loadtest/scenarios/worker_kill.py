@@ -1,0 +1,37 @@
+"""A worker is killed while it runs tasks: another one goes on with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadtest.scenario import SOUND, Scenario
+from loadtest.verdict import Bound
+
+if TYPE_CHECKING:
+    from loadtest.run import Run
+
+
+def play(run: Run) -> None:
+    """Kill a worker in the middle of tasks, and start it again."""
+    worker = run.cluster.workers[0]
+    run.wait(0.2 * run.seconds)
+    run.wait_until(lambda: worker.metric("gateway_tasks_running") > 0, f"{worker.name} to run a task")
+    worker.kill()
+    run.mark(f"{worker.name} is killed")
+    run.wait(0.4 * run.seconds)
+    worker.restart()
+    run.mark(f"{worker.name} is back")
+    run.wait(0.4 * run.seconds)
+
+
+SCENARIO = Scenario(
+    name="worker-kill",
+    summary="Tasks of a killed worker are finished by another one.",
+    users={"task": 8, "ephemeral": 2},
+    cluster_bounds=(Bound("Tasks that another worker took over", "tasks_redelivered", at_least=1),),
+    play=play,
+    needs_cluster=True,
+    bounds=SOUND,
+    workers=2,
+    environ={"GATEWAY_TASK_LEASE_SECONDS": "2"},
+)
