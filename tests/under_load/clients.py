@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
@@ -16,10 +16,12 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.client import Recorder
-from tests.integration.raw import headers_of, request, tool_call
+from tests.integration.raw import META, META_CAPABILITIES, headers_of, request, tool_call
 
 NAME = {"name": "ada"}
 """What everybody answers."""
+
+TASKS_META = {**META, META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}}
 
 PATIENCE_SECONDS = 40.0
 
@@ -111,13 +113,11 @@ class WireFailure(AssertionError):
 class WireClient:
     """A client that speaks the released wire and nothing else, over connections that stay open.
 
-    Attributes:
+    Args:
         url: where to.
-        statuses: the HTTP status of each response so far.
     """
 
     url: str
-    statuses: list[int] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
         """Open."""
@@ -131,13 +131,28 @@ class WireClient:
 
     async def send(self, message: Mapping[str, Any]) -> httpx.Response:
         """Send one request, once."""
-        response = await self._http.post(self.url, json=message, headers=headers_of(message))
-        self.statuses.append(response.status_code)
-        return response
+        headers = headers_of(message)
+        if "taskId" in message["params"]:
+            headers["mcp-name"] = message["params"]["taskId"]
+        return await self._http.post(self.url, json=message, headers=headers)
 
-    async def discover(self) -> httpx.Response:
-        """Ask what the server is."""
-        return await self.send(request("server/discover"))
+    async def result(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send one request of a client that knows tasks, and return its result."""
+        response = await self.send(request(method, {"_meta": TASKS_META, **params}))
+        body: dict[str, Any] = response.json()
+        if "result" not in body:
+            raise WireFailure(f"{method} {params}: {response.status_code} {response.text}")
+        result: dict[str, Any] = body["result"]
+        return result
+
+    async def task(self, task_id: str, status: str) -> dict[str, Any]:
+        """Poll a task until it has a status, and return it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while (task := await self.result("tasks/get", taskId=task_id))["status"] != status:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {PATIENCE_SECONDS:g} seconds for a task that is {status}: {task}")
+            await asyncio.sleep(0.02)
+        return task
 
     async def call(self, tool: str, /, **arguments: Any) -> Call:
         """Call a tool and answer what it asks.

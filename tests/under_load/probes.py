@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from loadtest.cluster import Cluster, ClusterError, Replica
 from tests.integration.raw import headers_of, request
+from tests.under_load.clients import until
 
 PERIOD_SECONDS = 0.05
 PATIENCE_SECONDS = 20.0
@@ -22,12 +23,14 @@ class Probes:
     Attributes:
         answers: how often each was answered as it should be.
         problems: all other answers, and what was not answered.
+        rounds: how often everything was asked.
         leaving: the replicas that are told to leave: they need not answer.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.answers: Counter[str] = Counter()
         self.problems: list[str] = []
+        self.rounds = 0
         self.leaving: set[str] = set()
         self._cluster = cluster
         self._ended = threading.Event()
@@ -43,6 +46,11 @@ class Probes:
         self._ended.set()
         self._thread.join()
 
+    async def ask_anew(self) -> None:
+        """Wait until everything was asked from now on."""
+        asked = self.rounds
+        await until(lambda: self.rounds >= asked + 2, "a round of probes")
+
     def on_event(self, event: str, name: str) -> None:
         """Hear from `Cluster.rolling_restart` which replicas leave and are back."""
         if event == "leaving":
@@ -55,6 +63,7 @@ class Probes:
             self._ask("server/discover", self._cluster.url)
             for replica in list(self._cluster.replicas):
                 self._ask_replica(replica)
+            self.rounds += 1
 
     def _ask_replica(self, replica: Replica) -> None:
         if replica.name in self.leaving:

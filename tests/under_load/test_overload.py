@@ -136,6 +136,7 @@ async def test_what_is_refused_has_run_nothing_and_what_is_accepted_ends(
                 assert int(refusal.headers["retry-after"]) >= 1
                 assert refusal.json()["error"]["code"] == -31001
                 assert "id" not in refusal.json()
+            await probes.ask_anew()
             (tmp_path / "gate").touch()
 
         assert [call.result().text for call in accepted] == early

@@ -11,10 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import Cluster, Replica, new_key
-from tests.under_load.clients import Call, connect, until
+from tests.under_load.clients import Call, WireClient, connect, until
 
 TOOL = "link_accounts"
 PAUSE_SECONDS = 0.02  # leaves some of the processor to those that start
@@ -205,3 +206,45 @@ async def test_nobody_notices_either_when_the_seal_keys_rotate_meanwhile_and_a_r
 
     assert_nobody_noticed([*calls, *(call for of_one in busy.calls for call in of_one)])
     assert {release_of(call.legs[-1]) for call in calls} == {1}
+
+
+async def test_tasks_that_began_under_one_release_go_on_under_the_next_one(
+    start_cluster: Callable[..., Cluster], tmp_path: Path
+) -> None:
+    settings = {"GATEWAY_TOOLS": "tests.under_load.tools"}
+    cluster = await asyncio.to_thread(start_cluster, settings, replicas=1, workers=1, redis=True)
+    async with WireClient(cluster.url) as client:
+        order = (await client.result("tools/call", name="order"))["taskId"]
+        asked = await client.task(order, "input_required")
+        assert list(asked["inputRequests"]) == ["name"]
+        await client.result("tasks/update", taskId=order, inputResponses={"name": accept(name="ada")})
+        asked = await client.task(order, "input_required")
+        assert list(asked["inputRequests"]) == ["size"]
+        counting = (await client.result("tools/call", name="count_on"))["taskId"]
+        counted = tmp_path / "counted"
+        await until(lambda: counted.exists() and len(counted.read_text().splitlines()) > 3, "a task that runs")
+
+        codes = await asyncio.to_thread(cluster.rolling_restart, {"GATEWAY_DEMO_RELEASE": "2"})
+        assert codes == {"r1": 0, "w1": 0}
+
+        await client.result("tasks/update", taskId=order, inputResponses={"size": accept(size="large")})
+        asked = await client.task(order, "input_required")
+        assert list(asked["inputRequests"]) == ["size~2"]  # another form: the old answer stays, a new one is asked for
+        await client.result("tasks/update", taskId=order, inputResponses={"size~2": accept(size=3)})
+        assert text_of(await client.task(order, "completed")) == "ada: 3"
+
+        await until(lambda: counted.read_text().splitlines()[-1].endswith(" 2"), "release 2 to count on")
+        (tmp_path / "gate").touch()
+        told = text_of(await client.task(counting, "completed"))
+    numbers = [int(line.split()[0]) for line in counted.read_text().splitlines()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert told == f"counted to {len(numbers)}"
+
+
+def accept(**content: object) -> dict[str, object]:
+    return {"action": "accept", "content": content}
+
+
+def text_of(task: dict[str, Any]) -> str:
+    (block,) = task["result"]["content"]
+    return str(block["text"])

@@ -6,11 +6,13 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
 from gateway import Context, tool
 
+RELEASE = int(os.environ.get("GATEWAY_DEMO_RELEASE", "1"))
 QUESTIONS = 8
 
 
@@ -90,3 +92,42 @@ async def stand_at_gate(call: str) -> str:
     note("standing", call)
     await at_gate()
     return call
+
+
+class SizeInWords(BaseModel):
+    size: str
+
+
+class SizeInNumbers(BaseModel):
+    size: int
+
+
+Size: type[Any] = SizeInWords if RELEASE == 1 else SizeInNumbers
+
+
+@tool(task="optional", asks={"name": Name, "size": Size})
+async def order(ctx: Context) -> str:
+    """Ask for a name in both releases alike, and for a size in each in another way."""
+    name = await ctx.elicit("name", "For whom?", Name)
+    size = await ctx.elicit("size", "How large?", Size)
+    return f"{name.name}: {size.size!r}"
+
+
+@tool(task="optional", version=RELEASE)
+async def count_on(ctx: Context) -> str:
+    """Count until the gate opens: release 1 keeps the number alone, release 2 who counted besides."""
+    kept: Any = ctx.resumed(0 if RELEASE == 1 else {"done": 0, "by": []})
+    done, by = (kept, []) if RELEASE == 1 else (kept["done"], kept["by"])
+    while not noted_in("gate").exists():
+        done += 1
+        note("counted", done, RELEASE)
+        await ctx.checkpoint(done if RELEASE == 1 else {"done": done, "by": [*by, RELEASE]})
+        await asyncio.sleep(0.01)
+    return f"counted to {done}"
+
+
+if RELEASE == 2:
+
+    @count_on.migrate(from_=1, to=2)
+    def add_who_counted(done: Any) -> Any:
+        return {"done": done, "by": [1]}
