@@ -55,13 +55,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
-    users = sum(scenario.users.values())
+    users, replicas = sum(scenario.users.values()), scenario.replicas
     parser.add_argument("--seconds", type=_positive, metavar="S", help=f"how long (default: {scenario.seconds:g})")
     parser.add_argument("--short", action="store_true", help=f"only {scenario.short_seconds:g} seconds, as in CI")
     parser.add_argument("--users", type=_count, metavar="N", help=f"how many in all (default: {users})")
-    parser.add_argument(
-        "--replicas", type=_count, metavar="N", help=f"how many at the begin (default: {scenario.replicas})"
-    )
+    parser.add_argument("--replicas", type=_count, metavar="N", help=f"how many at the begin (default: {replicas})")
     parser.add_argument(
         "--out", type=Path, metavar="DIRECTORY", help=f"where the raw data goes (default: in {REPORTS})"
     )
