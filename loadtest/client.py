@@ -1,0 +1,454 @@
+"""An MCP client on Locust's fast HTTP session: calls leg by leg, tasks to their end, and every leg checked and told.
+
+It does what a patient client does: goes on at once with a call that was handed on, comes back when a refusal says so,
+and sends a request again whose connection was lost. All of it is counted. Each leg is a request of Locust's; whoever
+wants to know more of legs and calls adds a function to `leg_listeners` and `call_listeners`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import gevent
+from locust.contrib.fasthttp import FAILURE_EXCEPTIONS, FastHttpSession, ResponseContextManager
+
+from loadtest import wire
+from loadtest.rawdata import Call, Leg
+from loadtest.tokens import Tokens
+from loadtest.wire import Answer, Reply, Request
+
+MAX_LEGS: Final = 40
+"""More legs than any call needs: what takes more goes round in circles."""
+MAX_RETRIES: Final = 3
+"""How often a call sends a request again whose connection was lost."""
+RETRY_SECONDS: Final = 0.2
+"""Before it is sent again for the first time; twice as long each time."""
+TASK_SECONDS: Final = 120.0
+"""How long a task is followed, over whatever refusals and lost connections."""
+
+Check: TypeAlias = Callable[[Answer], str | None]
+"""Looks at a final answer; returns what is wrong with it, or None."""
+Notice: TypeAlias = Callable[[Mapping[str, Any]], bool]
+"""Is told each message of a stream (empty for a sign of life); returns whether that is enough."""
+Read: TypeAlias = Callable[[Reply], Answer]
+
+leg_listeners: Final[list[Callable[[Leg], object]]] = []
+"""Are told of each request that was answered or lost."""
+call_listeners: Final[list[Callable[[Call], object]]] = []
+"""Are told of each call, however it ended."""
+
+_call_numbers = itertools.count(1)
+_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a user wants, and how to tell that it was done.
+
+    Attributes:
+        tool: what is called.
+        arguments: with what.
+        answers: what the user fills in, by the key of the question.
+        check: looks at the final answer.
+        think: returns how many seconds the user thinks before answering.
+        tasks: whether it may become a task.
+        listens: whether a task is listened to; otherwise it is asked about.
+        progress: whether to be told how far it is.
+    """
+
+    tool: str
+    arguments: Mapping[str, Any]
+    check: Check
+    answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    think: Callable[[], float] = lambda: 0.0
+    tasks: bool = False
+    listens: bool = False
+    progress: bool = False
+
+
+class CallEndedError(Exception):
+    """A call cannot go on.
+
+    Attributes:
+        outcome: of the call: failed or refused.
+        reason: why.
+    """
+
+    def __init__(self, reason: str, outcome: str = "failed") -> None:
+        super().__init__(reason)
+        self.outcome = outcome
+        self.reason = reason
+
+
+class McpClient:
+    """One user's client.
+
+    Args:
+        session: sends requests and tells Locust of them.
+        endpoint: the URL of the MCP endpoint.
+        user: the kind of user.
+        clock: tells the seconds since the run began.
+        tokens: where the user's token comes from.
+        refusals: how often a call may be refused for load before the user gives up.
+    """
+
+    def __init__(
+        self,
+        session: FastHttpSession,
+        endpoint: str,
+        user: str,
+        *,
+        clock: Callable[[], float],
+        tokens: Tokens,
+        refusals: int,
+    ) -> None:
+        self._session = session
+        self._endpoint = endpoint
+        self._tokens = tokens
+        self.user = user
+        self.clock = clock
+        self.refusals = refusals
+
+    def call(self, errand: Errand) -> Answer | None:
+        """Run an errand to its end; returns the final answer, None if there is none.
+
+        Whatever is answered is recorded, and raises nothing.
+        """
+        with _Flow(self, errand) as flow:
+            flow.answer = flow.run()
+        return flow.answer
+
+    def spoil(self, errand: Errand, spoil: Callable[[str], str]) -> Answer | None:
+        """Run an errand, and once bring a state that was spoiled: that must be refused, and do no harm to the call.
+
+        Args:
+            errand: what asks at least one question.
+            spoil: makes a bad state of a good one.
+        """
+        with _Flow(self, errand) as flow:
+            flow.answer = flow.run(spoil)
+        return flow.answer
+
+    def exchange(self, request: Request, request_id: int, label: str, read: Read, on_notice: Notice) -> Answer:
+        """Send one request, and tell Locust what came of it."""
+        began = time.perf_counter()
+        with self._session.request(
+            "POST",
+            self._endpoint,
+            data=request.body(request_id).decode(),
+            headers=request.headers(self._tokens.current()),
+            catch_response=True,
+            stream=True,
+        ) as response:
+            listening = request.method == "subscriptions/listen"
+            told = response.request_meta["response_time"] if listening else None
+            answer = read(_read_reply(response, request_id, on_notice))
+            elapsed = (time.perf_counter() - began) * 1000
+            response.request_meta.update(
+                request_type="leg",
+                name=label,
+                response_time=elapsed if told is None else told,
+                response_length=len(answer.reply.body),
+            )
+            if answer.outcome in {"refused", "failed", "wrong"}:
+                response.failure(f"{answer.outcome}: {answer.reason}")
+            else:
+                response.success()
+        return answer
+
+
+def endpoint_of(host: str) -> str:
+    """Return the URL of the MCP endpoint: the host itself if it has a path, otherwise `/mcp` on it."""
+    return host if urlsplit(host).path.strip("/") else host.rstrip("/") + wire.PATH
+
+
+class _Flow:
+    """One call under way: its legs, and what is counted of it."""
+
+    def __init__(self, client: McpClient, errand: Errand) -> None:
+        self._client = client
+        self._errand = errand
+        self._id = f"{os.getpid():x}-{next(_call_numbers)}"
+        self._began = client.clock()
+        self._numbers = itertools.count(1)
+        self._legs = self._hops = self._sheds = self._refusals = self._retries = 0
+        self._replica = ""
+        self._asked: Counter[str] = Counter()
+        self._deadline = float("inf")
+        self.answer: Answer | None = None
+
+    def __enter__(self) -> _Flow:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if isinstance(error, CallEndedError):
+            self._tell_end(error.outcome, error.reason)
+            return True
+        if isinstance(error, Exception):
+            self._tell_end("failed", type(error).__name__)
+        else:
+            self._tell_end("finished" if error is None else "unfinished", "")
+        return False
+
+    def _tell_end(self, outcome: str, reason: str) -> None:
+        call = Call(
+            t=round(self._began, 6),
+            seconds=round(self._client.clock() - self._began, 6),
+            user=self._client.user,
+            call=self._id,
+            tool=self._errand.tool,
+            legs=self._legs,
+            hops=self._hops,
+            sheds=self._sheds,
+            refusals=self._refusals,
+            retries=self._retries,
+            asked=dict(self._asked),
+            outcome=outcome,
+            reason=reason,
+        )
+        for listener in call_listeners:
+            listener(call)
+
+    def run(self, spoil: Callable[[str], str] | None = None) -> Answer:
+        """Call the tool leg by leg until it is done."""
+        state, stage = "", "first"
+        answers: Mapping[str, Mapping[str, Any]] = {}
+        while True:
+            answer = self._leg(self._call(state, answers), stage, self._read_call)
+            if answer.outcome == "shed":
+                self._sheds += 1
+                state, stage, answers = answer.state, "shed", {}
+            elif answer.outcome == "input_required":
+                answers = self._fill_in(answer.questions)
+                if spoil is not None:
+                    self._leg(self._call(spoil(answer.state), answers), "retry", wire.read_state_refusal)
+                    spoil = None
+                state, stage = answer.state, "retry"
+            elif answer.outcome == "task_created":
+                self._deadline = self._client.clock() + TASK_SECONDS
+                follow = self._listen if self._errand.listens else self._poll
+                return follow(str(answer.result["taskId"]))
+            else:
+                return answer
+
+    def _call(self, state: str, answers: Mapping[str, Mapping[str, Any]]) -> Request:
+        errand = self._errand
+        return wire.call_tool(
+            errand.tool,
+            errand.arguments,
+            state=state,
+            answers=answers,
+            tasks=errand.tasks,
+            progress=errand.progress,
+        )
+
+    def _fill_in(self, questions: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Think, and return the answer to each question."""
+        for key in questions:
+            self._asked[wire.author_key(key)] += 1
+            if wire.author_key(key) not in self._errand.answers:
+                raise CallEndedError(f"asked for {key}, which nobody expects")
+        gevent.sleep(self._errand.think())
+        return {key: self._errand.answers[wire.author_key(key)] for key in questions}
+
+    def _poll(self, task_id: str) -> Answer:
+        """Ask about a task until it has ended."""
+        answered: set[str] = set()
+        while True:
+            task = self._leg(wire.get_task(task_id), read=self._read_task)
+            if task.result["status"] in _ENDED:
+                return task
+            self._give_up_late_task()
+            if not self._answer_task(task_id, task.questions, answered):
+                gevent.sleep(task.result.get("pollIntervalMs", 500) / 1000)
+
+    def _listen(self, task_id: str) -> Answer:
+        """Listen to a task until it has ended, on one stream after the other if they end before."""
+        answered: set[str] = set()
+        ended = False
+        problem: CallEndedError | None = None
+
+        def on_notice(message: Mapping[str, Any]) -> bool:
+            nonlocal ended, problem
+            task = message.get("params", {})
+            if message.get("method") == "notifications/tasks" and task.get("taskId") == task_id:
+                ended = task.get("status") in _ENDED
+                try:
+                    self._answer_task(task_id, task.get("inputRequests") or {}, answered)
+                except CallEndedError as error:
+                    problem = error
+            return ended or problem is not None or self._is_late()
+
+        while not ended:
+            self._leg(wire.listen([task_id]), read=_read_stream, on_notice=on_notice)
+            if problem is not None:
+                raise problem
+            self._give_up_late_task()
+        return self._leg(wire.get_task(task_id), read=self._read_task)
+
+    def _is_late(self) -> bool:
+        return self._client.clock() > self._deadline
+
+    def _give_up_late_task(self) -> None:
+        if self._is_late():
+            raise CallEndedError(f"the task did not end within {TASK_SECONDS:g} seconds")
+
+    def _answer_task(self, task_id: str, questions: Mapping[str, Any], answered: set[str]) -> bool:
+        """Answer what a task asks and was not told yet; returns whether there was anything."""
+        new = {key: question for key, question in questions.items() if key not in answered}
+        if not new:
+            return False
+        self._leg(wire.update_task(task_id, self._fill_in(new)))
+        answered |= new.keys()
+        return True
+
+    def _read_call(self, reply: Reply) -> Answer:
+        answer = wire.read_answer(reply)
+        return self._checked(answer) if answer.outcome == "completed" else answer
+
+    def _read_task(self, reply: Reply) -> Answer:
+        """Tell what the state of a task means: its result is the call's, with all that is checked of it."""
+        answer = wire.read_answer(reply)
+        if answer.outcome != "completed":
+            return answer
+        match answer.result.get("status"):
+            case "completed":
+                result = answer.result.get("result") or {}
+                told = Answer("completed", reply, result={**result, "status": "completed"})
+                return (
+                    self._checked(told)
+                    if not result.get("isError")
+                    else Answer("failed", reply, wire.error_text(result))
+                )
+            case "input_required":
+                return Answer("input_required", reply, result=answer.result)
+            case "working":
+                return answer
+            case other:
+                why = answer.result.get("error", {}).get("message", "")
+                return Answer("failed", reply, f"the task is {other}: {why}")
+
+    def _leg(
+        self,
+        request: Request,
+        stage: str = "",
+        read: Read = wire.read_answer,
+        on_notice: Notice = lambda _message: False,
+    ) -> Answer:
+        """Send a request until it is answered, for as long as a patient client would.
+
+        Raises:
+            CallEndedError: it was refused or lost too often, or the answer says that the call has failed.
+        """
+        label = f"{self._errand.tool} {stage or request.method}"
+        while True:
+            answer = self._send(request, label, read, on_notice)
+            if answer.outcome == "refused":
+                self._refusals += 1
+                self._give_up_if(self._refusals > self._client.refusals, answer)
+                gevent.sleep(answer.reply.retry_after * random.uniform(1.0, 1.5))
+            elif answer.lost:
+                self._retries += 1
+                self._give_up_if(self._retries > MAX_RETRIES, answer)
+                gevent.sleep(RETRY_SECONDS * min(2 ** (self._retries - 1), 8) * random.uniform(0.5, 1.5))
+            elif answer.outcome in {"failed", "wrong"}:
+                prefix = "wrong: " if answer.outcome == "wrong" else ""
+                raise CallEndedError(prefix + answer.reason)
+            else:
+                return answer
+
+    def _give_up_if(self, often: bool, answer: Answer) -> None:
+        """Give up a call that was not served so often. A task is stored: it is asked about until its time is over."""
+        if self._is_late() or (often and self._deadline == float("inf")):
+            raise CallEndedError(answer.reason, "refused" if answer.outcome == "refused" else "failed")
+
+    def _send(self, request: Request, label: str, read: Read, on_notice: Notice) -> Answer:
+        """Send a request once, look at what comes back, and record it."""
+        number = next(self._numbers)
+        if number > MAX_LEGS and self._deadline == float("inf"):
+            raise CallEndedError(f"no end after {MAX_LEGS} legs")
+        began = self._client.clock()
+        answer = self._client.exchange(request, number, label, read, on_notice)
+        reply = answer.reply
+        self._legs += 1
+        if reply.replica and answer.outcome not in {"refused", "failed"}:
+            self._hops += self._replica not in ("", reply.replica)
+            self._replica = reply.replica
+        leg = Leg(
+            t=round(began, 6),
+            seconds=round(self._client.clock() - began, 6),
+            user=self._client.user,
+            call=self._id,
+            leg=number,
+            method=request.method,
+            tool=self._errand.tool,
+            replica=reply.replica,
+            status=reply.status,
+            outcome=answer.outcome,
+            reason=answer.reason,
+            state_bytes=len(answer.state),
+        )
+        for listener in leg_listeners:
+            listener(leg)
+        return answer
+
+    def _checked(self, answer: Answer) -> Answer:
+        """Look at the content of a tool's result."""
+        problem = self._errand.check(answer)
+        return answer if problem is None else Answer("wrong", answer.reply, problem, answer.result)
+
+
+def _read_stream(reply: Reply) -> Answer:
+    """Tell what the end of a listening stream means: that we have heard enough is the best of them."""
+    return Answer("completed", reply) if reply.status == 200 and not reply.body else wire.read_answer(reply)
+
+
+def _read_reply(response: ResponseContextManager, request_id: int, on_notice: Notice) -> Reply:
+    if response.status_code == 0 or response.headers is None:
+        return Reply(request_id, 0)
+    replica = str(response.headers.get(wire.REPLICA_HEADER, ""))
+    notices: list[Mapping[str, Any]] = []
+    try:
+        if str(response.headers.get("content-type", "")).startswith(wire.EVENT_STREAM):
+            body = _read_events(response, notices, on_notice)
+        else:
+            body = bytes(response.content or b"")
+    except FAILURE_EXCEPTIONS:
+        return Reply(request_id, 0, notices=notices, replica=replica)
+    return Reply(
+        request_id, response.status_code, body, notices, replica, _seconds(response.headers.get("retry-after", "1"))
+    )
+
+
+def _read_events(response: ResponseContextManager, notices: list[Mapping[str, Any]], on_notice: Notice) -> bytes:
+    """Read a stream up to its response, and return that; empty if enough was heard before."""
+    while block := response.stream.readline(b"\n\n"):
+        data = wire.read_event(block)
+        message = wire.decode(data)
+        if "result" in message or "error" in message:
+            response.content  # noqa: B018 - reads to the end, so that the connection can be used again
+            return data
+        if message:
+            notices.append(message)
+        if on_notice(message):
+            response.stream.release()
+            return b""
+    return b""
+
+
+def _seconds(retry_after: Any) -> float:
+    try:
+        return max(0.0, float(retry_after))
+    except (TypeError, ValueError):
+        return 1.0

@@ -1,0 +1,94 @@
+"""Where the users' bearer token comes from: the environment, a file, or a command that prints one."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+VARIABLES: Final = ("LOADTEST_TOKEN", "LOADTEST_TOKEN_FILE", "LOADTEST_TOKEN_COMMAND")
+RENEW_SECONDS: Final = 30.0
+"""How long before its end a token is replaced."""
+
+
+class TokenError(Exception):
+    """There is no token where one was promised. The message says where, and never shows a token."""
+
+
+class Tokens:
+    """The token that users show, replaced shortly before it expires.
+
+    A token is read again if it says when it ends (a JWT with `exp`); any other is used for the whole run.
+
+    Args:
+        read: gets a token; None for users without one.
+        clock: the time, in seconds since 1970.
+    """
+
+    def __init__(self, read: Callable[[], str] | None = None, clock: Callable[[], float] = time.time) -> None:
+        self._read = read
+        self._clock = clock
+        self._token = ""
+        self._renew_at = 0.0
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Tokens:
+        """Return the source that the environment names.
+
+        Raises:
+            TokenError: it names several.
+        """
+        given = [name for name in VARIABLES if environ.get(name)]
+        if len(given) > 1:
+            raise TokenError(f"{' and '.join(given)} are set: set one of them")
+        if not given:
+            return cls()
+        value = environ[given[0]]
+        match given[0]:
+            case "LOADTEST_TOKEN_FILE":
+                return cls(lambda: _from_file(Path(value)))
+            case "LOADTEST_TOKEN_COMMAND":
+                return cls(lambda: _from_command(value))
+            case _:
+                return cls(lambda: value)
+
+    def current(self) -> str:
+        """Return the token to show now; empty for none.
+
+        Raises:
+            TokenError: there is none to be had.
+        """
+        if self._read is not None and self._clock() >= self._renew_at:
+            self._renew_at = self._clock() + RENEW_SECONDS  # whoever asks meanwhile gets the one before
+            self._token = self._read().strip()
+            self._renew_at = max(_end_of(self._token) - RENEW_SECONDS, self._clock() + 1)
+        return self._token
+
+
+def _from_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise TokenError(f"LOADTEST_TOKEN_FILE: {path} cannot be read: {error.strerror}") from None
+
+
+def _from_command(command: str) -> str:
+    try:
+        run = subprocess.run(shlex.split(command), capture_output=True, text=True, check=True, timeout=RENEW_SECONDS)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TokenError(f"LOADTEST_TOKEN_COMMAND: {command!r} gave no token: {type(error).__name__}") from None
+    return run.stdout
+
+
+def _end_of(token: str) -> float:
+    """Return when a JWT expires, in seconds since 1970; never, if it does not say."""
+    try:
+        payload = token.split(".")[1]
+        return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return float("inf")

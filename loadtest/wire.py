@@ -1,0 +1,272 @@
+"""Pure: the 2026-07-28 wire as a client speaks it: requests with the headers that fit them, and what answers mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+PROTOCOL_VERSION: Final = "2026-07-28"
+PATH: Final = "/mcp"
+REPLICA_HEADER: Final = "x-gateway-replica"
+EVENT_STREAM: Final = "text/event-stream"
+TASKS: Final = "io.modelcontextprotocol/tasks"
+META_PROGRESS: Final = "dev.sealedgateway/progress"
+
+Outcome: TypeAlias = Literal["completed", "input_required", "shed", "task_created", "refused", "failed", "wrong"]
+
+_META: Final = "io.modelcontextprotocol"
+_CLIENT_INFO: Final = {"name": "loadtest", "version": "1"}
+_REFUSED: Final = frozenset({429, 503})
+_BROKEN_GATEWAYS: Final = frozenset({502, 504})
+_REFERENCE: Final = re.compile(r" \(reference \w+\)")
+_STATE_REFUSED: Final = (
+    b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32602,"message":"Invalid or expired requestState",'
+    b'"data":{"reason":"invalid_request_state"}}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, before it has an id.
+
+    Attributes:
+        method: the JSON-RPC method.
+        params: its parameters without `_meta`.
+        name: what its `Mcp-Name` header says; empty for methods without one.
+        tasks: whether the client says that it can follow tasks.
+        progress: whether it wants to hear of progress.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    name: str = ""
+    tasks: bool = False
+    progress: bool = False
+
+    def body(self, request_id: int) -> bytes:
+        """Return the message as JSON; the id is the progress token too."""
+        capabilities: dict[str, Any] = {"elicitation": {}}
+        if self.tasks:
+            capabilities["extensions"] = {TASKS: {}}
+        meta: dict[str, Any] = {
+            f"{_META}/protocolVersion": PROTOCOL_VERSION,
+            f"{_META}/clientInfo": _CLIENT_INFO,
+            f"{_META}/clientCapabilities": capabilities,
+        }
+        if self.progress:
+            meta["progressToken"] = request_id
+        return msgspec.json.encode(
+            {"jsonrpc": "2.0", "id": request_id, "method": self.method, "params": {**self.params, "_meta": meta}}
+        )
+
+    def headers(self, token: str = "") -> dict[str, str]:
+        """Return the headers that fit the message, with a bearer token if there is one."""
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": f"application/json, {EVENT_STREAM}",
+            "Accept-Encoding": "identity",
+            "MCP-Protocol-Version": PROTOCOL_VERSION,
+            "Mcp-Method": self.method,
+        }
+        if self.name:
+            headers["Mcp-Name"] = self.name
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+def call_tool(
+    tool: str,
+    arguments: Mapping[str, Any],
+    *,
+    state: str = "",
+    answers: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: bool = False,
+    progress: bool = False,
+) -> Request:
+    """Return a leg of a tool's call.
+
+    Args:
+        tool: its name.
+        arguments: the same in each leg of the call.
+        state: what the leg before gave back.
+        answers: the content of the forms that it asked to be filled in, by key.
+        tasks: whether the call may become a task.
+        progress: whether to tell how far it is.
+    """
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    if answers:
+        params["inputResponses"] = _accepted(answers)
+    if state:
+        params["requestState"] = state
+    return Request("tools/call", params, tool, tasks, progress)
+
+
+def get_task(task_id: str) -> Request:
+    """Return a request for what has become of a task."""
+    return Request("tasks/get", {"taskId": task_id}, task_id, tasks=True)
+
+
+def update_task(task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> Request:
+    """Return the answers to what a task asks, by key."""
+    return Request("tasks/update", {"taskId": task_id, "inputResponses": _accepted(answers)}, task_id, tasks=True)
+
+
+def listen(task_ids: Sequence[str]) -> Request:
+    """Return a request to be told what becomes of tasks."""
+    return Request("subscriptions/listen", {"notifications": {"taskIds": list(task_ids)}}, tasks=True)
+
+
+def _accepted(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: {"action": "accept", "content": content} for key, content in answers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back for one request.
+
+    Attributes:
+        request_id: of the request.
+        status: the HTTP status, 0 if the connection was lost before the reply was complete.
+        body: one JSON-RPC message: the whole body, or the last event of a stream.
+        notices: the messages of a stream before its last one.
+        replica: who says that it has answered.
+        retry_after: the seconds to wait before trying again, if it says so.
+    """
+
+    request_id: int
+    status: int
+    body: bytes = b""
+    notices: Sequence[Mapping[str, Any]] = ()
+    replica: str = ""
+    retry_after: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reply means.
+
+    Attributes:
+        outcome: how the leg ended.
+        reason: why it was refused, failed or is wrong.
+        result: the result, if there is one.
+        reply: what was read.
+    """
+
+    outcome: Outcome
+    reply: Reply
+    reason: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody knows how far the request came: it was sent, and no replica's reply arrived."""
+        return self.outcome == "failed" and (self.reply.status == 0 or self.reply.status in _BROKEN_GATEWAYS)
+
+    @property
+    def state(self) -> str:
+        """What the next leg has to bring."""
+        return str(self.result.get("requestState") or "")
+
+    @property
+    def questions(self) -> Mapping[str, Any]:
+        """What is asked, by key."""
+        return self.result.get("inputRequests") or {}
+
+    @property
+    def texts(self) -> list[str]:
+        """The text blocks of a tool's result."""
+        return texts_of(self.result)
+
+    @property
+    def progress(self) -> list[Mapping[str, Any]]:
+        """The progress that was told of this request, in order."""
+        told = [notice["params"] for notice in self.reply.notices if notice["method"] == "notifications/progress"]
+        return [params for params in told if params.get("progressToken") == self.reply.request_id]
+
+
+def texts_of(result: Mapping[str, Any]) -> list[str]:
+    """Return the text blocks of a tool's result."""
+    content = result.get("content")
+    blocks = content if isinstance(content, list) else []
+    return [str(block.get("text")) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+
+
+def error_text(result: Mapping[str, Any]) -> str:
+    """Return what a tool's error says, without the reference that is different each time."""
+    return _REFERENCE.sub("", " ".join(texts_of(result))) or "the tool failed"
+
+
+def author_key(key: str) -> str:
+    """Return the key by which the author of a task asks; on the wire a question asked anew has `~2`, `~3`."""
+    return key.partition("~")[0]
+
+
+def read_event(block: bytes) -> bytes:
+    """Return the message in an event of a stream; empty for a comment."""
+    return b"".join(line.removeprefix(b"data:").strip() for line in block.splitlines() if line.startswith(b"data:"))
+
+
+def read_answer(reply: Reply) -> Answer:
+    """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer."""
+    if reply.status == 0:
+        return Answer("failed", reply, "connection")
+    message = decode(reply.body)
+    error = _error_of(message)
+    if reply.status in _REFUSED:
+        return Answer("refused", reply, str(error.get("code", reply.status)))
+    if error or reply.status != 200:
+        return Answer("failed", reply, f"{error.get('code', reply.status)} {error.get('message', '')}".strip())
+    return _read_result(reply, message)
+
+
+def _read_result(reply: Reply, message: Mapping[str, Any]) -> Answer:
+    result = message.get("result")
+    if not isinstance(result, dict) or message.get("id") != reply.request_id or message.get("jsonrpc") != "2.0":
+        return Answer("wrong", reply, "not the response to this request")
+    outcome, reason = _meaning(result)
+    return Answer(outcome, reply, reason, result)
+
+
+def _meaning(result: Mapping[str, Any]) -> tuple[Outcome, str]:
+    match result.get("resultType"):
+        case "complete" if result.get("isError"):
+            return "failed", error_text(result)
+        case "complete":
+            return "completed", ""
+        case "input_required" if result.get("inputRequests"):
+            return "input_required", ""
+        case "input_required" if result.get("requestState"):
+            return "shed", ""
+        case "task" if isinstance(result.get("taskId"), str):
+            return "task_created", ""
+        case other:
+            return "wrong", f"a result of type {other!r} without what belongs to it"
+
+
+def read_state_refusal(reply: Reply) -> Answer:
+    """Tell whether a reply is the one refusal that every bad state gets, to the byte; all else is `wrong`."""
+    answer = read_answer(reply)
+    if answer.lost or answer.outcome == "refused":
+        return answer
+    if (reply.status, reply.body) == (400, _STATE_REFUSED % reply.request_id):
+        return Answer("completed", reply, "-32602")
+    return Answer("wrong", reply, f"a bad state was answered with {reply.status}, {answer.outcome} {answer.reason}")
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """Return a JSON object; empty if it is none."""
+    try:
+        message = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return {}
+    return message if isinstance(message, dict) else {}
+
+
+def _error_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    error = message.get("error")
+    return error if isinstance(error, dict) else {}
