@@ -14,7 +14,7 @@ CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance chaos fuzz ci bench
+.PHONY: help run demo test check conformance chaos soak fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see
 	@$(need_redis)
 	@$(need_haproxy)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
+
+soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then account for each (SOAK_SECONDS=600, SOAK_SEED=1)
+	@$(need_redis)
+	@$(RUN) tests.soak.run
 
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)

@@ -62,6 +62,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{STORAGE}a_worker_without_the_key_leaves_the_task_to_one_that_has_it",
         f"{STORAGE}a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end",
     ),
+    "any of these at any time, while customers go on": ("tests/chaos/test_soak.py",),
 }
 
 

@@ -1,0 +1,44 @@
+"""No tools: served beside those of the soak, this breaks the gateway in the way that `SOAK_BREAKAGE` names.
+
+The ledger has to notice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.ports import Claim, NewTask
+from gateway.storage import RedisTaskStore, RedisWorkQueue
+from gateway.tasks.model import TaskView
+
+BREAKAGE = "SOAK_BREAKAGE"
+
+create, finish = RedisTaskStore.create, RedisWorkQueue.finish
+
+
+async def create_and_lose(self: RedisTaskStore, new: NewTask, quota: int) -> TaskView:
+    view = await create(self, new, quota)
+    await self._command("DEL", self._keys.place(new.owner, new.task_id).task)
+    return view
+
+
+async def answer_nothing(self: RedisTaskStore, owner: str, task_id: str, answers: object) -> TaskView | None:
+    return await self.get(owner, task_id)
+
+
+async def finish_twice(self: RedisWorkQueue, claim: Claim, **ending: Any) -> None:
+    await finish(self, claim, **ending)
+    await self._client.command("HSET", self._keys.place(claim.owner, claim.task_id).task, "phase", "running")
+    await finish(self, claim, **ending)
+
+
+BREAKAGES: Mapping[str, tuple[type, str, Callable[..., Any]]] = {
+    "acknowledged tasks are lost": (RedisTaskStore, "create", create_and_lose),
+    "answers are lost": (RedisTaskStore, "answer", answer_nothing),
+    "tasks end twice": (RedisWorkQueue, "finish", finish_twice),
+}
+
+if BREAKAGE in os.environ:
+    setattr(*BREAKAGES[os.environ[BREAKAGE]])

@@ -1,0 +1,259 @@
+"""Customers: clients that behave as real ones do. They try again, go to any replica, answer, change their minds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+
+from tests.soak.orders import ENDED, KINDS, Order, answer_to, final_of
+from tests.workers.site import EXTENSION, META, VERSION
+
+REQUEST_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 40.0
+"""Longer than a stream keeps silent."""
+
+PAUSE_SECONDS: Final = (0.1, 0.5)
+MIND_CHANGES: Final = 0.15
+"""The share of orders that are cancelled."""
+
+MIND_CHANGE_SECONDS: Final = 2.0
+STORE_DOWN: Final = -31004
+OVERLOADED: Final = -31001
+
+
+class Unanswered(Exception):
+    """Nobody said what came of a request; it may have been carried out."""
+
+
+class Refused(Exception):
+    """The request was refused with the promise that nothing ran."""
+
+
+class Wrong(Exception):
+    """An answer that no customer should get."""
+
+
+@dataclass
+class Market:
+    """Where customers go.
+
+    Attributes:
+        urls: the replicas, told apart by customers, so that nothing between them repeats a request unseen.
+        tokens: the users; customers share them.
+        ttl_seconds: how long a task is known after its creation.
+        seed: decides what each customer does.
+        orders: all that was ordered.
+        closed: no more orders are to be placed.
+    """
+
+    urls: Sequence[str]
+    tokens: Sequence[str]
+    ttl_seconds: float
+    seed: int
+    orders: list[Order] = field(default_factory=list)
+    closed: bool = False
+
+
+class Customer:
+    """Orders one thing after the other, and follows each to its end.
+
+    Args:
+        number: unlike any other's.
+        market: where it goes.
+        http: how.
+    """
+
+    def __init__(self, number: int, market: Market, http: httpx.AsyncClient) -> None:
+        self._number = number
+        self._market = market
+        self._http = http
+        self._token = market.tokens[number % len(market.tokens)]
+        self._random = random.Random(f"{market.seed} {number}")
+        self._ids = itertools.count(1)
+
+    async def buy(self) -> None:
+        """Order until the market closes."""
+        while not self._market.closed:
+            order = self._new_order()
+            try:
+                await self._call(order)
+                if order.task_id is not None:
+                    await self._follow(order)
+            except Wrong as wrong:
+                order.complaints.append(str(wrong))
+            await self._pause()
+
+    async def check_all(self) -> None:
+        """Look at everything again that has ended: it must be told as it was, until its time is over."""
+        for order in self._market.orders:
+            if order.customer == self._number and order.final is not None:
+                try:
+                    await self._check(order)
+                except Wrong as wrong:
+                    if time.time() < order.ordered_at + self._market.ttl_seconds:
+                        order.complaints.append(str(wrong))
+
+    async def _check(self, order: Order) -> None:
+        told = final_of(await self._insist("tasks/get", {"taskId": order.task_id}))
+        if told != order.final:
+            order.complaints.append(f"ended as {order.final}, and is told as {told}")
+
+    def _new_order(self) -> Order:
+        kind = self._random.choice(KINDS)
+        amount = self._random.randint(3, 12) if kind in ("build", "count") else 0
+        name = f"{self._number}.{next(self._ids)}"
+        order = Order(name, kind, amount, self._number, time.time())
+        self._market.orders.append(order)
+        return order
+
+    async def _call(self, order: Order) -> None:
+        """Make a call. One that fails at its first leg is not made again: the next one is another order."""
+        params: dict[str, Any] = {"name": order.kind, "arguments": order.arguments}
+        try:
+            result = await self._send("tools/call", params)
+        except Refused:
+            order.refused = True
+            return
+        except Unanswered:
+            order.unanswered += order.kind != "ship"  # whose first leg only asks
+            return
+        while result["resultType"] == "input_required":
+            answers = {key: answer_to(order.name, key) for key in result.get("inputRequests", {})}
+            retry = {**params, "requestState": result["requestState"], "inputResponses": _accepted(answers)}
+            result = await self._next_leg(order, retry)
+            order.answers.update(answers)
+        if result["resultType"] != "task":
+            raise Wrong(f"did not become a task: {result}")
+        order.task_id = result["taskId"]
+
+    async def _next_leg(self, order: Order, params: Mapping[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                return await self._send("tools/call", params)
+            except Refused:
+                pass
+            except Unanswered:
+                order.unanswered += 1
+            await self._pause()
+
+    async def _follow(self, order: Order) -> None:
+        """Follow a task to its end, and look at that twice."""
+        async with contextlib.AsyncExitStack() as stack:
+            if order.kind == "hold" or self._random.random() < MIND_CHANGES:
+                cancelling = asyncio.create_task(self._cancel_later(order))
+                stack.callback(cancelling.cancel)
+            else:
+                cancelling = None
+            order.final = final_of(await self._end_of(order))
+            if cancelling is not None:
+                await cancelling
+        await self._check(order)
+
+    async def _end_of(self, order: Order) -> dict[str, Any]:
+        news = self._polls() if self._random.random() < 0.5 else self._listens(order)
+        async with contextlib.aclosing(news):
+            async for _ in news:
+                task = await self._insist("tasks/get", {"taskId": order.task_id})
+                if task["status"] in ENDED:
+                    return task
+                if task["status"] == "input_required":
+                    await self._answer(order, task["inputRequests"])
+        raise AssertionError  # news never end
+
+    async def _answer(self, order: Order, asked: Mapping[str, Any]) -> None:
+        """Answer some of the questions, all of them most of the time."""
+        again = order.answers.keys() & {key.partition("~")[0] for key in asked}
+        if again:
+            raise Wrong(f"asks again for what was answered: {', '.join(sorted(again))}")
+        keys = self._random.sample(list(asked), self._random.randint(1, len(asked)))
+        answers = {key: answer_to(order.name, key) for key in keys}
+        await self._insist("tasks/update", {"taskId": order.task_id, "inputResponses": _accepted(answers)})
+        order.answers.update(answers)
+
+    async def _cancel_later(self, order: Order) -> None:
+        await asyncio.sleep(self._random.uniform(0, MIND_CHANGE_SECONDS))
+        await self._insist("tasks/cancel", {"taskId": order.task_id})
+        order.cancelled = True
+        task = await self._insist("tasks/get", {"taskId": order.task_id})
+        if task["status"] not in ENDED:
+            order.complaints.append(f"is {task['status']} after its cancellation")
+
+    async def _polls(self) -> AsyncGenerator[None, None]:
+        while True:
+            yield
+            await self._pause()
+
+    async def _listens(self, order: Order) -> AsyncGenerator[None, None]:
+        """Yield whenever a stream begins or tells something; nothing else tells a customer that listens."""
+        params = {"notifications": {"taskIds": [order.task_id]}}
+        while True:
+            request = self._request("subscriptions/listen", params)
+            with contextlib.suppress(httpx.TransportError, Unanswered, Refused):
+                async with self._http.stream("POST", **request, timeout=SILENCE_SECONDS) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                        _result("subscriptions/listen", response)
+                    async for line in response.aiter_lines():
+                        if line.startswith("data: "):
+                            yield
+            await self._pause()
+
+    async def _insist(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a request that may be repeated until somebody answers it."""
+        while True:
+            with contextlib.suppress(Unanswered, Refused):
+                return await self._send(method, params)
+            await self._pause()
+
+    async def _send(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            response = await self._http.post(**self._request(method, params))
+        except httpx.TransportError:
+            raise Unanswered from None
+        return _result(method, response)
+
+    def _request(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {EXTENSION: {}}}
+        meta = {f"{META}/protocolVersion": VERSION, f"{META}/clientCapabilities": capabilities}
+        headers = {
+            "authorization": f"Bearer {self._token}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": VERSION,
+            "mcp-method": method,
+        }
+        name = params.get("name") or params.get("taskId")
+        if name:
+            headers["mcp-name"] = name
+        body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}}
+        return {"url": self._random.choice(self._market.urls), "json": body, "headers": headers}
+
+    async def _pause(self) -> None:
+        await asyncio.sleep(self._random.uniform(*PAUSE_SECONDS))
+
+
+def _accepted(answers: Mapping[str, str]) -> dict[str, Any]:
+    return {key: {"action": "accept", "content": {key.partition("~")[0]: answer}} for key, answer in answers.items()}
+
+
+def _result(method: str, response: httpx.Response) -> dict[str, Any]:
+    try:
+        message = response.json()
+    except ValueError:
+        raise Wrong(f"{method} was answered with HTTP {response.status_code}: {response.text[:200]}") from None
+    if "result" in message:
+        result: dict[str, Any] = message["result"]
+        return result
+    code = message["error"]["code"]
+    if response.status_code == 503 and code == OVERLOADED:
+        raise Refused
+    if response.status_code == 503 and code == STORE_DOWN:
+        raise Unanswered
+    raise Wrong(f"{method} was answered with HTTP {response.status_code}: {message['error']}")

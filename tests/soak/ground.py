@@ -1,0 +1,286 @@
+"""Replicas, workers and a store as real processes, and everything that happens to them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, Self, TypeAlias
+
+import redis
+
+from gateway.auth.tokens import mint
+from gateway.sealing.keyring import KeyRing
+from loadtest.cluster import Cluster, ClusterError, RedisServer, Replica, Worker, new_key, wait_until
+from tests.soak.effects import DIRECTORY
+from tests.soak.ledger import Rest
+from tests.storage.deployments import keys_without_lifetime
+
+REPLICAS: Final = 2
+WORKERS: Final = 3
+USERS: Final = ("ada", "grace", "edsger", "barbara")
+LEASE_SECONDS: Final = 2.0
+TTL_SECONDS: Final = 180.0
+"""A task's time to live: long enough for any task to end, short enough for a key to become useless meanwhile."""
+
+PATIENCE_SECONDS: Final = 60.0
+AUDIENCE: Final = "soak"
+SECRET: Final = "a secret that only the soak knows, 32 bytes"
+
+EXPECTED_ERRORS: Final = ("tool failed", "Task ")
+"""How the errors begin that tools of the soak ask for: one raises, one is given up when its worker is lost."""
+
+SHOWN_CHARACTERS: Final = 500
+
+
+class Ground:
+    """A context manager that starts everything and leaves no process behind.
+
+    Customers reach each replica at its own address: a balancer would repeat requests that they do not know of.
+
+    Args:
+        directory: for logs, keys, effects and the store.
+        tools: the module with the tools.
+
+    Attributes:
+        incidents: what went wrong with processes.
+        struck: fault → how often it struck.
+    """
+
+    def __init__(self, directory: Path, tools: str) -> None:
+        self.incidents: list[str] = []
+        self.struck: Counter[str] = Counter()
+        # The file is the history of all tasks, so it must never be rewritten.
+        self._store = RedisServer(directory, "--auto-aof-rewrite-percentage", "0")
+        self._keys = KeyFile(directory / "seal-keys")
+        settings = {
+            "GATEWAY_TOOLS": tools,
+            "GATEWAY_AUDIENCE": AUDIENCE,
+            "GATEWAY_AUDIT_LOG": str(directory / "audit"),
+            "GATEWAY_AUTH": "jwt",
+            "GATEWAY_JWT_SECRET": SECRET,
+            "GATEWAY_SEAL_KEYS": "",
+            "GATEWAY_SEAL_KEYS_FILE": str(self._keys.path),
+            "GATEWAY_REDIS_URL": self._store.url,
+            "GATEWAY_DRAIN_NOTICE_SECONDS": "1",
+            "GATEWAY_DRAIN_SECONDS": "5",
+            "GATEWAY_TASK_LEASE_SECONDS": str(LEASE_SECONDS),
+            "GATEWAY_TASK_MAX_TTL_SECONDS": str(TTL_SECONDS),
+            "GATEWAY_TASKS_PER_PRINCIPAL": "1000000",
+            "GATEWAY_WORKER_CONCURRENCY": "8",
+            DIRECTORY: str(directory),
+        }
+        self._cluster = Cluster(directory, replicas=REPLICAS, workers=WORKERS, balancer=False, environ=settings)
+
+    def __enter__(self) -> Self:
+        """Start everything."""
+        try:
+            self._store.restart()
+            self._cluster.__enter__()
+        except BaseException:
+            self._store.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything that still runs."""
+        self._cluster.__exit__()
+        self._store.stop()
+
+    @property
+    def urls(self) -> list[str]:
+        """The replicas, which have the same addresses over all restarts."""
+        return [replica.url for replica in self._cluster.replicas]
+
+    @staticmethod
+    def tokens(seconds: float) -> list[str]:
+        """Make a token for each user that is good for so long."""
+        return [mint(SECRET, user, AUDIENCE, ttl_seconds=round(seconds)) for user in USERS]
+
+    def strike(self, fault: str, chance: random.Random) -> None:
+        """Let a fault happen and pass. Everything that was up is up again when this returns."""
+        try:
+            if FAULTS[fault](self, chance):
+                self.struck[fault] += 1
+        except Exception as error:  # noqa: BLE001 - the soak goes on, and tells in the end
+            self.incidents.append(f"{fault}: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}")
+
+    def leave(self) -> Rest:
+        """Wait until nothing is queued, see what is left, and ask all processes to leave in good order."""
+        rest = self._rest()
+        for process in self._members():
+            self._end(process, clean=True)
+        self._store.terminate()
+        self.incidents += self._errors()
+        return rest
+
+    def _rest(self) -> Rest:
+        with redis.Redis.from_url(self._store.url, decode_responses=True) as client:
+            queues = list(client.scan_iter(match="*:queue", count=1000))
+            try:
+                wait_until(lambda: not any(map(client.xlen, queues)), "empty queues", PATIENCE_SECONDS)
+            except ClusterError as error:
+                self.incidents.append(str(error))
+            phases = {task: client.hget(task, "phase") for task in client.scan_iter(match="*:task:*", count=1000)}
+            return Rest(
+                queued={queue: client.xlen(queue) for queue in queues},
+                phases={task.rpartition(":")[2]: phase for task, phase in phases.items() if phase is not None},
+                endless=keys_without_lifetime(self._store.url),
+            )
+
+    def _members(self) -> list[Replica | Worker]:
+        return [*self._cluster.replicas, *self._cluster.workers]
+
+    def _kill_worker(self, chance: random.Random) -> bool:
+        self._kill(chance.choice(self._cluster.workers), chance.uniform(0, LEASE_SECONDS))
+        return True
+
+    def _pause_worker(self, chance: random.Random) -> bool:
+        worker = chance.choice(self._cluster.workers)
+        worker.pause()
+        time.sleep(chance.uniform(1.2, 2.5) * LEASE_SECONDS)
+        worker.resume()
+        return True
+
+    def _drain_worker(self, chance: random.Random) -> bool:
+        worker = chance.choice(self._cluster.workers)
+        self._end(worker)
+        worker.restart()
+        return True
+
+    def _kill_replica(self, chance: random.Random) -> bool:
+        self._kill(chance.choice(self._cluster.replicas), chance.uniform(0, 1))
+        return True
+
+    def _drain_replica(self, chance: random.Random) -> bool:
+        replica = chance.choice(self._cluster.replicas)
+        self._end(replica)
+        replica.restart()
+        return True
+
+    def _rotate_keys(self, chance: random.Random) -> bool:
+        """Roll out the next phase of a rotation, if it is time for it."""
+        if not self._keys.may_advance():
+            return False
+        ids = self._keys.advance()
+        members = self._members()
+        wait_until(lambda: all(member.logged("seal keys replaced", key_ids=ids) for member in members), "the keys")
+        self._keys.rolled_out()
+        return True
+
+    def _kill_store(self, chance: random.Random) -> bool:
+        self._kill(self._store, chance.uniform(0, 3))
+        return True
+
+    def _restart_store(self, chance: random.Random) -> bool:
+        self._store.terminate()
+        time.sleep(chance.uniform(0, 3))
+        self._store.restart()
+        return True
+
+    def _pause_store(self, chance: random.Random) -> bool:
+        self._store.pause()
+        time.sleep(chance.uniform(0.5, 5))
+        self._store.resume()
+        return True
+
+    def _flush_scripts(self, chance: random.Random) -> bool:
+        self._store.ask("SCRIPT", "FLUSH")
+        return True
+
+    def _cut_connections(self, chance: random.Random) -> bool:
+        for kind in ("pubsub", "normal"):
+            self._store.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        return True
+
+    def _kill(self, process: Replica | Worker | RedisServer, away_seconds: float) -> None:
+        self._expect_alive(process)
+        process.kill()
+        time.sleep(away_seconds)
+        process.restart()
+
+    def _end(self, process: Replica | Worker, *, clean: bool = False) -> None:
+        self._expect_alive(process)
+        code = process.terminate()
+        if code not in ((0,) if clean else (0, 1)):
+            self.incidents.append(f"{process.name} was asked to leave and ended with {code}")
+
+    def _expect_alive(self, process: Replica | Worker | RedisServer) -> None:
+        if not process.alive:
+            self.incidents.append(f"{process.name} ended by itself with {process.wait()}")
+
+    def _errors(self) -> Iterator[str]:
+        """Yield what was logged as an error, and what was printed instead of logged."""
+        for name, text in self._cluster.logs():
+            for line in text.splitlines():
+                record = json.loads(line) if line.startswith("{") else {"level": "error", "message": line}
+                wanted = str(record["message"]).startswith(EXPECTED_ERRORS)
+                if record["level"] in ("error", "critical") and not wanted:
+                    yield f"{name}: {record['message']} {record.get('exception', '')[-SHOWN_CHARACTERS:]}"
+
+
+class KeyFile:
+    """The seal keys in a file, and their rotation: `old,new`, then `new,old`, then `new` once nothing needs the old.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ring = [new_key()]
+        self._phase = 0
+        self._useless_at = 0.0
+        self._write()
+
+    def may_advance(self) -> bool:
+        """Tell whether it is time for the next phase."""
+        return self._phase < 2 or time.monotonic() > self._useless_at
+
+    def advance(self) -> str:
+        """Begin the next phase, and return the ids of its keys as processes log them."""
+        self._phase = (self._phase + 1) % 3
+        match self._phase:
+            case 1:
+                self._ring.append(new_key())
+            case 2:
+                self._ring.reverse()
+            case _:
+                self._ring.pop()
+        self._write()
+        return ", ".join(KeyRing.parse(key).sealing_key.key_id.hex() for key in self._ring)
+
+    def rolled_out(self) -> None:
+        """Note that every process has the keys of this phase: from now on tasks are sealed with the first one."""
+        self._useless_at = time.monotonic() + TTL_SECONDS
+
+    def _write(self) -> None:
+        """Replace the file as a whole."""
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(",".join(self._ring))
+        fresh.rename(self.path)
+
+
+Fault: TypeAlias = Callable[[Ground, random.Random], bool]
+
+PROCESS_FAULTS: Final[Mapping[str, Fault]] = {
+    "worker killed": Ground._kill_worker,
+    "worker paused past its lease": Ground._pause_worker,
+    "worker drained": Ground._drain_worker,
+    "replica killed": Ground._kill_replica,
+    "replica drained": Ground._drain_replica,
+    "seal keys: next phase": Ground._rotate_keys,
+}
+STORE_FAULTS: Final[Mapping[str, Fault]] = {
+    "store killed": Ground._kill_store,
+    "store restarted": Ground._restart_store,
+    "store paused": Ground._pause_store,
+    "scripts flushed": Ground._flush_scripts,
+    "connections cut": Ground._cut_connections,
+}
+"""Faults of one table happen one after the other; those of the other table may happen meanwhile."""
+
+FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS}

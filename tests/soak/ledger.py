@@ -1,0 +1,279 @@
+"""The ledger: what customers saw, what tools did and what the store wrote down, each held against the others."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from tests.soak.effects import Effect
+from tests.soak.history import OVER, illegal
+from tests.soak.orders import KINDS, Order
+
+LOST_WORKERS: Final = -32603
+SHOWN: Final = 10
+
+
+@dataclass(frozen=True)
+class Account:
+    """One thing that has to be so.
+
+    Attributes:
+        name: what.
+        count: how many were looked at.
+        problems: a line for each that is not so.
+    """
+
+    name: str
+    count: int
+    problems: Sequence[str]
+
+
+@dataclass
+class Rest:
+    """What is left in the store when nothing is ordered and nothing runs any more.
+
+    Attributes:
+        queued: queue → how many entries it has.
+        phases: task → its phase, of the records that have not expired.
+        endless: keys that would stay for ever.
+    """
+
+    queued: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, str] = field(default_factory=dict)
+    endless: Sequence[str] = ()
+
+
+@dataclass
+class Run:
+    """What the world saw of one flow of an order.
+
+    Attributes:
+        legs: how often it began to run.
+        steps: side effect → how often it was done.
+        units: the parts that were computed.
+    """
+
+    legs: int = 0
+    steps: Counter[str] = field(default_factory=Counter)
+    units: set[str] = field(default_factory=set)
+
+    def add(self, effect: Effect) -> None:
+        """Add one effect."""
+        match effect.what:
+            case "leg":
+                self.legs += 1
+            case "step":
+                self.steps[effect.key.removeprefix(f"{effect.flow}:")] += 1
+            case "unit":
+                self.units.add(effect.key)
+
+    @property
+    def repeated(self) -> int:
+        """How often a side effect was done again."""
+        return self.steps.total() - len(self.steps)
+
+
+class Ledger:
+    """Holds everything that is known at the end.
+
+    Args:
+        orders: what was ordered.
+        effects: what tools have done outside.
+        history: task → its phases, from the store's own file.
+        rest: what is left.
+        incidents: what went wrong with processes.
+        faults: fault → how often it struck, to be told.
+    """
+
+    def __init__(
+        self,
+        orders: Sequence[Order],
+        effects: Iterable[Effect],
+        history: Mapping[str, list[str]],
+        rest: Rest,
+        *,
+        incidents: Sequence[str] = (),
+        faults: Mapping[str, int] | None = None,
+    ) -> None:
+        self._history = history
+        self._rest = rest
+        self._incidents = incidents
+        self._faults = faults or {}
+        self._orders = {order.name: order for order in orders}
+        self._tasks = [order for order in orders if order.task_id is not None]
+        self._unanswered = sum(order.unanswered for order in orders)
+        self._runs: dict[str, dict[str, Run]] = defaultdict(dict)
+        for effect in effects:
+            self._runs[effect.order].setdefault(effect.flow, Run()).add(effect)
+        ids = {order.task_id for order in self._tasks}
+        self._unknown = {task: phases for task, phases in history.items() if task not in ids}
+
+    @cached_property
+    def accounts(self) -> list[Account]:
+        """Everything that has to be so."""
+        tasks = self._tasks
+        refused = [order for order in self._orders.values() if order.refused]
+        completed = [order for order in tasks if order.final and order.final["status"] == "completed"]
+        answers = sum(len(order.answers) for order in completed)
+        return [
+            Account("acknowledged tasks are stored", len(tasks), _problems(tasks, self._not_stored)),
+            Account("each of them ended once", len(tasks), _problems(tasks, self._not_ended_once)),
+            Account("its customer saw that end", len(tasks), _problems(tasks, self._seen_otherwise)),
+            Account("it was the right end", len(tasks), _problems(tasks, self._wrong_end)),
+            Account("acknowledged answers counted", answers, _problems(completed, _lost_answers)),
+            Account("completed: all side effects, by key", len(completed), _problems(completed, self._wrong_effects)),
+            Account("no leg ran without a claim", len(tasks), _problems(tasks, self._too_many_legs)),
+            Account("one flow an order, and no other's work", len(self._runs), list(self._mixed_up())),
+            Account("refused orders ran nothing", len(refused), _problems(refused, self._ran)),
+            Account("no task went a forbidden way", len(self._history), list(self._forbidden_ways())),
+            Account("unknown to customers: accounted for", len(self._unknown), list(self._unaccounted())),
+            Account("nothing is left over", len(self._rest.phases), list(self._left_over())),
+            Account("no customer had to complain", len(self._orders), list(self._complaints())),
+            Account("no process failed", 0, self._incidents),
+        ]
+
+    @property
+    def balanced(self) -> bool:
+        """Whether everything is so."""
+        return not any(account.problems for account in self.accounts)
+
+    def report(self) -> str:
+        """Return all of it as tables, with a verdict."""
+        lines = [*self._kinds(), "", *self._facts(), ""]
+        for account in self.accounts:
+            told = f"{len(account.problems)} PROBLEMS" if account.problems else "ok"
+            lines.append(f"{account.name:40} {account.count or '':>8}  {told}")
+            lines += [f"    {problem}" for problem in account.problems[:SHOWN]]
+        verdict = "Every task is accounted for exactly once." if self.balanced else "THE LEDGER DOES NOT BALANCE."
+        return "\n".join([*lines, "", verdict])
+
+    def _phases(self, order: Order) -> list[str]:
+        return self._history.get(order.task_id or "", [])
+
+    def _not_stored(self, order: Order) -> str | None:
+        return None if self._phases(order) else "was acknowledged and never stored"
+
+    def _not_ended_once(self, order: Order) -> str | None:
+        phases = self._phases(order)
+        ends = sum(phase in OVER for phase in phases)
+        return None if ends == 1 else f"ended {ends} times: {' → '.join(phases)}"
+
+    def _seen_otherwise(self, order: Order) -> str | None:
+        if order.final is None:
+            return "was never told to have ended"
+        end = "cancelled" if order.final["status"] == "cancelled" else "done"
+        return None if self._phases(order)[-1:] == [end] else f"was told to be {order.final['status']}"
+
+    def _wrong_end(self, order: Order) -> str | None:
+        if order.final is None:
+            return None  # told already
+        lost_workers = ("running", "running") in pairwise(self._phases(order))
+        allowed = order.kind == "once" and lost_workers
+        match order.final:
+            case {"status": "cancelled", "result": None}:
+                return None if order.cancelled else "is cancelled, and nobody wanted that"
+            case {"status": "failed", "error": {"code": code}}:
+                return None if allowed and code == LOST_WORKERS else f"failed: {order.final['error']}"
+            case {"status": "completed", "result": {"isError": True}}:
+                wanted = order.kind == "fail" and order.texts[0].startswith("fail failed (reference ")
+                return None if wanted else f"failed: {order.texts}"
+            case {"status": "completed"} if order.flow and not allowed and order.texts == order.expected_texts():
+                return None
+        return f"ended as {order.final}"
+
+    def _wrong_effects(self, order: Order) -> str | None:
+        runs = self._runs[order.name]
+        if order.flow and order.flow not in runs:
+            return f"was signed by a flow that did nothing; these did: {sorted(runs)}"
+        run = runs.get(order.flow) or next(iter(runs.values()), Run())
+        if run.steps.keys() != order.steps:
+            return f"did {sorted(run.steps)} instead of {sorted(order.steps)}"
+        if run.units != order.units:
+            return f"computed {len(run.units)} units instead of {len(order.units)}"
+        # A leg that was lost leaves at most one side effect behind that nobody knows of. Legs of calls are not counted.
+        claims = self._phases(order).count("running")
+        repeated = order.kind != "ship" and run.repeated >= max(claims, 1)
+        return f"repeated {run.repeated} side effects in {claims} claims" if repeated else None
+
+    def _too_many_legs(self, order: Order) -> str | None:
+        if order.kind == "ship":  # it began as a call, whose legs are nobody's claim
+            return None
+        phases = self._phases(order)
+        claims = phases.count("running")
+        if order.kind == "once":
+            claims = min(claims, 1 + sum(pair == ("running", "queued") for pair in pairwise(phases)))
+        legs = sum(run.legs for run in self._runs[order.name].values())
+        return None if legs <= claims else f"ran {legs} legs: {' → '.join(phases)}"
+
+    def _mixed_up(self) -> Iterator[str]:
+        for name, runs in self._runs.items():
+            order = self._orders.get(name)
+            if order is None:
+                yield f"{name} was never ordered"
+                continue
+            if len(runs) > 1:
+                yield f"{order} ran as {len(runs)} flows"
+            for run in runs.values():
+                if not (run.steps.keys() <= order.steps and run.units <= order.units):
+                    yield f"{order} did {sorted(run.steps)} and {len(run.units)} units"
+        orders_of = Counter(flow for runs in self._runs.values() for flow in runs)
+        yield from (f"the flow {flow} ran for {count} orders" for flow, count in orders_of.items() if count > 1)
+
+    def _ran(self, order: Order) -> str | None:
+        return "was refused and ran" if order.name in self._runs else None
+
+    def _forbidden_ways(self) -> Iterator[str]:
+        for task, phases in self._history.items():
+            step = illegal(phases)
+            if step is not None:
+                yield f"{task}: {step}, in {' → '.join(phases)}"
+
+    def _unaccounted(self) -> Iterator[str]:
+        if len(self._unknown) > self._unanswered:
+            yield f"{len(self._unknown)} tasks of {self._unanswered} calls that nobody answered"
+        for task, phases in self._unknown.items():
+            if phases[-1] not in {*OVER, "waiting"}:
+                yield f"{task} is still {phases[-1]}"
+
+    def _left_over(self) -> Iterator[str]:
+        yield from (f"{queue} has {count} entries" for queue, count in self._rest.queued.items() if count)
+        for task, phase in self._rest.phases.items():
+            if phase not in OVER and not (phase == "waiting" and task in self._unknown):
+                yield f"{task} is {phase}"
+        yield from (f"{key} has no lifetime" for key in self._rest.endless)
+
+    def _complaints(self) -> Iterator[str]:
+        yield from (f"{order} {complaint}" for order in self._orders.values() for complaint in order.complaints)
+
+    def _kinds(self) -> Iterator[str]:
+        columns = ("completed", "failed", "cancelled")
+        yield f"{'kind':10} {'acknowledged':>12} " + " ".join(f"{column:>10}" for column in columns)
+        for kind in (*KINDS, "all"):
+            tasks = [order for order in self._tasks if kind in (order.kind, "all")]
+            ends = Counter(order.final["status"] for order in tasks if order.final)
+            yield f"{kind:10} {len(tasks):12,} " + " ".join(f"{ends[column]:10,}" for column in columns)
+
+    def _facts(self) -> Iterator[str]:
+        yield f"faults: {', '.join(f'{fault} {count}' for fault, count in sorted(self._faults.items()))}"
+        claims = sum(phases.count("running") for phases in self._history.values())
+        lost = sum(pair == ("running", "running") for phases in self._history.values() for pair in pairwise(phases))
+        yield f"legs: {claims:,} claimed, {lost:,} of them from a worker that was lost"
+        runs = [run for runs in self._runs.values() for run in runs.values()]
+        steps, repeated = sum(len(run.steps) for run in runs), sum(run.repeated for run in runs)
+        yield f"side effects: {steps:,} by key; {repeated:,} times one was done again"
+        phases = Counter(phases[-1] for phases in self._unknown.values())
+        made = "".join(f", {count} {phase}" for phase, count in sorted(phases.items()))
+        yield f"calls that nobody answered: {self._unanswered}; they made {len(self._unknown)} tasks{made}"
+
+
+def _problems(orders: Iterable[Order], look: Callable[[Order], str | None]) -> list[str]:
+    return [f"{order} {problem}" for order in orders if (problem := look(order)) is not None]
+
+
+def _lost_answers(order: Order) -> str | None:
+    lost = [key for key, answer in order.answers.items() if answer not in order.texts[-1]]
+    return f"came to its end without the answers {lost}" if lost else None

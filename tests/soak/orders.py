@@ -1,0 +1,117 @@
+"""What customers ordered, what they know of it, and what each kind of order must come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+ENDED: Final = frozenset({"completed", "failed", "cancelled"})
+
+_FLOW: Final = re.compile(r"by flow (\w+)$")
+
+
+@dataclass
+class Order:
+    """One `tools/call`, in all its legs, as its customer knows it.
+
+    Attributes:
+        name: unlike any other's; a call that is made again is another order.
+        kind: the tool.
+        amount: how much of it, for tools that take an amount.
+        customer: who ordered.
+        ordered_at: when, in seconds since the epoch.
+        task_id: the task that it became, once that was acknowledged.
+        refused: the server promised that nothing ran.
+        unanswered: how often nobody said whether it became a task.
+        answers: question → answer, of those that were acknowledged.
+        cancelled: a cancellation was acknowledged.
+        final: the end that its customer saw.
+        complaints: what the customer saw that must not be.
+    """
+
+    name: str
+    kind: str
+    amount: int = 0
+    customer: int = 0
+    ordered_at: float = 0.0
+    task_id: str | None = None
+    refused: bool = False
+    unanswered: int = 0
+    answers: dict[str, str] = field(default_factory=dict)
+    cancelled: bool = False
+    final: dict[str, Any] | None = None
+    complaints: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} ({self.task_id or 'no task'})"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What its tool is called with."""
+        return {"order": self.name, **({"amount": self.amount} if self.amount else {})}
+
+    @property
+    def steps(self) -> frozenset[str]:
+        """The side effects that it needs."""
+        if self.kind == "build":
+            return frozenset(f"part {part}" for part in range(self.amount))
+        return _STEPS.get(self.kind, frozenset())
+
+    @property
+    def units(self) -> frozenset[str]:
+        """The parts of its computation."""
+        return frozenset(map(str, range(self.amount))) if self.kind == "count" else frozenset()
+
+    @property
+    def texts(self) -> list[str]:
+        """The blocks of the result that its customer saw."""
+        result = (self.final or {}).get("result") or {}
+        return [block.get("text", "") for block in result.get("content", [])]
+
+    @property
+    def flow(self) -> str:
+        """The flow that signed the result; empty if there is none."""
+        signed = _FLOW.search(self.texts[-1]) if self.texts else None
+        return signed[1] if signed else ""
+
+    def expected_texts(self) -> list[str]:
+        """Return the blocks of the result if it was signed by the right flow; none where there is no result."""
+        return _TEXTS[self.kind](self, f"order {self.name} by flow {self.flow}")
+
+
+def answer_to(order: str, key: str) -> str:
+    """Return what the customer of an order answers to a question."""
+    return f"{key} for {order}"
+
+
+def final_of(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what must never change any more of a task that has ended."""
+    return {name: task.get(name) for name in ("status", "result", "error")}
+
+
+def _answers(order: Order, *keys: str) -> str:
+    return ", ".join(answer_to(order.name, key) for key in keys)
+
+
+_STEPS: Final[Mapping[str, frozenset[str]]] = {
+    "survey": frozenset({"look up"}),
+    "ship": frozenset({"pack", "send"}),
+    "fail": frozenset({"try"}),
+}
+_TEXTS: Final[Mapping[str, Callable[[Order, str], list[str]]]] = {
+    "fail": lambda _, __: [],
+    "hold": lambda _, __: [],
+    "plain": lambda _, signed: [signed],
+    "once": lambda _, signed: [signed],
+    "build": lambda order, signed: [*(f"part {part} of {order.name}" for part in range(order.amount)), signed],
+    "count": lambda order, signed: [f"{sum(unit**2 for unit in range(order.amount + 1))}, {signed}"],
+    "survey": lambda order, signed: [f"{_answers(order, 'name', 'colour', 'size')}, {signed}"],
+    "ship": lambda order, signed: [
+        f"pack of {order.name}",
+        f"send of {order.name}",
+        f"{_answers(order, 'size', 'go')}, {signed}",
+    ],
+}
+KINDS: Final = tuple(_TEXTS)

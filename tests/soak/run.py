@@ -1,0 +1,121 @@
+"""`make soak`: customers order tasks of every kind while everything fails at random; in the end the ledger balances.
+
+`SOAK_SECONDS` (600) says how long, `SOAK_SEED` which faults strike in which order and what customers do; unset, it is
+made up and told. Exit codes: 0 every task is accounted for exactly once, 1 one is not: then the logs of all processes,
+the store's append-only file and what the tools did are kept, and their directory is named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from tests.soak.customers import Customer, Market
+from tests.soak.effects import read_effects
+from tests.soak.ground import PATIENCE_SECONDS, PROCESS_FAULTS, STORE_FAULTS, TTL_SECONDS, Fault, Ground
+from tests.soak.history import read_history
+from tests.soak.ledger import Ledger
+
+TOOLS: Final = "tests.soak.tools"
+CUSTOMERS: Final = 16
+LANES: Final = ((PROCESS_FAULTS, (0.2, 2.0)), (STORE_FAULTS, (1.0, 5.0)))
+"""Faults that strike one after the other, and the seconds of quiet between two. No lane waits for another."""
+
+REPORT_SECONDS: Final = 30.0
+CONNECTION_SECONDS: Final = 10.0
+
+
+def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS) -> Ledger:
+    """Soak for so long, and return the ledger.
+
+    Args:
+        directory: for logs, keys, effects and the store.
+        seconds: how long faults strike and orders are placed.
+        seed: decides what happens, as far as anything can.
+        tools: the modules with the tools.
+    """
+    with Ground(directory, tools) as ground:
+        market = Market(ground.urls, ground.tokens(seconds + 3600), TTL_SECONDS, seed)
+        asyncio.run(_trade(ground, market, seconds))
+        rest = ground.leave()
+    return Ledger(
+        market.orders,
+        read_effects(directory),
+        read_history(directory),
+        rest,
+        incidents=ground.incidents,
+        faults=ground.struck,
+    )
+
+
+async def _trade(ground: Ground, market: Market, seconds: float) -> None:
+    """Let customers order and faults strike; then let customers see the end of what they ordered."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=CUSTOMERS)
+    async with httpx.AsyncClient(timeout=CONNECTION_SECONDS, limits=limits, trust_env=False, verify=False) as http:
+        customers = [Customer(number, market, http) for number in range(CUSTOMERS)]
+        buying = [asyncio.create_task(customer.buy()) for customer in customers]
+        lanes = [
+            asyncio.create_task(_strike(ground, market, faults, quiet, random.Random(f"{market.seed} lane {number}")))
+            for number, (faults, quiet) in enumerate(LANES)
+        ]
+        telling = asyncio.create_task(_tell(ground, market))
+        await asyncio.sleep(seconds)
+        market.closed = True
+        await asyncio.gather(*lanes)
+        await asyncio.wait(buying, timeout=PATIENCE_SECONDS)
+        for task in (*buying, telling):
+            task.cancel()
+        await asyncio.gather(*buying, telling, return_exceptions=True)
+        await asyncio.gather(*(customer.check_all() for customer in customers))
+
+
+async def _strike(
+    ground: Ground, market: Market, faults: Mapping[str, Fault], quiet: tuple[float, float], chance: random.Random
+) -> None:
+    """Let one fault happen after the other, in an order that changes, each as often as any other."""
+    deck: list[str] = []
+    while not market.closed:
+        if not deck:
+            deck = chance.sample(list(faults), len(faults))
+        await asyncio.to_thread(ground.strike, deck.pop(), chance)
+        await asyncio.sleep(chance.uniform(*quiet))
+
+
+async def _tell(ground: Ground, market: Market) -> None:
+    """Tell now and then how far it is."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(REPORT_SECONDS)
+        tasks = sum(order.task_id is not None for order in market.orders)
+        ended = sum(order.final is not None for order in market.orders)
+        faults = ground.struck.total()
+        print(f"{time.monotonic() - began:5.0f} s: {tasks:,} tasks, {ended:,} ended, {faults} faults", flush=True)
+
+
+def main() -> int:
+    """Soak as the environment says, and return the exit code."""
+    seconds = float(os.environ.get("SOAK_SECONDS") or 600)
+    seed = int(os.environ.get("SOAK_SEED") or random.randrange(1_000_000))
+    directory = Path(tempfile.mkdtemp(prefix="soak-"))
+    print(f"soaking for {seconds:g} seconds in {directory}, SOAK_SEED={seed}", flush=True)
+    ledger = soak(directory, seconds, seed)
+    print(f"\n{ledger.report()}")
+    if ledger.balanced:
+        shutil.rmtree(directory)
+        return 0
+    print(f"The logs, the store's file and what the tools did are in {directory}; this was SOAK_SEED={seed}.")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
