@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -51,22 +50,29 @@ class Scraper(threading.Thread):
         self._now = now
         self._stopping = threading.Event()
 
+    def start(self) -> None:
+        """Look for the first time, and go on."""
+        self._path.write_text("", encoding="utf-8")
+        self._look()
+        super().start()
+
     def run(self) -> None:
-        """Read until stopped, and once more then."""
-        with self._path.open("w", encoding="utf-8") as file:
-            last = False
-            while not last:
-                last = self._stopping.wait(SECONDS)
-                for source in self._sources():
-                    # A process that leaves, or stands still, has nothing to say meanwhile.
-                    with contextlib.suppress(OSError, http.client.HTTPException):
-                        values = {**dict(_read(source.url)), **dict(_resources(source.pid))}
-                        line = {"t": round(self._now(), 3), "process": source.process, "values": values}
-                        file.write(json.dumps(line) + "\n")
-                file.flush()
+        """Look until stopped, and once more then."""
+        while not self._stopping.wait(SECONDS):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            for source in self._sources():
+                # A process that leaves, or stands still, has nothing to say meanwhile.
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    values = {**dict(_read(source.url)), **dict(_resources(source.pid))}
+                    line = {"t": round(self._now(), 3), "process": source.process, "values": values}
+                    file.write(json.dumps(line) + "\n")
 
     def stop(self) -> None:
-        """Read a last time, and end."""
+        """Look a last time, and end."""
         self._stopping.set()
         self.join()
 

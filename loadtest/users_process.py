@@ -40,7 +40,7 @@ class Users(LoggedProcess):
         environ = {
             **scenario.user_environ,
             USERS_FILE: str(self._count_path),
-            "LOADTEST_DIRECTORY": str(self._directory),
+            "LOADTEST_RECORD": str(self._directory),
             "LOADTEST_BEGAN": str(began),
         }
         super().__init__("users", environ, directory / "users.log")
