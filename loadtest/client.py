@@ -276,26 +276,32 @@ class _Flow:
     def _listen(self, task_id: str) -> Answer:
         """Listen to a task until it has ended, on one stream after the other if they end before."""
         answered: set[str] = set()
-        ended = False
+        task: Mapping[str, Any] = {}
         problem: CallEndedError | None = None
 
         def on_notice(message: Mapping[str, Any]) -> bool:
-            nonlocal ended, problem
-            task = message.get("params", {})
-            if message.get("method") == "notifications/tasks" and task.get("taskId") == task_id:
-                ended = task.get("status") in _ENDED
+            nonlocal task, problem
+            if wire.tells_of_task(message, task_id):
+                task = message["params"]
                 try:
                     self._answer_task(task_id, task.get("inputRequests") or {}, answered)
                 except CallEndedError as error:
                     problem = error
-            return ended or problem is not None or self._is_late()
+            return task.get("status") in _ENDED or problem is not None or self._is_late()
 
-        while not ended:
-            self._leg(wire.listen([task_id]), read=_read_stream, on_notice=on_notice)
+        def read(reply: Reply) -> Answer:
+            if reply.body or reply.status != 200:
+                return wire.read_answer(reply)
+            return self._task_answer(reply, task) if task.get("status") in _ENDED else Answer("completed", reply)
+
+        while True:
+            answer = self._leg(wire.listen([task_id]), read=read, on_notice=on_notice)
             if problem is not None:
                 raise problem
+            if task.get("status") in _ENDED:
+                return answer
             self._give_up_late_task()
-        return self._leg(wire.get_task(task_id), read=self._read_task)
+            gevent.sleep(RETRY_SECONDS)
 
     def _is_late(self) -> bool:
         return self._client.clock() > self._deadline
@@ -318,26 +324,23 @@ class _Flow:
         return self._checked(answer) if answer.outcome == "completed" else answer
 
     def _read_task(self, reply: Reply) -> Answer:
-        """Tell what the state of a task means: its result is the call's, with all that is checked of it."""
         answer = wire.read_answer(reply)
-        if answer.outcome != "completed":
-            return answer
-        match answer.result.get("status"):
+        return self._task_answer(reply, answer.result) if answer.outcome == "completed" else answer
+
+    def _task_answer(self, reply: Reply, task: Mapping[str, Any]) -> Answer:
+        """Tell what the state of a task means: the result of one that has ended is the call's, and checked like it."""
+        match task.get("status"):
             case "completed":
-                result = answer.result.get("result") or {}
-                told = Answer("completed", reply, result={**result, "status": "completed"})
-                return (
-                    self._checked(told)
-                    if not result.get("isError")
-                    else Answer("failed", reply, wire.error_text(result))
-                )
+                result = task.get("result") or {}
+                if result.get("isError"):
+                    return Answer("failed", reply, wire.error_text(result))
+                return self._checked(Answer("completed", reply, result={**result, "status": "completed"}))
             case "input_required":
-                return Answer("input_required", reply, result=answer.result)
+                return Answer("input_required", reply, result=task)
             case "working":
-                return answer
+                return Answer("completed", reply, result=task)
             case other:
-                why = answer.result.get("error", {}).get("message", "")
-                return Answer("failed", reply, f"the task is {other}: {why}")
+                return Answer("failed", reply, f"the task is {other}: {task.get('error', {}).get('message', '')}")
 
     def _leg(
         self,
@@ -407,11 +410,6 @@ class _Flow:
         """Look at the content of a tool's result."""
         problem = self._errand.check(answer)
         return answer if problem is None else Answer("wrong", answer.reply, problem, answer.result)
-
-
-def _read_stream(reply: Reply) -> Answer:
-    """Tell what the end of a listening stream means: that we have heard enough is the best of them."""
-    return Answer("completed", reply) if reply.status == 200 and not reply.body else wire.read_answer(reply)
 
 
 def _read_reply(response: ResponseContextManager, request_id: int, on_notice: Notice) -> Reply:

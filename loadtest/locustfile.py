@@ -15,9 +15,13 @@ from loadtest.client import call_listeners, leg_listeners
 from loadtest.recorder import Recorder
 from loadtest.rows import add_rows
 from loadtest.users.base import BEGAN
+from loadtest.users.compute import ComputeUser
 from loadtest.users.ephemeral import EphemeralUser
+from loadtest.users.hostile import HostileUser
+from loadtest.users.streaming import StreamingUser
+from loadtest.users.task import TaskUser
 
-__all__ = ["EphemeralUser"]
+__all__ = ["ComputeUser", "EphemeralUser", "HostileUser", "StreamingUser", "TaskUser"]
 
 
 def begin(environment: Environment, **_: Any) -> None:

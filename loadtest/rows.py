@@ -17,7 +17,7 @@ def add_rows(environment: Environment) -> None:
     stats = environment.stats
 
     def on_leg(leg: Leg) -> None:
-        if leg.replica:
+        if leg.replica and leg.method != "subscriptions/listen":  # a stream is open for as long as one likes
             stats.get(leg.replica, "replica").log(round(leg.seconds * 1000), 0)
 
     def on_call(call: Call) -> None:

@@ -184,9 +184,10 @@ class Answer:
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
-        """The progress that was told of this request, in order."""
-        told = [notice["params"] for notice in self.reply.notices if notice["method"] == "notifications/progress"]
-        return [params for params in told if params.get("progressToken") == self.reply.request_id]
+        """How far the call was, in order: told of this request, or of the task that was listened to."""
+        told = [notice.get("params", {}) for notice in self.reply.notices]
+        mine = [params for params in told if params.get("progressToken") == self.reply.request_id]
+        return mine or [params["_meta"][META_PROGRESS] for params in told if META_PROGRESS in params.get("_meta", {})]
 
 
 def texts_of(result: Mapping[str, Any]) -> list[str]:
@@ -199,6 +200,11 @@ def texts_of(result: Mapping[str, Any]) -> list[str]:
 def error_text(result: Mapping[str, Any]) -> str:
     """Return what a tool's error says, without the reference that is different each time."""
     return _REFERENCE.sub("", " ".join(texts_of(result))) or "the tool failed"
+
+
+def tells_of_task(message: Mapping[str, Any], task_id: str) -> bool:
+    """Whether a message of a stream tells what has become of this task; its `params` are the task."""
+    return message.get("method") == "notifications/tasks" and message["params"].get("taskId") == task_id
 
 
 def author_key(key: str) -> str:

@@ -1,0 +1,70 @@
+"""Users who bring states that are not theirs to bring: each must be refused in the same words, and harm nothing."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from locust import tag, task
+
+from loadtest.users.base import McpUser
+from loadtest.users.ephemeral import weather, work_item
+
+_ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+class HostileUser(McpUser):
+    """Tries one bad state in each call, then goes on with the good one, which must still open."""
+
+    kind = "hostile"
+    weight = 1
+
+    def on_start(self) -> None:
+        """Begin without any state of another call."""
+        super().on_start()
+        self._states: list[str] = []
+
+    @task(2)
+    @tag("tampered")
+    def bring_a_tampered_state(self) -> None:
+        """Bring the state of this call, with a small change."""
+        self.mcp.spoil(weather(self), random.choice((change_a_character, cut_off, put_in_front, made_up)))
+
+    @task(2)
+    @tag("foreign")
+    def bring_a_foreign_state(self) -> None:
+        """Bring the state of another call: of other arguments, or of another tool."""
+        self.mcp.spoil(random.choice((weather, work_item))(self), self._exchange())
+
+    def _exchange(self) -> Callable[[str], str]:
+        """Return what gives back the state of another call, and keeps the one that it gets; the first is cut off."""
+
+        def spoil(state: str) -> str:
+            self._states.append(state)
+            return self._states.pop(0) if len(self._states) > 1 else cut_off(state)
+
+        return spoil
+
+
+def change_a_character(state: str) -> str:
+    """Return the state with another character somewhere after its label."""
+    place = random.randrange(state.index(".") + 1, len(state))
+    return state[:place] + random.choice(_ALPHABET.replace(state[place], "")) + state[place + 1 :]
+
+
+def cut_off(state: str) -> str:
+    """Return the state without some of its end."""
+    return state[: -random.randint(1, len(state) - 1)]
+
+
+def put_in_front(state: str) -> str:
+    """Return the state with something in front."""
+    return random.choice(_ALPHABET) + state
+
+
+def made_up(state: str) -> str:
+    """Return a state that looks like one of this deployment and was made by nobody."""
+    label = state[: state.index(".") + 1]
+    return label + secrets.token_urlsafe(len(state))[: len(state) - len(label)]
