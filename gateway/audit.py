@@ -1,7 +1,8 @@
 """The audit log: who called what, and whether it was let through or refused and why.
 
-One line a leg and one a refusal, written at once. The flow id and the number of the leg join the legs of a
-call. No line ever holds a token, a key, an argument, an answer or a result.
+One line a leg, one a refusal, and one each time that a caller answers or cancels a task, written at once. The flow id
+and the number of the leg join the legs of a call; those of a task name its id too. No line ever holds a token, a key,
+an argument, an answer or a result.
 """
 
 from __future__ import annotations
@@ -52,18 +53,24 @@ class AuditLog:
         leg: int,
         outcome: str,
         seconds: float,
+        task: str = "",
     ) -> None:
-        """Note a leg that ran: how it ended, and how long it took."""
+        """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
         self._note(
             "leg",
             principal,
             method=method,
             target=target[:MAX_TARGET_CHARS],
+            **({"task": task} if task else {}),
             flow=flow,
             leg=leg,
             outcome=outcome,
             ms=round(seconds * 1000, 3),
         )
+
+    def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
+        """Note what a caller did with a task, and in which phase that left it."""
+        self._note("task", principal, method=method, target=tool[:MAX_TARGET_CHARS], task=task, phase=phase)
 
     def refused(
         self,

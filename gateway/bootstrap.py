@@ -134,7 +134,7 @@ def build(settings: Settings) -> Services:
         changes=changes,
         audit=audit,
         max_json_depth=settings.max_json_depth,
-        tasks=None if store is None else TaskMethods(store, results, settings.audience),
+        tasks=None if store is None else TaskMethods(store, results, settings.audience, audit),
     )
     return Services(
         settings=settings,
@@ -165,7 +165,11 @@ def _load(settings: Settings) -> InFlight:
 
 
 def _task_limits(settings: Settings) -> TaskLimits:
-    return TaskLimits(ttl_ms=int(settings.task_max_ttl_seconds * 1000), per_principal=settings.tasks_per_principal)
+    return TaskLimits(
+        ttl_ms=int(settings.task_max_ttl_seconds * 1000),
+        per_principal=settings.tasks_per_principal,
+        max_argument_bytes=settings.task_max_argument_bytes,
+    )
 
 
 @dataclass(slots=True)
@@ -259,6 +263,7 @@ def make_task_store(settings: Settings, ring: KeyRing) -> RedisTaskStore | None:
         settings.audience,
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        max_value_bytes=settings.task_max_result_bytes,
     )
 
 
@@ -273,6 +278,7 @@ def make_work_queue(settings: Settings, ring: KeyRing) -> RedisWorkQueue:
         settings.replica_id,
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        max_value_bytes=settings.task_max_result_bytes,
         lease_ms=round(settings.task_lease_seconds * 1000),
     )
 

@@ -12,6 +12,7 @@
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
     ├── LeaseLost                   a worker no longer holds the task it works on
+    ├── ValueTooLarge               the task store will never take it; the message says how large is allowed
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
@@ -19,6 +20,7 @@
         ├── InvalidRequest          -32600
         ├── MethodNotFound          -32601
         ├── InvalidParams           -32602
+        │   ├── ArgumentsTooLarge   -32602, over a limit
         │   ├── InvalidRequestState -32602, one frozen text for every reason
         │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
@@ -127,6 +129,20 @@ class LeaseLost(GatewayError):
         self.cancelled = cancelled
 
 
+class ValueTooLarge(GatewayError):
+    """Something is larger than the task store keeps, and will be the next time too. The message is safe to show.
+
+    Args:
+        what: what is too large, as the start of a sentence.
+        size: its size in bytes.
+        limit: the most that is allowed, None where only the store's server knows.
+    """
+
+    def __init__(self, what: str, size: int, limit: int | None = None) -> None:
+        allowed = "more than the task store takes" if limit is None else f"{limit} at most"
+        super().__init__(f"{what} is too large: {size} bytes, {allowed}")
+
+
 class RpcError(GatewayError):
     """A JSON-RPC error: `code`, `message` and optional `data`, all safe to show to the client."""
 
@@ -190,6 +206,18 @@ class TooManyAnswers(InvalidParams):
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"params.inputResponses must not have more than {limit} entries")
+
+
+class ArgumentsTooLarge(InvalidParams):
+    """The arguments of a call are larger than those of a task may be.
+
+    Args:
+        size: theirs, in bytes of JSON.
+        limit: the most that is allowed.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"The arguments are too large for a task: {size} bytes, {limit} at most")
 
 
 class TaskIdTaken(InvalidParams):

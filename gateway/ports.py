@@ -156,11 +156,13 @@ class Claim:
         partition: which of the store's partitions holds it.
         entry_id: its entry in that partition's queue.
         generation: the number of this claim; every write names it.
+        token: tells this claim from any other that has its number after the store has lost its newest changes.
         attempt: 1, and 1 more for each worker that was lost over it.
         max_attempts: as created.
         created_ms, expires_ms, now_ms: times on the store's clock, `now_ms` being the moment of the claim.
         journal: what the call has learned so far, the client's newest answers included (`Journal.from_map` reads it).
         segments: how many segments are stored.
+        emitted: how many bytes they have.
         asked: author's key → how often it went over the wire; the store's own memory.
         written: what the store holds of the journal; the store's own memory, nobody else's.
     """
@@ -177,6 +179,7 @@ class Claim:
     partition: int
     entry_id: str
     generation: int
+    token: str
     attempt: int
     max_attempts: int
     created_ms: int
@@ -184,6 +187,7 @@ class Claim:
     now_ms: int
     journal: dict[str, Any]
     segments: int = 0
+    emitted: int = 0
     asked: dict[str, int] = field(default_factory=dict, repr=False)
     written: dict[str, bytes] = field(default_factory=dict, repr=False)
 
@@ -263,6 +267,7 @@ class TaskStore(Protocol):
         Raises:
             TooManyTasks: the quota is used up.
             TaskIdTaken: the owner has a task of this id.
+            ValueTooLarge: the task has more to keep than the store takes.
         """
         ...
 
@@ -274,6 +279,9 @@ class TaskStore(Protocol):
         """Record answers by wire key, each `{"result": …}` or `{"error": …}`; with the last the task is queued again.
 
         The caller has validated them. Keys that are not asked, or have an answer, are ignored.
+
+        Raises:
+            ValueTooLarge: one of them is larger than the store takes; none is recorded.
         """
         ...
 
@@ -311,7 +319,11 @@ class TaskStore(Protocol):
         ...
 
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
-        """Keep, for a minute, what the first use of a leg was answered with."""
+        """Keep, for a minute, what the first use of a leg was answered with.
+
+        Raises:
+            ValueTooLarge: it is larger than the store takes.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -323,7 +335,8 @@ class WorkQueue(Protocol):
     """Hands tasks to workers. One object serves one worker, under its name.
 
     All methods raise `TaskStoreDown`; those that write for a claim raise `LeaseLost` when it does not hold any more,
-    and have changed nothing then. Each may be repeated after `TaskStoreDown`: doing it twice is doing it once.
+    and `ValueTooLarge` when the store will never take what they write; they have changed nothing then. Each may be
+    repeated after `TaskStoreDown`: doing it twice is doing it once.
     """
 
     @property

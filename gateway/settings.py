@@ -43,6 +43,9 @@ DEFAULT_KEY_SET_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
 """How the URL of the task store may begin: one server, with TLS, on a Unix socket; a node of a cluster, with TLS."""
 
+MAX_STORED_BYTES = 64 * 2**20
+"""The largest value that a task store may be told to keep, and all that one task may keep in it."""
+
 READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 """Names with our prefix that are no settings: the demo tools read this one themselves."""
 
@@ -185,6 +188,11 @@ _Bytes = Annotated[
     int,
     Field(ge=_MIN_LIMIT_BYTES, le=_MAX_LIMIT_BYTES),
     Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and {_MAX_LIMIT_BYTES}"),
+]
+_StoredBytes = Annotated[
+    int,
+    Field(ge=1024, le=MAX_STORED_BYTES),
+    Expects(f"a whole number of bytes between 1024 and {MAX_STORED_BYTES}"),
 ]
 _Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS), Expects(f"a whole number between 1 and {MAX_REQUESTS}")]
 _ClientSeconds = Annotated[float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")]
@@ -418,8 +426,9 @@ class Settings(BaseSettings):
     audit_log: _Line = Field(
         default="stderr",
         description=(
-            "Where the audit log goes: `stderr`, `off`, or a file to append to. One line for each leg and each "
-            "refusal: who, what, and why; never a token, key, argument or answer."
+            "Where the audit log goes: `stderr`, `off`, or a file to append to. One line for each leg, each refusal, "
+            "and each answer to a task or cancellation of one: who, what, and why; never a token, key, argument or "
+            "answer."
         ),
     )
     redis_url: (
@@ -445,6 +454,16 @@ class Settings(BaseSettings):
     tasks_per_principal: Annotated[
         int, Field(ge=1, le=10_000_000), Expects("a whole number between 1 and 10000000")
     ] = Field(default=1000, description="How many tasks of one caller may be stored, ended ones included.")
+    task_max_argument_bytes: _StoredBytes = Field(
+        default=262_144, description="The size of the largest arguments that a task may be created with."
+    )
+    task_max_result_bytes: _StoredBytes = Field(
+        default=4_194_304,
+        description=(
+            "The size of the largest result of a task, everything that it has emitted included; and of the largest "
+            "step, checkpoint, question or answer that it keeps."
+        ),
+    )
     task_lease_seconds: Annotated[
         float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")
     ] = Field(default=30.0, description="How long after the last sign of a worker its tasks are given to another one.")

@@ -10,8 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from gateway.authoring.tools import Tool
+from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
-from gateway.errors import RpcError, TaskStoreDown, TryAgain
+from gateway.errors import ArgumentsTooLarge, RpcError, TaskStoreDown, TryAgain, ValueTooLarge
 from gateway.ports import NewTask, RandomBytes, Spending, TaskStore
 from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
@@ -35,10 +36,12 @@ class TaskLimits:
     Attributes:
         ttl_ms: how long a task is kept from its creation, in milliseconds.
         per_principal: how many tasks one caller may have stored.
+        max_argument_bytes: how large the arguments of a task may be, as JSON.
     """
 
     ttl_ms: int
     per_principal: int
+    max_argument_bytes: int
 
 
 class TaskCalls:
@@ -68,9 +71,14 @@ class TaskCalls:
         """Make a task of a call; it is durable and queued when this returns.
 
         Raises:
+            ArgumentsTooLarge: the arguments are larger than those of a task may be.
+            CannotContinue: the call has learned more than a task can keep.
             TooManyTasks: the caller has as many as one may.
             TaskStoreDown: the store does not answer.
         """
+        size, limit = len(encode(arguments)), self._limits.max_argument_bytes
+        if size > limit:
+            raise ArgumentsTooLarge(size, limit)
         new = NewTask(
             owner=owner(principal, self._audience),
             task_id="t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
@@ -84,7 +92,10 @@ class TaskCalls:
             journal=journal.to_map(),
             max_attempts=tool.max_attempts,
         )
-        return await self._store.create(new, self._limits.per_principal)
+        try:
+            return await self._store.create(new, self._limits.per_principal)
+        except ValueTooLarge as error:
+            raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
 
     async def once(
         self,
@@ -129,7 +140,7 @@ class TaskCalls:
     async def _keep(self, place: tuple[str, str, int, bytes], answer: Mapping[str, Any]) -> None:
         try:
             await self._store.store_answer(*place, encode(answer))
-        except TaskStoreDown:
+        except (TaskStoreDown, ValueTooLarge):
             # It has run, and the client is about to hear of it; only a client that does not will miss this.
             log.warning("the answer of a leg that runs once is not kept", extra={"flow": place[1], "leg": place[2]})
 

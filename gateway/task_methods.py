@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any
 
+from gateway.audit import AuditLog
 from gateway.authoring.questions import wire_ask
 from gateway.authoring.registry import Registry
 from gateway.engine.questions import Answer, InvalidAnswer
-from gateway.errors import AskError, InsufficientScope, InvalidParams, MissingCapability
+from gateway.errors import AskError, InsufficientScope, InvalidParams, MissingCapability, ValueTooLarge
 from gateway.ports import Caller, TaskStore
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.released.fields import quote
@@ -39,12 +40,14 @@ class TaskMethods:
         store: where the tasks are.
         results: writes results.
         audience: the name all replicas of this deployment share; part of who owns a task.
+        audit: notes who answers and cancels. Reading is not noted: clients poll.
     """
 
-    def __init__(self, store: TaskStore, results: ResultWriter, audience: str) -> None:
+    def __init__(self, store: TaskStore, results: ResultWriter, audience: str, audit: AuditLog) -> None:
         self._store = store
         self._results = results
         self._audience = audience
+        self._audit = audit
 
     async def get(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/get`.
@@ -63,16 +66,19 @@ class TaskMethods:
         """Answer `tasks/update`: record answers to what is asked now, all of them or, if one does not fit, none.
 
         Raises:
-            InvalidParams: an answer does not fit its question; the message names its key.
+            InvalidParams: an answer does not fit its question, or is too large to be kept; the message names its key.
             RpcError: like `get`.
         """
         require_tasks(request)
         wanted = read_task_update(request.params)
         view = await self._find(wanted.task_id, caller, registry)
         answers = _fitting(wanted.input_responses, view.questions)
-        if answers and await self._store.answer(self._owner(caller), wanted.task_id, answers) is None:
-            raise not_found()
-        return self._results.complete({})
+        if answers:
+            try:
+                view = _found(await self._store.answer(self._owner(caller), wanted.task_id, answers))
+            except ValueTooLarge as error:
+                raise InvalidParams(str(error)) from None
+        return self._done(request, caller, view)
 
     async def cancel(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/cancel`; a task that has ended stays as it is.
@@ -82,9 +88,7 @@ class TaskMethods:
         """
         require_tasks(request)
         view = await self._find(read_task_id(request.params), caller, registry)
-        if await self._store.cancel(self._owner(caller), view.task_id) is None:
-            raise not_found()
-        return self._results.complete({})
+        return self._done(request, caller, _found(await self._store.cancel(self._owner(caller), view.task_id)))
 
     async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[str, ...]:
         """Return those tasks that the caller may hear of.
@@ -104,15 +108,24 @@ class TaskMethods:
         return await self._store.get(self._owner(caller), task_id)
 
     async def _find(self, task_id: str, caller: Caller, registry: Registry) -> TaskView:
-        view = await self._store.get(self._owner(caller), task_id)
-        if view is None:
-            raise not_found()
+        view = _found(await self._store.get(self._owner(caller), task_id))
         if not _may_reach(view, caller, registry):
             raise InsufficientScope(registry.tools[view.tool].scopes)
         return view
 
+    def _done(self, request: ReleasedRequest, caller: Caller, view: TaskView) -> dict[str, Any]:
+        """Note what was done with a task, and acknowledge it."""
+        self._audit.task(caller.principal, request.method, view.tool, task=view.task_id, phase=view.phase.value)
+        return self._results.complete({})
+
     def _owner(self, caller: Caller) -> str:
         return owner(caller.principal, self._audience)
+
+
+def _found(view: TaskView | None) -> TaskView:
+    if view is None:
+        raise not_found()
+    return view
 
 
 def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:

@@ -50,6 +50,7 @@ class RefusalReason(StrEnum):
     TASK_STORE_DOWN = "task_store_down"
     TOO_DEEP = "too_deep"
     TOO_MANY_ANSWERS = "too_many_answers"
+    ARGUMENTS_TOO_LARGE = "arguments_too_large"
     PARSE_ERROR = "parse_error"
     INVALID_REQUEST = "invalid_request"
     METHOD_NOT_FOUND = "method_not_found"
@@ -84,6 +85,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
     errors.Overloaded: RefusalReason.OVERLOADED,
+    errors.ArgumentsTooLarge: RefusalReason.ARGUMENTS_TOO_LARGE,
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
     errors.TooManyTasks: RefusalReason.TOO_MANY_TASKS,

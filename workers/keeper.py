@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from gateway.engine.journal import Checkpoint
-from gateway.errors import LeaseLost
+from gateway.errors import LeaseLost, ValueTooLarge
 from gateway.ports import Claim, Kept, WorkQueue
 from gateway.tasks.model import Progress
 from workers.patience import outlast
@@ -23,8 +24,9 @@ PROGRESS_SECONDS: Final = 0.25
 class TaskKeeper:
     """Keeps what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
 
-    Writes wait for a store that is away; a lost lease raises. What is held back (checkpoints within a second, progress)
-    is written by a timer, with the next thing that must be written, or by `flush`.
+    Writes wait for a store that is away; a lost lease raises, and so does what the store will never take. What is held
+    back (checkpoints within a second, progress) is written by a timer, with the next thing that must be written, or by
+    `flush`.
 
     Args:
         queue: where to.
@@ -87,7 +89,8 @@ class TaskKeeper:
         if self._timer is not None:
             self._timer.cancel()
         if self._progress is not None or self._timed_write is not None:
-            await self._write({})
+            with contextlib.suppress(ValueTooLarge):  # what comes next brings the journal, and is told
+                await self._write({})
 
     def abandon(self) -> None:
         """Write nothing any more."""
@@ -149,6 +152,9 @@ class TaskKeeper:
         except LeaseLost as lost:
             self._closed = True
             self._on_lost(lost)
+        except ValueTooLarge:
+            # Nobody waits for this write. The tool is told by the next thing that it keeps.
+            self._checkpoint = self._progress = None
         finally:
             self._timed_write = None
             self._set_timer()

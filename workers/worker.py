@@ -14,7 +14,8 @@ from typing import Any, Final
 from gateway.audit import AuditLog
 from gateway.authoring.tools import Tool
 from gateway.engine.host import Host
-from gateway.errors import InternalError, LeaseLost, TaskStoreDown
+from gateway.errors import InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
+from gateway.failures import failed_result
 from gateway.ports import Claim, Heartbeat, RandomBytes, WorkQueue
 from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from workers.heart import Heart
@@ -255,6 +256,7 @@ class Worker:
             "tools/call",
             claim.tool,
             flow=str(claim.journal.get("flow", "")),
+            task=claim.task_id,
             leg=int(claim.journal.get("legs", 0)) + 1,
             outcome=end.value,
             seconds=seconds,
@@ -286,9 +288,8 @@ class Worker:
             )
         except (LeaseLost, asyncio.CancelledError):
             raise
-        except Exception:
-            log.exception("task failed in the gateway itself", extra={"tool": claim.tool, "task": claim.task_id})
-            outcome = _INTERNAL
+        except Exception as error:  # noqa: BLE001 - the task must end nevertheless
+            outcome = _not_stored(claim, error)
         return await self._store(running, outcome)
 
     async def _segments(self, claim: Claim) -> list[Any]:
@@ -308,13 +309,21 @@ class Worker:
         return Finished(error=error_of(InternalError(f"The tool {claim.tool} is not available")))
 
     async def _store(self, running: _Running, outcome: TaskOutcome | _Untouched) -> LegEnd:
-        """Store what a leg came to; waits for a store that is away."""
-        claim, queue = running.claim, self._queue
+        """Store what a leg came to, or else why that cannot be; waits for a store that is away."""
         running.ending = True
         await running.keeper.flush()
+        try:
+            return await self._store_as_it_is(running.claim, outcome)
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - the task must end nevertheless
+            return await self._store_as_it_is(running.claim, _not_stored(running.claim, error))
+
+    async def _store_as_it_is(self, claim: Claim, outcome: TaskOutcome | _Untouched) -> LegEnd:
+        queue = self._queue
         if isinstance(outcome, Finished):
+            await outlast(partial(queue.finish, claim, result=outcome.result, error=outcome.error))
             failed = outcome.error is not None or bool((outcome.result or {}).get("isError"))
-            await self._finish(claim, outcome)
             return LegEnd.FAILED if failed else LegEnd.COMPLETED
         if isinstance(outcome, Waiting):
             await outlast(partial(queue.wait, claim, outcome.questions, outcome.journal))
@@ -322,16 +331,6 @@ class Worker:
         journal = claim.journal if isinstance(outcome, _Untouched) else outcome.journal
         await outlast(partial(queue.release, claim, journal))
         return LegEnd.HANDED_BACK
-
-    async def _finish(self, claim: Claim, outcome: Finished) -> None:
-        finish = partial(self._queue.finish, claim)
-        try:
-            await outlast(partial(finish, result=outcome.result, error=outcome.error))
-        except LeaseLost:
-            raise
-        except Exception:  # such as a result that is too large: the task must end nevertheless
-            log.exception("result of a task cannot be stored", extra={"tool": claim.tool, "task": claim.task_id})
-            await outlast(partial(finish, error=_INTERNAL.error))
 
     async def _hand_back_now(self, running: _Running) -> None:
         """Hand back a task that was cut off, with what it had stored. If that fails, its lease ends by itself."""
@@ -347,3 +346,13 @@ class _Untouched:
 
 
 _INTERNAL: Final = Finished(error=error_of(InternalError("The task failed in the server")))
+
+
+def _not_stored(claim: Claim, error: Exception) -> Finished:
+    """Return what a task ends with because what it came to cannot be stored."""
+    fields = {"tool": claim.tool, "task": claim.task_id}
+    if isinstance(error, ValueTooLarge):
+        log.warning("task has more to store than is allowed", extra={**fields, "problem": str(error)})
+        return Finished(result=failed_result(str(error)))
+    log.error("task failed in the gateway itself", extra=fields, exc_info=error)
+    return _INTERNAL

@@ -1,15 +1,18 @@
 """The connection to Redis: one server or a cluster, over TCP, TLS or a Unix socket, within a time limit.
 
 Under load, the commands that wait while another batch is on its way travel together: one write and one read for many
-tasks. Everything that goes wrong is `TaskStoreDown`; the log says what, once for each outage.
+tasks. Everything that goes wrong is `TaskStoreDown`, and the log says what, once for each outage of a process; but what
+the server will never take is `ValueTooLarge`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -21,7 +24,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.errors import ConfigurationError, TaskStoreDown, ValueTooLarge
 from gateway.settings import REDIS_SCHEMES
 from gateway.storage.scripts import Script
 
@@ -34,6 +37,12 @@ _CONNECT_SECONDS = 1.0
 _CONNECTIONS = 64
 _BATCHES = 2
 _BATCH_COMMANDS = 200
+_ALWAYS_TAKEN_BYTES = 2**20
+"""No server can be told to refuse a value of this size (`proto-max-bulk-len`)."""
+
+_REFUSAL_SECONDS = 0.5
+"""How long a server may take to refuse a value that is announced to it."""
+
 _CLUSTER = "redis+cluster://"
 _TLS_CLUSTER = "rediss+cluster://"
 
@@ -43,6 +52,40 @@ Command: TypeAlias = tuple[Any, ...]
 class _Waiting(NamedTuple):
     command: Command
     reply: asyncio.Future[Any]
+
+
+class _Outage:
+    """What this process has told of an outage of one server, whichever of its clients have noticed."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._noticed_by: set[RedisClient] = set()
+        self._lock = threading.Lock()
+
+    def begins(self, client: RedisClient, error: BaseException) -> None:
+        """Tell that the server is away, unless it was told."""
+        with self._lock:
+            self._noticed_by.add(client)
+            if not self._told:
+                self._told = True
+                log.warning("The task store is not available: %s: %s", type(error).__name__, error)
+
+    def ends(self, client: RedisClient) -> None:
+        """Tell that the server is back, once somebody finds so who had noticed that it was away."""
+        with self._lock:
+            if self._told and (client in self._noticed_by or not self._noticed_by):
+                self._told = False
+                self._noticed_by.clear()
+                log.warning("The task store is available again")
+
+    def forget(self, client: RedisClient) -> None:
+        """Expect no news from a client that is closed."""
+        with self._lock:
+            self._noticed_by.discard(client)
+
+
+_outages: defaultdict[str, _Outage] = defaultdict(_Outage)
+"""By the URL of the server: what its clients in this process share."""
 
 
 class GroupMissing(Exception):
@@ -77,11 +120,13 @@ def connect(url: str) -> RedisClient:
             parse_url(plain)
             # Long enough to find a slot's new server; the time limit of a command ends it.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
-            return RedisClient(lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options))
+            return RedisClient(
+                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), _outages[url]
+            )
         pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
     except (ValueError, TypeError, RedisError):
         raise ConfigurationError("GATEWAY_REDIS_URL cannot be read; it must be like redis://host:6379/0") from None
-    return RedisClient(lambda: Redis.from_pool(pool))
+    return RedisClient(lambda: Redis.from_pool(pool), _outages[url])
 
 
 class RedisClient:
@@ -89,21 +134,23 @@ class RedisClient:
 
     Args:
         make: makes redis-py's client, when it is first needed.
+        outage: tells of outages.
     """
 
-    def __init__(self, make: Callable[[], Redis | RedisCluster]) -> None:
+    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: _Outage) -> None:
         self._make = make
+        self._outage = outage
         self._redis: Redis | RedisCluster | None = None
         self._waiting: list[_Waiting] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._sending = 0
-        self._down = False
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script; a server that does not know it gets its text.
 
         Raises:
             TaskStoreDown: it did not answer in time, or with an error.
+            ValueTooLarge: an argument is larger than it takes.
         """
         try:
             return await self.command("EVALSHA", script.sha, len(keys), *keys, *args)
@@ -115,21 +162,27 @@ class RedisClient:
 
         Raises:
             TaskStoreDown: it did not answer in time, or with an error.
+            ValueTooLarge: an argument is larger than it takes.
             GroupMissing, GroupExists: for commands about consumer groups.
             NoScriptError: for `EVALSHA`.
         """
         redis = self._client()
+        size = _largest(command)
         try:
             async with asyncio.timeout(SECONDS):
-                if isinstance(redis, RedisCluster):
+                # What the server may refuse must not take others down with its connection.
+                if isinstance(redis, RedisCluster) or size > _ALWAYS_TAKEN_BYTES:
                     reply = await _repeatable(lambda: redis.execute_command(*command))
                 else:
                     reply = await self._batched(redis, command)
         except NoScriptError:
             raise
         except (RedisError, OSError, TimeoutError) as error:
+            if size > _ALWAYS_TAKEN_BYTES and (_is_refusal(error) or await self._refuses(size)):
+                log.warning("The task store refuses a value of %d bytes; see its proto-max-bulk-len", size)
+                raise ValueTooLarge("What the task has to store", size) from None
             raise self._failed(error) from None
-        self._worked()
+        self._outage.ends(self)
         return reply
 
     async def read_group(self, consumer: str, group: str, key: str, count: int, wait_ms: int) -> list[Any]:
@@ -146,7 +199,7 @@ class RedisClient:
                 reply = await self._client().execute_command(*command)
         except (RedisError, OSError, TimeoutError) as error:
             raise self._failed(error) from None
-        self._worked()
+        self._outage.ends(self)
         if not reply:
             return []
         entries: list[Any] = (reply[key.encode()][0] if isinstance(reply, dict) else reply[0][1]) or []
@@ -175,28 +228,57 @@ class RedisClient:
         Raises:
             RedisError, OSError, TimeoutError: nothing can be reached.
         """
-        redis = self._client()
-        node: Redis | None = None
-        if isinstance(redis, RedisCluster):
-            await redis.initialize()
-            chosen = redis.get_random_node()
-            node = redis = Redis(host=chosen.host, port=int(chosen.port), **_plain(chosen.connection_kwargs))
-        pubsub = redis.pubsub()
-        try:
-            yield pubsub
-        finally:
-            await pubsub.aclose()  # type: ignore[no-untyped-call]
-            if node is not None:
-                await node.aclose()
+        async with self._one_server() as redis:
+            pubsub = redis.pubsub()
+            try:
+                yield pubsub
+            finally:
+                await pubsub.aclose()  # type: ignore[no-untyped-call]
 
     async def aclose(self) -> None:
         """Close all connections."""
+        self._outage.forget(self)
         if self._redis is not None:
             await asyncio.gather(*self._batches, return_exceptions=True)
             await self._redis.aclose()
             if not isinstance(self._redis, RedisCluster):
                 await self._redis.connection_pool.disconnect()
             self._redis = None
+
+    @asynccontextmanager
+    async def _one_server(self) -> AsyncIterator[Redis]:
+        """Give a client of one server: the only one, or any of the cluster."""
+        redis = self._client()
+        if isinstance(redis, Redis):
+            yield redis
+            return
+        await redis.initialize()
+        chosen = redis.get_random_node()
+        node = Redis(host=chosen.host, port=int(chosen.port), **_plain(chosen.connection_kwargs))
+        try:
+            yield node
+        finally:
+            await node.aclose()
+
+    async def _refuses(self, size: int) -> bool:
+        """Ask whether the server refuses a value of this size, by announcing one.
+
+        A server that is sent such a value closes the connection; its reason is often lost with it.
+        """
+        with suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(SECONDS), self._one_server() as redis:
+                connection = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
+                try:
+                    await connection.disconnect()  # it may be one that the server has closed
+                    await connection.connect()
+                    await connection.send_packed_command([b"*1\r\n$%d\r\n" % size], check_health=False)
+                    await connection.read_response(timeout=_REFUSAL_SECONDS)
+                except ResponseError as error:
+                    return _is_refusal(error)
+                finally:
+                    await connection.disconnect()
+                    await redis.connection_pool.release(connection)
+        return False
 
     def _client(self) -> Redis | RedisCluster:
         if self._redis is None:
@@ -231,15 +313,8 @@ class RedisClient:
                 return GroupMissing()
             if str(error).startswith("BUSYGROUP"):
                 return GroupExists()
-        if not self._down:
-            self._down = True
-            log.warning("The task store is not available: %s: %s", type(error).__name__, error)
+        self._outage.begins(self, error)
         return TaskStoreDown()
-
-    def _worked(self) -> None:
-        if self._down:
-            self._down = False
-            log.warning("The task store is available again")
 
 
 async def _repeatable(send: Callable[[], Any]) -> Any:
@@ -276,6 +351,16 @@ async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:
             pipeline.execute_command(*waiting.command)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
     return replies
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Tell whether a server says that what it is sent is none of its protocol: the size of a value, in our case."""
+    return isinstance(error, ResponseError) and str(error).startswith("Protocol error")
+
+
+def _largest(command: Command) -> int:
+    """Return the size of a command's largest part that may be large; texts of ours are ASCII where they are."""
+    return max(len(part) for part in command if isinstance(part, (str, bytes)))
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -7,18 +7,31 @@ from typing import Any
 
 import msgspec
 
+from gateway.errors import ValueTooLarge
 from gateway.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.sealing.binding import Principal, field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.state import pack, unpack
+from gateway.settings import MAX_STORED_BYTES
 from gateway.storage.keys import TaskPlace
 from gateway.storage.scripts import VIEW_FIELDS
 from gateway.tasks import rest
 from gateway.tasks.keys import wire_keys
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
 
-MAX_FIELD_CHARS = token_chars(64 * 2**20)
-"""Longest sealed value that is opened."""
+MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)
+"""Longest sealed value that is opened, and so written."""
+
+_FROM_REQUEST = frozenset({"call", "capabilities"})
+"""What a request brings was bounded there."""
+
+_WORDS = {
+    "result": "The result",
+    "error": "The error",
+    "message": "The progress message",
+    "questions": "What the task asks",
+    rest.CHECKPOINT: "The checkpoint",
+}
 
 _json = msgspec.json
 
@@ -33,63 +46,103 @@ class Records:
     Args:
         sealer: of the process.
         audience: the name of the deployment.
+        max_value_bytes: the size of the largest value that is written. Larger ones that are there already, up to
+            `MAX_STORED_BYTES`, are read.
     """
 
-    def __init__(self, sealer: Sealer, audience: str) -> None:
+    def __init__(self, sealer: Sealer, audience: str, max_value_bytes: int = MAX_STORED_BYTES) -> None:
         self._sealer = sealer
         self._audience = audience
+        self._max_value_bytes = max_value_bytes
 
     def replace_sealer(self, sealer: Sealer) -> None:
         """Seal and open with another sealer from now on."""
         self._sealer = sealer
 
-    def seal(self, owner: str, task_id: str, field: str, value: Any) -> str:
-        """Seal a value for one field of one task."""
-        return self.seal_packed(owner, task_id, field, pack(value))
+    def seal(self, owner: str, task_id: str, field: str, value: Any, about: bytes = b"") -> str:
+        """Seal a value for one field of one task.
 
-    def seal_packed(self, owner: str, task_id: str, field: str, packed: bytes) -> str:
-        """Seal bytes for one field of one task."""
-        return self._sealer.seal(packed, field_binding(self._audience, owner, task_id, field))
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            field: the name of the field.
+            value: what is sealed.
+            about: what else the record says in clear and the value has to go with.
 
-    def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes) -> bytes:
+        Raises:
+            ValueTooLarge: it is larger than what is kept.
+        """
+        return self.seal_packed(owner, task_id, field, pack(value), about)
+
+    def seal_packed(self, owner: str, task_id: str, field: str, packed: bytes, about: bytes = b"") -> str:
+        """Seal bytes for one field of one task; see `seal`."""
+        limit = MAX_STORED_BYTES if field in _FROM_REQUEST else self._max_value_bytes
+        if len(packed) > limit:
+            raise ValueTooLarge(_in_words(field), len(packed), limit)
+        return self._sealer.seal(packed, self._binding(owner, task_id, field, about))
+
+    def seal_segment(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> tuple[str, int]:
+        """Seal one more segment of a task; return it, and how many bytes all of them have with it.
+
+        Raises:
+            ValueTooLarge: they would be more than the result that they are a part of may have.
+        """
+        packed = pack(dict(block))
+        emitted = claim.emitted + len(packed)
+        if emitted > self._max_value_bytes:
+            raise ValueTooLarge("What the task has emitted", emitted, self._max_value_bytes)
+        return self.seal_packed(claim.owner, claim.task_id, segment_field(seq), packed), emitted
+
+    def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> bytes:
         """Open what `seal_packed` made.
 
         Raises:
             Unreadable: it does not open.
         """
-        binding = field_binding(self._audience, owner, task_id, field)
+        binding = self._binding(owner, task_id, field, about)
         try:
             return self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS).plaintext
         except (Rejected, UnicodeDecodeError):
             raise Unreadable from None
 
-    def open(self, owner: str, task_id: str, field: str, sealed: bytes) -> Any:
+    def open(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> Any:
         """Open what `seal` made.
 
         Raises:
             Unreadable: it does not open.
         """
-        try:
-            return unpack(self.open_packed(owner, task_id, field, sealed))
-        except ValueError:
-            raise Unreadable from None
+        return _unpack(self.open_packed(owner, task_id, field, sealed, about))
+
+    def _binding(self, owner: str, task_id: str, field: str, about: bytes) -> bytes:
+        return field_binding(self._audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
     def created(self, new: NewTask) -> list[Any]:
-        """Return the sealed call, then pairs of field and value: a new task as `scripts.CREATE` takes it."""
+        """Return the sealed call, then pairs of field and value: a new task as `scripts.CREATE` takes it.
+
+        What is clear about the task, such as the name of its tool, is bound to what is sealed with it: whoever changes
+        one makes the other unreadable.
+
+        Raises:
+            ValueTooLarge: a part of it, or all of its journal, is larger than what is kept.
+        """
         who = new.principal
         call = {
             "arguments": dict(new.arguments),
             "principal": None if who is None else [who.issuer, who.subject, who.client_id],
             "context": dict(new.context),
         }
-        about = {"tool": new.tool, "version": new.tool_version, "form": new.form, "attempts": new.max_attempts}
+        about = _json.encode(
+            {"tool": new.tool, "version": new.tool_version, "form": new.form, "attempts": new.max_attempts}
+        )
         arguments: list[Any] = [
-            self.seal(new.owner, new.task_id, "call", call),
-            *("about", _json.encode(about)),
-            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities))),
+            self.seal(new.owner, new.task_id, "call", call, about),
+            *("about", about),
+            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)),
         ]
-        for name, value in rest.split(new.journal).items():
-            arguments += (name, self.seal(new.owner, new.task_id, name, value))
+        journal = {name: pack(value) for name, value in rest.split(new.journal).items()}
+        _check_total(journal)
+        for name, packed in journal.items():
+            arguments += (name, self.seal_packed(new.owner, new.task_id, name, packed))
         return arguments
 
     def changes(self, claim: Claim, kept: Kept) -> tuple[list[Any], dict[str, bytes | None]]:
@@ -98,6 +151,9 @@ class Records:
         Returns:
             The arguments for a script: a number, as many fields to drop, then pairs of field and sealed value. And
             what `claim.written` has to learn once that is done.
+
+        Raises:
+            ValueTooLarge: a part of the journal, or all of it, is larger than what is kept.
         """
         values: dict[str, Any] = {}
         dropped: set[str] = set()
@@ -115,6 +171,7 @@ class Records:
             if claim.written.get(name) != packed:
                 arguments += (name, self.seal_packed(claim.owner, claim.task_id, name, packed))
                 learned[name] = packed
+        _check_total({**claim.written, **learned})
         return arguments, learned
 
     def asked(self, claim: Claim, questions: Mapping[str, TaskQuestion]) -> tuple[bytes, bytes, str]:
@@ -160,10 +217,12 @@ class Records:
     ) -> dict[str, Any]:
         opened = {
             name: self.open(owner, task_id, name, sealed)
-            for name in ("capabilities", "message", "result", "error", "questions")
+            for name in ("message", "result", "error", "questions")
             if (sealed := fields[name]) is not None
         }
-        parts = {name: opened.get(name) for name in ("capabilities", "result", "error")}
+        parts = {name: opened.get(name) for name in ("result", "error")}
+        about, capabilities = fields["about"] or b"", fields["capabilities"] or b""
+        parts["capabilities"] = self.open(owner, task_id, "capabilities", capabilities, about)
         parts["progress"] = _progress(fields["progress"], opened.get("message"))
         if phase is Phase.WAITING:
             rows = opened["questions"]
@@ -189,6 +248,7 @@ class Records:
             partition=place.partition,
             entry_id=entry_id,
             generation=int(record["generation"]),
+            token=record["token"].decode(),
             attempt=int(record.get("lost", 0)) + 1,
             max_attempts=about["attempts"],
             created_ms=int(record["created"]),
@@ -196,6 +256,7 @@ class Records:
             now_ms=int(reply[1]),
             journal={},
             segments=int(record.get("segments", 0)),
+            emitted=int(record.get("emitted", 0)),
             asked=_json.decode(record.get("asked", b"{}")),
         )
         return claim, record
@@ -204,11 +265,11 @@ class Records:
         """Fill in what is sealed.
 
         Raises:
-            Unreadable: it does not open.
+            Unreadable: it does not open, or what is clear about the task is not what it was created with.
         """
-        owner, task_id = claim.owner, claim.task_id
-        claim.capabilities = self.open(owner, task_id, "capabilities", record["capabilities"])
-        call = self.open(owner, task_id, "call", record["call"])
+        owner, task_id, about = claim.owner, claim.task_id, record["about"]
+        claim.capabilities = self.open(owner, task_id, "capabilities", record["capabilities"], about)
+        call = self.open(owner, task_id, "call", record["call"], about)
         claim.arguments, claim.context = call["arguments"], call["context"]
         claim.principal = None if call["principal"] is None else Principal(*call["principal"])
         self._read_journal(claim, record)
@@ -240,9 +301,35 @@ def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
             claim.written[name] = packed
 
 
+def segment_field(seq: int) -> str:
+    """Name a segment where it is sealed."""
+    return f"segment:{seq}"
+
+
 def encode_progress(progress: Progress) -> bytes:
     """Return the numbers of a progress as they are stored."""
     return _json.encode([progress.done, progress.total])
+
+
+def _check_total(journal: Mapping[str, bytes | None]) -> None:
+    """Check that a worker will be able to read a journal, which comes in one piece.
+
+    Raises:
+        ValueTooLarge: it will not.
+    """
+    total = sum(len(packed) for packed in journal.values() if packed is not None)
+    if total > MAX_STORED_BYTES:
+        raise ValueTooLarge("What the task keeps", total, MAX_STORED_BYTES)
+
+
+def _in_words(field: str) -> str:
+    """Name a field for people, as the start of a sentence."""
+    kind, colon, key = field.partition(":")
+    if kind + colon == rest.STEP:
+        return f"The result of step {key!r}"
+    if kind + colon in (rest.ANSWER, rest.NEW_ANSWER):
+        return f"The answer to {key!r}"
+    return _WORDS.get(field, "What the call has learned")
 
 
 def _progress(stored: bytes | None, message: str | None) -> Progress | None:

@@ -2,7 +2,7 @@
 
 All task scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments:
 the task's member in indexes, its id, and its owner's channel. The clock is the server's, to the millisecond. What a
-script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the generation is not the newest, it reports and
+script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record names another claim, it reports and
 changes nothing. Each can be repeated after a lost reply: the second time finds its own work done.
 
 Where a server is full, scripts that make room (they acknowledge a queue entry first) still pass; those that only take
@@ -91,10 +91,11 @@ end
 )
 
 _HELD = """
--- ARGV[4] is the generation that the caller believes to hold. Returns the phase, and why it does not hold, if so.
-local phase, generation, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'expires'))
+-- ARGV[4] and ARGV[5] are the generation and the token of the claim that the caller believes to hold. The token tells
+-- two claims apart that got one generation because the server lost its newest changes in between.
+local phase, generation, token, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires'))
 local function held(after)
-  if generation == ARGV[4] and (phase == 'running' or phase == after) then return nil end
+  if generation == ARGV[4] and token == ARGV[5] and (phase == 'running' or phase == after) then return nil end
   if phase == 'cancelled' then return 'cancelled' end
   return 'lost'
 end
@@ -119,7 +120,7 @@ local function close(from, to, generation, ...)
   for _, name in ipairs(redis.call('HKEYS', task)) do
     if parts[string.match(name, '^(%l):')] then redis.call('HDEL', task, name) end
   end
-  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry', 'token')
+  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry')
   expires = kept and now + tonumber(kept) or tonumber(expires)
   redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
   move(from, to, expires)
@@ -197,17 +198,17 @@ HEARTBEAT = Script(
     _COMMON
     + _HELD
     + """
--- Prolong a lease. 5 entry, 6 consumer.
-if not phase then dequeue(ARGV[5]) end
+-- Prolong a lease. 6 entry, 7 consumer.
+if not phase then dequeue(ARGV[6]) end
 local refusal = held('running')
 if refusal then return refusal end
 local pending = redis.call('XPENDING', queue, '"""
     + GROUP
-    + """', ARGV[5], ARGV[5], 1)
-if not pending[1] or pending[1][2] ~= ARGV[6] then return 'lost' end
+    + """', ARGV[6], ARGV[6], 1)
+if not pending[1] or pending[1][2] ~= ARGV[7] then return 'lost' end
 redis.call('XCLAIM', queue, '"""
     + GROUP
-    + """', ARGV[6], 0, ARGV[5], 'JUSTID')
+    + """', ARGV[7], 0, ARGV[6], 'JUSTID')
 return 'ok'
 """
 )
@@ -217,14 +218,14 @@ KEEP = Script(
     + _HELD
     + _CHANGES
     + """
--- Add to the journal of a running task. 5 progress or '', then changes.
+-- Add to the journal of a running task. 6 progress or '', then changes.
 local refusal = held('running')
 if refusal then return refusal end
-if ARGV[5] ~= '' then
-  redis.call('HSET', task, 'progress', ARGV[5], 'updated', now)
+if ARGV[6] ~= '' then
+  redis.call('HSET', task, 'progress', ARGV[6], 'updated', now)
   tell(generation)
 end
-write(6, 'generation', generation)
+write(7, 'generation', generation)
 return 'ok'
 """
 )
@@ -233,15 +234,15 @@ EMIT = Script(
     _COMMON
     + _HELD
     + """
--- Append a segment. 5 its number, 6 the sealed block.
+-- Append a segment. 6 its number, 7 the sealed block, 8 the size of all segments with it.
 local refusal = held('running')
 if refusal then return refusal end
-local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[5])
+local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[6])
 if number <= stored then return 'ok' end
 if number > stored + 1 then return 'gap' end
-redis.call('XADD', segments, ARGV[5] .. '-0', 'block', ARGV[6])
+redis.call('XADD', segments, ARGV[6] .. '-0', 'block', ARGV[7])
 redis.call('PEXPIREAT', segments, expires)
-redis.call('HSET', task, 'segments', number, 'updated', now)
+redis.call('HSET', task, 'segments', number, 'emitted', ARGV[8], 'updated', now)
 tell(generation)
 return 'ok'
 """
@@ -252,13 +253,13 @@ WAIT = Script(
     + _HELD
     + _CHANGES
     + """
--- Wait for the client. 5 entry, 6 open wire keys, 7 how often each key was asked, 8 the sealed questions, then changes.
+-- Wait for the client. 6 entry, 7 open wire keys, 8 how often each key was asked, 9 the sealed questions, then changes.
 local refusal = held('waiting')
 if refusal then return refusal end
 if phase == 'waiting' then return 'ok' end
-dequeue(ARGV[5])
-redis.call('HDEL', task, 'entry', 'token')
-write(9, 'phase', 'waiting', 'updated', now, 'open', ARGV[6], 'asked', ARGV[7], 'questions', ARGV[8])
+dequeue(ARGV[6])
+redis.call('HDEL', task, 'entry')
+write(10, 'phase', 'waiting', 'updated', now, 'open', ARGV[7], 'asked', ARGV[8], 'questions', ARGV[9])
 move(phase, 'waiting', tonumber(expires))
 tell(generation)
 return 'ok'
@@ -301,11 +302,11 @@ FINISH = Script(
     + _HELD
     + _CLOSE
     + """
--- End a running task with what it came to. 5 'result' or 'error', 6 that, sealed.
+-- End a running task with what it came to. 6 'result' or 'error', 7 that, sealed.
 local refusal = held('done')
 if refusal then return refusal end
 if phase == 'done' then return 'ok' end
-close(phase, 'done', generation, ARGV[5], ARGV[6])
+close(phase, 'done', generation, ARGV[6], ARGV[7])
 return 'ok'
 """
 )
@@ -315,14 +316,13 @@ RELEASE = Script(
     + _HELD
     + _CHANGES
     + """
--- Hand a running task back. 5 entry, then changes.
+-- Hand a running task back. 6 entry, then changes.
 local refusal = held('queued')
 if refusal then return refusal end
 if phase == 'queued' then return 'ok' end
-dequeue(ARGV[5])
-redis.call('HDEL', task, 'token')
+dequeue(ARGV[6])
 local entry = redis.call('XADD', queue, '*', 'task', member)
-write(6, 'phase', 'queued', 'updated', now, 'entry', entry)
+write(7, 'phase', 'queued', 'updated', now, 'entry', entry)
 move(phase, 'queued', tonumber(expires))
 tell(generation)
 return 'ok'

@@ -9,12 +9,13 @@ from typing import Any
 from gateway.errors import TaskIdTaken, TooManyTasks
 from gateway.ports import NewTask, Spending, Spent
 from gateway.sealing.envelope import Sealer
+from gateway.settings import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices
-from gateway.storage.records import Records, Unreadable
+from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
@@ -30,6 +31,7 @@ class RedisTaskStore:
         audience: the name of the deployment.
         partitions: how many partitions its owners are spread over.
         max_ttl_ms: the longest retention of a task.
+        max_value_bytes: the size of the largest value that a task keeps.
     """
 
     def __init__(
@@ -40,10 +42,11 @@ class RedisTaskStore:
         *,
         partitions: int = DEFAULT_PARTITIONS,
         max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
+        max_value_bytes: int = MAX_STORED_BYTES,
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience)
+        self._records = Records(sealer, audience, max_value_bytes)
         self._max_ttl_ms = max_ttl_ms
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
         self._notices = Notices(client)
@@ -182,11 +185,6 @@ async def read_segments(client: RedisClient, records: Records, place: TaskPlace,
         except Unreadable:
             break
     return blocks
-
-
-def segment_field(seq: int) -> str:
-    """Name a segment where it is sealed."""
-    return f"segment:{seq}"
 
 
 def _answer_field(leg: int, request_digest: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from gateway.errors import InternalError, LeaseLost, TaskStoreDown
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
+from gateway.settings import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
@@ -19,7 +20,7 @@ from gateway.storage.keys import Keys, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
 from gateway.storage.scripts import GROUP
-from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, segment_field
+from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments
 
 log = logging.getLogger("gateway.storage")
 
@@ -40,6 +41,7 @@ class RedisWorkQueue:
         worker_id: names the worker, unlike any other that lives.
         partitions: how many partitions the deployment's owners are spread over.
         max_ttl_ms: the longest retention of a task.
+        max_value_bytes: the size of the largest value that a task keeps.
         lease_ms: after so long without a heartbeat a task is given to another worker.
     """
 
@@ -52,11 +54,12 @@ class RedisWorkQueue:
         *,
         partitions: int = DEFAULT_PARTITIONS,
         max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
+        max_value_bytes: int = MAX_STORED_BYTES,
         lease_ms: int = DEFAULT_LEASE_MS,
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience)
+        self._records = Records(sealer, audience, max_value_bytes)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
@@ -115,10 +118,10 @@ class RedisWorkQueue:
         """
         if seq <= claim.segments:
             return
-        sealed = self._records.seal(claim.owner, claim.task_id, segment_field(seq), dict(block))
-        if await self._write(scripts.EMIT, claim, seq, sealed) == b"gap":
+        sealed, emitted = self._records.seal_segment(claim, seq, block)
+        if await self._write(scripts.EMIT, claim, seq, sealed, emitted) == b"gap":
             raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
-        claim.segments = max(claim.segments, seq)
+        claim.segments, claim.emitted = seq, emitted
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.ports.WorkQueue.segments`."""
@@ -229,5 +232,5 @@ class RedisWorkQueue:
 
     async def _run(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
         place = self._keys.place(claim.owner, claim.task_id)
-        arguments = (place.member, claim.task_id, place.channel, claim.generation, *args)
+        arguments = (place.member, claim.task_id, place.channel, claim.generation, claim.token, *args)
         return await self._client.run(script, place.keys, arguments)

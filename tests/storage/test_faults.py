@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.errors import ConfigurationError, TaskStoreDown
-from gateway.ports import Kept, Spending, TaskQuestion
+from gateway.errors import ConfigurationError, LeaseLost, TaskStoreDown
+from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
@@ -95,6 +97,49 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
     assert len(texts) == 2
     assert texts[0].startswith("The task store is not available: ")
     assert texts[1] == "The task store is available again"
+
+
+async def test_all_connections_of_a_process_log_an_outage_once(
+    there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = there.new()
+    stores = [there.store() for _ in range(3)]
+    await stores[0].create(new, 10)
+    own_server.kill()
+    for store in stores:
+        with pytest.raises(TaskStoreDown):
+            await store.get(new.owner, new.task_id)
+    await stores.pop().aclose()
+    own_server.start()
+    for store in stores * 2:
+        await eventually(partial(answers_again, store, new.owner, new.task_id))
+    assert outages_told(caplog) == ["not available", "available again"]
+
+
+async def test_the_end_of_an_outage_is_logged_though_who_noticed_it_is_gone(
+    there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.kill()
+    passing, lasting = there.store(), there.store()
+    with pytest.raises(TaskStoreDown):
+        await passing.check()
+    await passing.aclose()
+    own_server.start()
+    await eventually(lambda: checks(lasting))
+    assert outages_told(caplog) == ["not available", "available again"]
+
+
+async def checks(store: RedisTaskStore) -> bool:
+    try:
+        await store.check()
+    except TaskStoreDown:
+        return False
+    return True
+
+
+def outages_told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    texts = [record.getMessage() for record in caplog.records if record.name == "gateway.storage"]
+    return [text.removeprefix("The task store is ").partition(":")[0] for text in texts]
 
 
 async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: Deployment, own_server: Server) -> None:
@@ -263,6 +308,87 @@ async def test_a_value_moved_to_another_field_or_task_does_not_open(here: Deploy
         view = await store.get(mine.owner, mine.task_id)
         assert view is not None
         assert (view.opened, view.result) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"tool": "other_tool"}, {"version": 4}, {"form": "draft"}, {"attempts": 99}],
+    ids=lambda change: next(iter(change)),
+)
+async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_tells_nothing(
+    here: Deployment, change: dict[str, Any]
+) -> None:
+    """Whoever can write to the server must not make another tool run with what somebody gave to this one."""
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    record = here.keys.place(new.owner, new.task_id).task
+    about = json.loads(await store._client.command("HGET", record, "about"))
+    await store._client.command("HSET", record, "about", json.dumps({**about, **change}, separators=(",", ":")))
+    assert await here.claim(here.queue()) == []
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert (view.opened, view.capabilities) == (False, {})
+
+
+async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deployment) -> None:
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    record = here.keys.place(new.owner, new.task_id).task
+    call: dict[str, Any] = {"arguments": {}, "principal": None, "context": {}}
+    for field, value in (("call", call), ("capabilities", {})):
+        unbound = store._records.seal(new.owner, new.task_id, field, value)
+        await store._client.command("HSET", record, field, unbound)
+    assert await here.claim(here.queue()) == []
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert not view.opened
+
+
+@pytest.mark.parametrize("second_worker", ["w2", "w1"])
+async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_knows_can_write(
+    here: Deployment, second_worker: str
+) -> None:
+    """A server that lost its newest changes, a claim among them, gives the same generation once more."""
+    store, queue, new = here.store(), here.queue(), here.new()
+    await store.create(new, 10)
+    before = await dump(store, here.keys.prefix)
+    lost = await here.claim_one(queue)
+    await queue.keep(lost, Kept(steps={"one": "lost"}))
+    await restore(store, before)
+    held = await here.claim_one(here.queue(second_worker))
+    assert lost.generation == held.generation
+    assert await queue.heartbeat(lost) is Heartbeat.LOST
+    for write in (
+        queue.keep(lost, Kept(steps={"one": "stale"})),
+        queue.emit(lost, 1, {"text": "stale"}),
+        queue.wait(lost, {"k": QUESTION}, lost.journal),
+        queue.release(lost, lost.journal),
+        queue.finish(lost, result={"content": "stale"}),
+    ):
+        with pytest.raises(LeaseLost):
+            await write
+    await queue.emit(held, 1, {"text": "held"})
+    await queue.finish(held, result={"content": "held"})
+    with pytest.raises(LeaseLost):
+        await queue.finish(lost, result={"content": "stale"})
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert view.result == {"content": "held"}
+    assert await store.segments(new.owner, new.task_id) == [{"text": "held"}]
+
+
+async def dump(store: RedisTaskStore, prefix: str) -> dict[bytes, tuple[int, bytes]]:
+    """Return a deployment's keys with their lifetimes and values."""
+    async with store._client._one_server() as server:
+        names = [name async for name in server.scan_iter(match=f"{prefix}*")]
+        return {name: (max(0, await server.pttl(name)), await server.dump(name) or b"") for name in names}
+
+
+async def restore(store: RedisTaskStore, dumped: dict[bytes, tuple[int, bytes]]) -> None:
+    """Make keys again what they were."""
+    async with store._client._one_server() as server:
+        for name, (lifetime_ms, value) in dumped.items():
+            await server.restore(name, lifetime_ms, value, replace=True)
 
 
 async def test_a_leg_is_spent_once_and_its_answer_repeats_for_the_same_request(here: Deployment) -> None:

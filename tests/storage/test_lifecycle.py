@@ -78,7 +78,7 @@ async def test_a_result_is_told_and_the_journal_is_gone(here: Deployment) -> Non
     assert (view.phase, view.result, view.error, view.opened) == (Phase.DONE, RESULT, None, True)
     assert view.ended_ms is not None
     left = await store._client.command("HKEYS", here.keys.place(new.owner, new.task_id).task)
-    assert not {b"call", b"head", b"cp", b"s:one", b"entry", b"token"} & set(left)
+    assert not {b"call", b"head", b"cp", b"s:one", b"entry"} & set(left)
 
 
 async def test_an_error_is_told_as_it_was_given(here: Deployment) -> None:

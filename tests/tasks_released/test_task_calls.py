@@ -96,6 +96,41 @@ async def test_a_journal_over_the_cap_becomes_a_task_where_tool_and_client_allow
     assert texts((await world.get(task_id))["result"]) == ["Ada keeps 70000"]
 
 
+@pytest.mark.parametrize("tool", ["work", "echo_later"])
+async def test_arguments_too_large_for_a_task_are_refused_before_anything_is_created(server: Server, tool: str) -> None:
+    server.ask("FLUSHALL")
+    world = World(server.url, task_max_argument_bytes=2048)
+    fits = {"text": "x" * (2048 - len('{"text":""}'))}
+    await world.start(tool, fits)
+    answer = await world.call(tool, {"text": fits["text"] + "x"})
+    assert answer.error == (400, -32602)
+    assert answer.message["error"]["message"] == "The arguments are too large for a task: 2049 bytes, 2048 at most"
+    assert len(await world.work()) == 1
+    counted = {"reason": "arguments_too_large"}
+    metrics = [app._services.telemetry.registry for app in world.apps]
+    assert sum(m.get_sample_value("gateway_requests_refused_total", counted) or 0 for m in metrics) == 1
+    await world.close()
+
+
+async def test_arguments_too_large_for_a_task_are_none_for_a_call(server: Server) -> None:
+    server.ask("FLUSHALL")
+    world = World(server.url, task_max_argument_bytes=2048)
+    assert (await world.call("echo_later", {"text": "x" * 4096}, can=FORM_ONLY)).text == "x" * 4096
+    await world.close()
+
+
+async def test_a_call_that_has_learned_more_than_a_task_can_keep_says_so(server: Server) -> None:
+    server.ask("FLUSHALL")
+    world = World(server.url, task_max_result_bytes=100_000)
+    await world.start("ask_much", {"size": 90_000})
+    answer = await world.call("ask_much", {"size": 100_000})
+    assert answer.result["isError"] is True
+    problem = r"The result of step 'loot' is too large: \d+ bytes, 100000 at most"
+    assert re.fullmatch(rf"This call cannot go on as a task\. {problem}\.", answer.text)
+    assert len(await world.work()) == 1
+    await world.close()
+
+
 async def test_a_failed_tool_is_a_completed_task_with_what_it_had_emitted(world: World) -> None:
     task_id = await world.start("broken")
     await world.work()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.protocol.released.requests import ReleasedRequest
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.binding import Principal
 from gateway.task_methods import TaskMethods
 from tests.integration.raw import Answer
+from tests.storage.servers import Server
 from tests.tasks_released.conftest import TASKS, World
 from tests.tasks_released.test_task_calls import texts
 
@@ -40,6 +45,44 @@ async def test_a_waiting_task_tells_its_questions_and_goes_on_with_the_answers(w
     assert (await world.get(task_id))["status"] == "working"
     await world.work()
     assert texts((await world.get(task_id))["result"]) == ["Ada and Bob"]
+
+
+async def test_an_answer_that_is_too_large_to_be_kept_is_refused_and_nothing_is_recorded(server: Server) -> None:
+    server.ask("FLUSHALL")
+    world = World(server.url, task_max_result_bytes=1024)
+    task_id = await world.start("two_questions")
+    await world.work()
+    answer = await world.update(task_id, {"a": name("Ada"), "b": name("B" * 1024)})
+    assert answer.error == (400, -32602)
+    message = answer.message["error"]["message"]
+    assert re.fullmatch(r"The answer to 'b' is too large: \d+ bytes, 1024 at most", message)
+    assert list((await world.get(task_id))["inputRequests"]) == ["a", "b"]
+    await world.close()
+
+
+async def test_who_answers_and_who_cancels_is_noted_and_who_polls_is_not(server: Server, tmp_path: Path) -> None:
+    server.ask("FLUSHALL")
+    world = World(server.url, audit_log=str(tmp_path / "audit"), log_format="json")
+    task_id = await world.start("two_questions")
+    await world.work()
+    await world.update(task_id, {"a": name("hunter2")})
+    await world.get(task_id)
+    await world.update(task_id, {"b": name("hunter2")})
+    await world.request("tasks/cancel", {"taskId": task_id})
+    await world.request("tasks/cancel", {"taskId": task_id}, sub="eve")
+    await world.close()
+    text = (tmp_path / "audit").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    noted = [line for line in lines if line["audit"] == "task"]
+    assert [(line["method"], line["phase"], line["subject"]) for line in noted] == [
+        ("tasks/update", "waiting", "ada"),
+        ("tasks/update", "queued", "ada"),
+        ("tasks/cancel", "cancelled", "ada"),
+    ]
+    assert {(line["target"], line["task"]) for line in noted} == {("two_questions", task_id)}
+    assert [line["subject"] for line in lines if line["audit"] == "refused"] == ["eve"]
+    assert "tasks/get" not in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(
@@ -199,7 +242,7 @@ class Caller:
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
-    tasks = TaskMethods(world.store, ResultWriter({}), "tests")
+    tasks = TaskMethods(world.store, ResultWriter({}), "tests", AuditLog(len, "r1", float, as_json=True))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
     request = ReleasedRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
     with pytest.raises(InsufficientScope):

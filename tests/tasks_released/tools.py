@@ -45,6 +45,13 @@ async def maybe(ctx: Context, number: int = 1) -> str:
     return f"{number}, {'task' if await ctx.detach() else 'call'}"
 
 
+@tool(task="optional", start="call")
+async def echo_later(ctx: Context, text: str) -> str:
+    """Become a task where that can be, and say it."""
+    await ctx.detach()
+    return text
+
+
 @tool(task="required", start="call")
 async def ask_first(ctx: Context) -> str:
     """Ask as a call, then work as a task."""

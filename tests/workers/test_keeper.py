@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.engine.journal import Checkpoint
-from gateway.errors import LeaseLost, TaskStoreDown
+from gateway.errors import LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.ports import Claim, Kept
 from gateway.tasks.model import Progress
 from workers import patience
@@ -55,6 +55,7 @@ def make_claim() -> Claim:
         partition=0,
         entry_id="1-0",
         generation=1,
+        token="token",
         attempt=1,
         max_attempts=3,
         created_ms=0,
@@ -110,6 +111,33 @@ async def test_a_lost_lease_ends_the_leg(case: Case) -> None:
     with pytest.raises(LeaseLost):
         await case.keeper.keep_step("fetch", 1)
     assert "steps" not in case.claim.journal
+
+
+async def test_what_the_store_will_never_take_ends_the_leg_at_once(case: Case) -> None:
+    case.queue.failures = [ValueTooLarge("It", 2, 1)]
+    with pytest.raises(ValueTooLarge):
+        await case.keeper.keep_step("fetch", 1)
+    assert "steps" not in case.claim.journal
+
+
+async def test_a_checkpoint_that_is_refused_behind_the_tools_back_is_dropped_and_the_next_is_told(case: Case) -> None:
+    await case.keeper.keep_checkpoint(Checkpoint(1, 0))
+    await case.keeper.keep_checkpoint(Checkpoint(1, "too large"))
+    case.queue.failures = [ValueTooLarge("It", 2, 1)]
+    await until(lambda: not case.queue.failures)
+    await case.settle()
+    case.queue.failures = [ValueTooLarge("It", 2, 1)]
+    with pytest.raises(ValueTooLarge):
+        await case.keeper.keep_checkpoint(Checkpoint(1, "too large again"))
+    assert [kept.checkpoint and kept.checkpoint["value"] for kept in case.queue.kept] == [0]
+
+
+async def test_what_is_refused_as_the_task_changes_hands_is_left_to_what_hands_it_over(case: Case) -> None:
+    case.keeper.progress(3, 3, "too large")
+    case.queue.failures = [ValueTooLarge("It", 2, 1)]
+    await case.keeper.flush()
+    assert case.queue.failures == []
+    assert case.queue.kept == []
 
 
 async def test_of_many_checkpoints_in_a_second_the_first_is_written_at_once(case: Case) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from gateway import Context, content, tool
+from gateway import Context, ProtocolError, content, tool
 
 POLL_SECONDS = 0.01
 
@@ -95,3 +95,23 @@ async def block(ctx: Context) -> str:
     while not is_open("gate"):
         time.sleep(POLL_SECONDS)  # noqa: ASYNC251 - that is the mistake
     return f"blocked {ctx.replica_id}"
+
+
+@tool(task="required", max_attempts=3)
+async def produce(ctx: Context, kind: str, size: int) -> str:
+    """Have something of a size to store."""
+    note("started", ctx.replica_id)
+    text = "x" * size
+    if kind == "step":
+        await ctx.step("loot", lambda: text)
+    elif kind == "checkpoint":
+        await ctx.checkpoint(text)
+    elif kind == "segments":
+        for _ in range(4):
+            await ctx.emit(text[: size // 2])
+    elif kind == "question":
+        await ctx.elicit("name", text, Name)
+    elif kind == "failure":
+        await ctx.emit(text)
+        raise ProtocolError(-32000, "No", {"because": text})
+    return text if kind == "result" else "done"

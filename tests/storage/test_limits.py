@@ -1,0 +1,263 @@
+"""What is stored can be read again: larger values are refused before anything is written, by us or by the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import TaskStoreDown, ValueTooLarge
+from gateway.ports import Claim, Kept, TaskQuestion
+from gateway.sealing.state import pack
+from gateway.storage import RedisTaskStore, RedisWorkQueue, records
+from gateway.tasks.model import Phase, Progress
+from tests.storage.deployments import Deployment, eventually, numbers
+from tests.storage.servers import Server, free_port
+
+LIMIT = 2048
+SMALLEST_LIMIT_OF_A_SERVER = 2**20
+
+
+class Case:
+    """A task in the hands of a worker, and the ways to let it store something."""
+
+    KINDS = ("result", "error", "step", "checkpoint", "message", "segment", "question", "answer")
+
+    def __init__(self, here: Deployment, store: RedisTaskStore, queue: RedisWorkQueue, claim: Claim) -> None:
+        self.here, self.store, self.queue, self.claim = here, store, queue, claim
+
+    async def write(self, kind: str, text: str) -> Any:
+        """Store a text, and return the value that it became a part of."""
+        queue, claim, value = self.queue, self.claim, {"text": text}
+        if kind in ("result", "error"):
+            await queue.finish(claim, **{kind: value})
+        elif kind == "step":
+            await queue.keep(claim, Kept(steps={"one": value}))
+        elif kind == "checkpoint":
+            await queue.keep(claim, Kept(checkpoint=value))
+        elif kind == "message":
+            await queue.keep(claim, Kept(progress=Progress(1, 2, text)))
+            return text
+        elif kind == "segment":
+            await queue.emit(claim, 1, value)
+        elif kind == "question":
+            await queue.wait(claim, {"k": TaskQuestion(b"digest", "elicitation/create", value)}, claim.journal)
+            return {"k": ["k", b"digest", "elicitation/create", value]}
+        else:
+            await queue.wait(claim, {"k": TaskQuestion(b"digest", "elicitation/create", {})}, claim.journal)
+            await self.store.answer(claim.owner, claim.task_id, {"k": value})
+        return value
+
+    async def read(self, kind: str) -> Any:
+        """Read back what `write` has stored, as its reader does."""
+        owner, task_id = self.claim.owner, self.claim.task_id
+        view = await self.store.get(owner, task_id)
+        assert view is not None
+        assert view.opened
+        if kind in ("result", "error"):
+            return getattr(view, kind)
+        if kind == "message":
+            return view.progress and view.progress.message
+        if kind == "segment":
+            return (await self.store.segments(owner, task_id))[0]
+        if kind == "question":
+            return {"k": list(_parts(view.questions["k"]))}
+        if kind == "answer":
+            return (await self.next_claim()).journal["answers"]["k"][0][1]
+        journal = (await self.next_claim()).journal
+        return journal["checkpoint"] if kind == "checkpoint" else journal["steps"]["one"]
+
+    async def next_claim(self) -> Claim:
+        """Take the task over as another worker would."""
+        return await self.here.claim_one(self.here.queue("w2", lease_ms=0, max_value_bytes=LIMIT))
+
+    async def phase(self) -> Phase:
+        view = await self.store.get(self.claim.owner, self.claim.task_id)
+        assert view is not None
+        return view.phase
+
+
+def _parts(question: Any) -> tuple[Any, ...]:
+    return question.key, question.digest, question.method, question.params
+
+
+async def make_case(here: Deployment, **options: Any) -> Case:
+    store, queue, new = here.store(**options), here.queue(**options), here.new()
+    await store.create(new, 10)
+    return Case(here, store, queue, await here.claim_one(queue))
+
+
+async def everything(here: Deployment, case: Case) -> dict[str, bytes | None]:
+    """Return all keys of a deployment as they are, dumped."""
+    async with case.store._client._one_server() as server:
+        names = [name async for name in server.scan_iter(match=f"{here.keys.prefix}*")]
+        return {name: await server.dump(name) for name in names}
+
+
+@settings(max_examples=60)
+@given(kind=st.sampled_from(Case.KINDS), size=st.integers(LIMIT - 60, LIMIT + 20))
+def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: Server, kind: str, size: int) -> None:
+    async def run() -> None:
+        here = Deployment(server.url)
+        try:
+            case, text = await make_case(here, max_value_bytes=LIMIT), "x" * size
+            before = await everything(here, case)
+            refused = None
+            try:
+                written = await case.write(kind, text)
+            except ValueTooLarge as error:
+                refused = error
+            if refused is None:
+                assert len(pack(written)) <= LIMIT
+                assert await case.read(kind) == written
+                return
+            assert f"{LIMIT} at most" in str(refused)
+            assert not (await case.phase()).ended
+            if kind != "answer":  # asking for it comes before
+                assert await everything(here, case) == before
+        finally:
+            await here.aclose()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", Case.KINDS)
+async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -> None:
+    fits = (await make_case(here, max_value_bytes=2**20)).write(kind, "")
+    overhead = len(pack(await fits)) + 2  # texts of this length take two bytes more to say how long they are
+    await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead))
+    with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes, {LIMIT} at most"):
+        await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead + 1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("result", "The result is too large"),
+        ("error", "The error is too large"),
+        ("step", "The result of step 'one' is too large"),
+        ("checkpoint", "The checkpoint is too large"),
+        ("segment", "What the task has emitted is too large"),
+        ("question", "What the task asks is too large"),
+        ("answer", "The answer to 'k' is too large"),
+    ],
+)
+async def test_the_error_names_what_is_too_large(here: Deployment, kind: str, words: str) -> None:
+    with pytest.raises(ValueTooLarge, match=words):
+        await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * LIMIT)
+
+
+async def test_segments_count_together_also_those_of_earlier_workers(here: Deployment) -> None:
+    case, half = await make_case(here, max_value_bytes=LIMIT), {"text": "x" * (LIMIT // 2 - 20)}
+    await case.queue.emit(case.claim, 1, half)
+    claim = await case.next_claim()
+    await case.queue.emit(claim, 2, half)
+    for number in (3, 4):
+        with pytest.raises(ValueTooLarge, match="What the task has emitted"):
+            await case.queue.emit(claim, number, half)
+    assert await case.store.segments(claim.owner, claim.task_id) == [half, half]
+
+
+async def test_all_that_a_task_keeps_is_bounded_however_small_its_parts(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "MAX_STORED_BYTES", 4 * LIMIT)
+    case = await make_case(here, max_value_bytes=LIMIT)
+    for number in range(7):
+        await case.queue.keep(case.claim, Kept(steps={f"step-{number}": "x" * (LIMIT // 2)}))
+    with pytest.raises(ValueTooLarge, match=f"What the task keeps is too large: .* {4 * LIMIT} at most"):
+        await case.queue.keep(case.claim, Kept(steps={"last": "x" * (LIMIT - 10)}))
+    steps = {f"step-{number}": "x" * (LIMIT // 2) for number in range(9)}
+    with pytest.raises(ValueTooLarge, match="What the task keeps"):
+        await case.store.create(here.new(journal={"flow": "f", "steps": steps}), 10)
+
+
+async def test_a_lower_limit_leaves_what_is_there_readable(here: Deployment) -> None:
+    case = await make_case(here, max_value_bytes=2 * LIMIT)
+    written = await case.write("result", "x" * LIMIT)
+    view = await here.store(max_value_bytes=LIMIT).get(case.claim.owner, case.claim.task_id)
+    assert view is not None
+    assert view.result == written
+
+
+# A server that takes less than we would send
+
+
+@pytest.fixture(params=["unix", "tcp"])
+async def narrow(request: pytest.FixtureRequest, short_directory: Path) -> AsyncIterator[Deployment]:
+    """A deployment on a server that refuses values above a megabyte, as late as it can."""
+    with narrow_server(short_directory, request.param) as url:
+        deployment = Deployment(url)
+        yield deployment
+        await deployment.aclose()
+
+
+@contextlib.contextmanager
+def narrow_server(short_directory: Path, kind: str) -> Iterator[str]:
+    directory = short_directory / f"narrow-{next(numbers)}"
+    directory.mkdir()
+    port = free_port()
+    options = ["--port", str(port), "--bind", "127.0.0.1"] if kind == "tcp" else []
+    server = Server("redis", directory, *options, "--proto-max-bulk-len", str(SMALLEST_LIMIT_OF_A_SERVER))
+    server.start()
+    try:
+        yield f"redis://127.0.0.1:{port}" if kind == "tcp" else server.url
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize("size", [SMALLEST_LIMIT_OF_A_SERVER, 20 * SMALLEST_LIMIT_OF_A_SERVER])
+async def test_what_the_server_will_never_take_is_told_from_a_server_that_is_away(
+    narrow: Deployment, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = await make_case(narrow)
+    reads = [case.store.get(case.claim.owner, case.claim.task_id) for _ in range(20)]
+    write, *views = await asyncio.gather(case.write("result", "x" * size), *reads, return_exceptions=True)
+    assert isinstance(write, ValueTooLarge)
+    assert "more than the task store takes" in str(write)
+    assert [view for view in views if isinstance(view, BaseException) or view is None] == []
+    assert await case.phase() is Phase.RUNNING
+    await case.queue.finish(case.claim, result={"content": []})
+    told = [record.getMessage() for record in caplog.records if record.name == "gateway.storage"]
+    assert len(told) == 1
+    assert "proto-max-bulk-len" in told[0]
+
+
+async def test_a_node_of_a_cluster_is_asked_too(cluster: str) -> None:
+    here, node = Deployment(cluster), cluster.replace("+cluster", "")
+    with redis.RedisCluster.from_url(node) as nodes:
+        before = nodes.config_get("proto-max-bulk-len", target_nodes=nodes.get_primaries()[0])["proto-max-bulk-len"]
+        nodes.config_set("proto-max-bulk-len", SMALLEST_LIMIT_OF_A_SERVER, target_nodes=redis.RedisCluster.PRIMARIES)
+        try:
+            case = await make_case(here)
+            with pytest.raises(ValueTooLarge):
+                await case.write("result", "x" * (2 * SMALLEST_LIMIT_OF_A_SERVER))
+            await case.queue.finish(case.claim, result={})
+        finally:
+            nodes.config_set("proto-max-bulk-len", before, target_nodes=redis.RedisCluster.PRIMARIES)
+            await here.aclose()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_large_value_finds_a_server_that_is_away_away(own_server: Server, number: signal.Signals) -> None:
+    here = Deployment(own_server.url)
+    case = await make_case(here)
+    own_server.signal(number)
+    with pytest.raises(TaskStoreDown):
+        await case.write("result", "x" * (2 * SMALLEST_LIMIT_OF_A_SERVER))
+    own_server.kill()
+    await here.aclose()
+    await eventually(no_connection_is_closing)  # one closes when it knows that nobody reads the rest
+
+
+async def no_connection_is_closing() -> bool:
+    transports = asyncio.get_running_loop()._transports  # type: ignore[attr-defined]
+    return all(transport._sock is None for transport in transports.values() if transport.is_closing())

@@ -1,0 +1,64 @@
+"""A task that comes to more than may be stored ends and says so; it is not tried again and again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.workers.site import Site
+
+LIMIT = 65_536
+
+WORDS = {
+    "result": "The result",
+    "step": "The result of step 'loot'",
+    "checkpoint": "The checkpoint",
+    "segments": "What the task has emitted",
+    "question": "What the task asks",
+    "failure": "What the task has emitted",
+}
+
+
+@pytest.fixture
+def limited(start_site: Callable[..., Site]) -> Site:
+    """A site with a low limit and leases of a second."""
+    return start_site(GATEWAY_TASK_MAX_RESULT_BYTES=str(LIMIT), GATEWAY_TASK_LEASE_SECONDS="1")
+
+
+def failure(site: Site, task: str) -> str:
+    result = site.wait_for(task, "completed")["result"]
+    assert result["isError"] is True
+    (block,) = result["content"]
+    return str(block["text"])
+
+
+def test_what_is_too_large_ends_the_task_at_once_and_is_named(limited: Site) -> None:
+    worker = limited.worker("w1")
+    for count, (kind, words) in enumerate(WORDS.items(), 1):
+        task = limited.create("produce", kind=kind, size=LIMIT)
+        assert re.fullmatch(rf"{words} is too large: \d+ bytes, {LIMIT} at most", failure(limited, task))
+        assert len(limited.lines("started")) == count
+    logged = worker.logged("task has more to store than is allowed")
+    assert [record["tool"] for record in logged] == ["produce"] * len(WORDS)
+    assert "Traceback" not in worker.log_text()
+
+
+def test_a_segment_more_counts_with_the_result_that_it_is_a_part_of(limited: Site) -> None:
+    limited.worker("w1")
+    task = limited.create("produce", kind="segments", size=LIMIT // 2 - 100)
+    result = limited.wait_for(task, "completed")["result"]
+    assert [len(block["text"]) for block in result["content"]] == [LIMIT // 4 - 50] * 4 + [len("done")]
+    assert "isError" not in result or result["isError"] is False
+
+
+@pytest.mark.parametrize("kind", ["result", "step", "segments", "checkpoint", "question"])
+def test_what_the_server_refuses_ends_the_task_too(site: Site, kind: str) -> None:
+    site.server.ask("CONFIG", "SET", "proto-max-bulk-len", str(2**20))
+    worker = site.worker("w1")
+    task = site.create("produce", kind=kind, size=3_000_000)
+    assert "more than the task store takes" in failure(site, task)
+    assert site.lines("started") == ["w1"]
+    assert "The task store is not available" not in worker.log_text()
+    assert site.text(site.create("say", text="hello")) == "hello"
