@@ -76,18 +76,19 @@ class Balancer(LoggedProcess):
             return False
 
     def set_servers(self, servers: Mapping[str, tuple[str, int]]) -> None:
-        """Say which replicas there are, by name, and where. Those that stay are not touched.
+        """Say which replicas there are, by name, and where. Those that stay where they are are not touched.
 
         Raises:
             ClusterError: the configuration has no place for so many.
         """
-        self._servers = dict(servers)
         states = self._states()
-        kept = {name: place for name, place in self._places.items() if name in servers}
+        stay = {name for name, address in servers.items() if self._servers.get(name) == address}
+        kept = {name: place for name, place in self._places.items() if name in stay}
         free = [place for place in states if place not in kept.values()]
         new = [name for name in servers if name not in kept]
         if len(new) > len(free):
             raise ClusterError(f"{self.config.name} has places for {len(states)} replicas, not for {len(servers)}")
+        self._servers = dict(servers)
         self._places = {**kept, **dict(zip(new, free, strict=False))}
         for place in free:
             if states[place] != "MAINT" and place not in self._places.values():

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from loadtest.cluster import Balancer
+from loadtest.cluster import Balancer, wait_until
 from loadtest.cluster.balancer import SHIPPED
 from loadtest.cluster.common import find_program, reserve_port
 from tests.loadtest.stubs import WAIT_SECONDS, Behave, Exchange, StubReplica
@@ -42,10 +42,12 @@ def balancer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Balancer]:
 
 @pytest.fixture
 def stubs(balancer: Balancer) -> Iterator[tuple[StubReplica, StubReplica]]:
-    """Two replicas that serve."""
+    """Two replicas that serve, and whose turns come equally often: a new one may have to wait for its first."""
     with StubReplica("a") as a, StubReplica("b") as b:
         balancer.set_servers({stub.name: stub.address for stub in (a, b)})
         balancer.wait_up("a", "b")
+        wait_until(lambda: post(balancer).status == 200 and bool(a.received and b.received), "both replicas to serve")
+        a.received, b.received = [], []
         yield a, b
         balancer.set_servers({})
 
