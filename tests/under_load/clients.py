@@ -129,12 +129,12 @@ class WireClient:
         """Close."""
         await self._http.aclose()
 
-    async def send(self, message: Mapping[str, Any]) -> httpx.Response:
-        """Send one request, once."""
-        headers = headers_of(message)
+    async def send(self, message: Mapping[str, Any], *, url: str | None = None) -> httpx.Response:
+        """Send one request, once, to another address if one is given."""
+        headers = {**headers_of(message), "accept": "application/json"}
         if "taskId" in message["params"]:
             headers["mcp-name"] = message["params"]["taskId"]
-        return await self._http.post(self.url, json=message, headers=headers)
+        return await self._http.post(url or self.url, json=message, headers=headers)
 
     async def result(self, method: str, **params: Any) -> dict[str, Any]:
         """Send one request of a client that knows tasks, and return its result."""
@@ -154,8 +154,13 @@ class WireClient:
             await asyncio.sleep(0.02)
         return task
 
-    async def call(self, tool: str, /, **arguments: Any) -> Call:
+    async def call(self, tool: str, arguments: Mapping[str, Any], *, first: str | None = None) -> Call:
         """Call a tool and answer what it asks.
+
+        Args:
+            tool: its name.
+            arguments: of the call.
+            first: where the first leg goes, if that is another address.
 
         Raises:
             WireFailure: a response is not a result.
@@ -164,7 +169,7 @@ class WireClient:
         legs: list[str] = []
         asked: list[tuple[str, str]] = []
         while True:
-            response = await self.send(tool_call(tool, arguments, **more))
+            response = await self.send(tool_call(tool, arguments, **more), url=None if legs else first)
             if response.status_code != 200 or "result" not in response.json():
                 raise WireFailure(f"{tool} {arguments}: {response.status_code} {response.text}")
             legs.append(response.headers["x-gateway-replica"])

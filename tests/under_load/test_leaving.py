@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from loadtest.cluster import Cluster
-from tests.under_load.clients import Call, WireClient, until
+from tests.under_load.clients import WireClient, until
 from tests.under_load.probes import Probes
 
 TOOLS = {"GATEWAY_TOOLS": "tests.under_load.tools"}
-NOTICE = {"GATEWAY_DRAIN_NOTICE_SECONDS": "2"}  # longer than the balancer takes to see it
-UNITS = 10
+LEAVING = {
+    "GATEWAY_DRAIN_NOTICE_SECONDS": "2",  # longer than the balancer takes to see it
+    "GATEWAY_QUEUE_TARGET_MS": "60000",  # only who leaves hands calls on
+}
 PAUSE_SECONDS = 0.02
 
 
@@ -30,54 +32,66 @@ def times(directory: Path, file: str) -> Counter[tuple[str, ...]]:
     return Counter(tuple(words[:-1]) for words in noted(directory, file))
 
 
-class SteadyLoad:
-    """Clients of the wire who make one call after the other; one that fails ends it.
+@asynccontextmanager
+async def steady_load(url: str) -> AsyncIterator[None]:
+    """Let clients of the wire make one call after the other until the block ends; one that fails ends it."""
+    leaving = asyncio.Event()
+    numbers = itertools.count()
 
-    Attributes:
-        calls: those that have ended.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.calls: list[Call] = []
-        self._url = url
-        self._leaving = asyncio.Event()
-        self._numbers = itertools.count()
-
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """Let them work until the block ends."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(3):
-                group.create_task(self._work("reserve"))
-                group.create_task(self._work("crunch", units=UNITS, unit_ms=5))
-            yield
-            self._leaving.set()
-
-    async def _work(self, tool: str, **arguments: int) -> None:
-        async with WireClient(self._url) as client:
-            while not self._leaving.is_set():
-                call = await client.call(tool, call=f"{tool}-{next(self._numbers)}", **arguments)
+    async def work(tool: str, **size: int) -> None:
+        async with WireClient(url) as client:
+            while not leaving.is_set():
+                call = await client.call(tool, {"call": f"{tool}-{next(numbers)}", **size})
                 assert not call.is_error, call
-                self.calls.append(call)
                 await asyncio.sleep(PAUSE_SECONDS)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(work("reserve"))
+            group.create_task(work("crunch", units=8, unit_ms=5))
+        yield
+        leaving.set()
+
+
+def renew(cluster: Cluster, name: str) -> int:
+    """Let a replica leave and come back, as in a rolling update, and return its exit code."""
+    replica = cluster[name]
+    code = replica.terminate()
+    replica.restart()
+    assert cluster.balancer is not None
+    cluster.balancer.wait_up(name)
+    return code
 
 
 async def test_no_call_fails_while_each_replica_leaves_in_turn_and_nothing_is_done_twice(
     start_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     (tmp_path / "gate").touch()
-    cluster = await asyncio.to_thread(start_cluster, {**TOOLS, **NOTICE})
-    load = SteadyLoad(cluster.url)
-    with Probes(cluster) as probes:
-        async with load.working():
-            codes = await asyncio.to_thread(cluster.rolling_restart, {}, on_event=probes.on_event)
+    cluster = await asyncio.to_thread(start_cluster, {**TOOLS, **LEAVING})
 
-    assert codes == {"r1": 0, "r2": 0}
+    def legs(call: str) -> int:
+        return sum(words[0] == call for words in noted(tmp_path, "legs"))
+
+    async def leave_in_the_middle_of_a_call(name: str, client: WireClient, probes: Probes) -> None:
+        march = asyncio.create_task(client.call("march", {"call": name}, first=cluster[name].url))
+        await until(lambda: [name, "1", name] in noted(tmp_path, "steps"), "the call to be under way")
+        probes.leaving.add(name)
+        leaving = asyncio.create_task(asyncio.to_thread(renew, cluster, name))
+        await until(lambda: legs(name) > 1, "the call to be handed on")
+        (tmp_path / f"halt-{name}").touch()
+        assert (await march).legs[0] == name
+        assert await leaving == 0
+        probes.leaving.remove(name)
+        await probes.ask_anew()
+
+    with Probes(cluster) as probes:
+        async with steady_load(cluster.url), WireClient(cluster.url) as client:
+            await leave_in_the_middle_of_a_call("r1", client, probes)
+            await leave_in_the_middle_of_a_call("r2", client, probes)
+
     assert probes.problems == []
     assert set(probes.answers) == {"server/discover", "/healthz", "/readyz", "/metrics"}
-    handed_on = [call for call in load.calls if call.text == f"{UNITS} units" and len(call.legs) > 1]
-    assert {call.legs[0] for call in handed_on} == {"r1", "r2"}, "no call was under way where a replica left"
-    for file in ("units", "before", "after"):
+    for file in ("steps", "units", "before", "after"):
         assert set(times(tmp_path, file).values()) == {1}, file
 
 
@@ -87,7 +101,7 @@ async def test_of_a_replica_that_is_killed_only_the_legs_under_way_are_run_again
     cluster = await asyncio.to_thread(start_cluster, TOOLS)
     names = [f"call-{number}" for number in range(6)]
     async with WireClient(cluster.url) as client, asyncio.TaskGroup() as group:
-        calls = [group.create_task(client.call("reserve", call=name)) for name in names]
+        calls = [group.create_task(client.call("reserve", {"call": name})) for name in names]
         await until(lambda: len(noted(tmp_path, "after")) == len(names), "the second leg of each call")
         cut_off = {call for call, replica in noted(tmp_path, "after") if replica == "r1"}
         assert 0 < len(cut_off) < len(names)

@@ -30,7 +30,7 @@ async def overload(url: str) -> AsyncIterator[None]:
     async def work(name: str) -> None:
         async with WireClient(url) as client:
             for number in itertools.count():
-                call = await client.call("crunch", call=f"{name}-{number}", units=2, unit_ms=5)
+                call = await client.call("crunch", {"call": f"{name}-{number}", "units": 2, "unit_ms": 5})
                 assert len(call.legs) - 1 <= MOST_SHEDS
                 if leaving.is_set():
                     return
@@ -126,7 +126,7 @@ async def test_what_is_refused_has_run_nothing_and_what_is_accepted_ends(
     early, late = ([f"{when}-{number}" for number in range(6)] for when in ("early", "late"))
     with Probes(cluster) as probes:
         async with WireClient(cluster.url) as client, asyncio.TaskGroup() as group:
-            accepted = [group.create_task(client.call("stand_at_gate", call=name)) for name in early]
+            accepted = [group.create_task(client.call("stand_at_gate", {"call": name})) for name in early]
             await until(lambda: len(noted(tmp_path, "standing")) == 4, "four calls at the gate")
             await until(lambda: replica.metric("gateway_requests_waiting") == 2, "two calls that wait")
 
@@ -142,7 +142,7 @@ async def test_what_is_refused_has_run_nothing_and_what_is_accepted_ends(
         assert [call.result().text for call in accepted] == early
         assert sorted(name for (name,) in noted(tmp_path, "standing")) == early
         async with WireClient(cluster.url) as client:
-            assert [(await client.call("stand_at_gate", call=name)).text for name in late] == late
+            assert [(await client.call("stand_at_gate", {"call": name})).text for name in late] == late
     assert probes.problems == []
     assert replica.metric("gateway_requests_refused_total", reason="overloaded") == len(late)
 

@@ -53,6 +53,19 @@ async def crunch(ctx: Context, call: str, units: int, unit_ms: int) -> str:
     return f"{done} units"
 
 
+@tool
+async def march(ctx: Context, call: str) -> str:
+    """Take one step after the other until told to halt, and note each leg and each step."""
+    note("legs", call, ctx.replica_id)
+    steps: int = ctx.resumed(0)
+    while not noted_in(f"halt-{call}").exists():
+        steps += 1
+        note("steps", call, steps, ctx.replica_id)
+        await ctx.checkpoint(steps)
+        await asyncio.sleep(0.01)
+    return f"{steps} steps"
+
+
 @tool(asks={f"question_{number}": Name for number in range(QUESTIONS)})
 async def interview(ctx: Context, call: str, unit_ms: int) -> str:
     """Ask one question after the other, and work on each answer."""
