@@ -316,7 +316,7 @@ class _Flow:
         if not new:
             return False
         self._leg(wire.update_task(task_id, self._fill_in(new)))
-        answered |= new.keys()
+        answered.update(new)
         return True
 
     def _read_call(self, reply: Reply) -> Answer:
@@ -430,13 +430,15 @@ def _read_reply(response: ResponseContextManager, request_id: int, on_notice: No
 
 
 def _read_events(response: ResponseContextManager, notices: list[Mapping[str, Any]], on_notice: Notice) -> bytes:
-    """Read a stream up to its response, and return that; empty if enough was heard before."""
+    """Read a stream to its end, and return its response; empty if enough was heard before.
+
+    What comes after the response does not belong there, and makes it unreadable.
+    """
     while block := response.stream.readline(b"\n\n"):
         data = wire.read_event(block)
         message = wire.decode(data)
         if "result" in message or "error" in message:
-            response.content  # noqa: B018 - reads to the end, so that the connection can be used again
-            return data
+            return data + wire.read_event(bytes(response.content or b""))
         if message:
             notices.append(message)
         if on_notice(message):
