@@ -19,7 +19,7 @@ from typing import Any, Self
 from loadtest.cluster import Cluster, ClusterError, wait_until
 from loadtest.rawdata import EVENTS, METRICS, RUN, read
 from loadtest.recorder import run_clock
-from loadtest.scenario import Scenario
+from loadtest.scenario import END, Scenario
 from loadtest.scraper import Scraper, Source
 from loadtest.users_process import Users
 from loadtest.verdict import Verdict, judge
@@ -73,6 +73,7 @@ def perform(scenario: Scenario, options: Options) -> Verdict:
             run.wait(run.seconds)
         else:
             scenario.play(run)
+        run.mark(END)
     return run.finish()
 
 

@@ -12,6 +12,9 @@ from loadtest.verdict import Bound
 if TYPE_CHECKING:
     from loadtest.run import Run
 
+END = "the users leave"
+"""The event that ends every run: calls under way are finished, and no new ones begun."""
+
 NO_CALL_FAILED = Bound("Calls that failed", "calls_failed", at_most=0)
 NO_ANSWER_WRONG = Bound("Answers with wrong content", "answers_wrong", at_most=0)
 CALLS_FINISHED = Bound("Calls finished", "calls_finished", at_least=10)

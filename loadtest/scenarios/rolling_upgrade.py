@@ -43,5 +43,5 @@ SCENARIO = Scenario(
     ),
     play=play,
     needs_cluster=True,
-    workers=2,
+    workers=1,
 )

@@ -1,0 +1,22 @@
+"""A gateway that takes on whatever comes, and hands nothing on."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+from gateway import bootstrap, cli
+from gateway.admission.inflight import InFlight
+from gateway.admission.limit import FixedLimit
+from gateway.settings import Settings
+
+
+def take_on_everything(settings: Settings) -> InFlight:
+    return InFlight(FixedLimit(1_000_000), math.inf, time.monotonic)
+
+
+bootstrap._load = take_on_everything
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

@@ -1,0 +1,30 @@
+"""A gateway that asks its store before each leg of a call."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway import app, cli
+from gateway.bootstrap import Services
+from gateway.bootstrap import build as make
+from gateway.calls import Call
+from gateway.settings import Settings
+
+
+def build(settings: Settings) -> Services:
+    services = make(settings)
+    run, store = services.calls.run, services.store
+    assert store is not None
+
+    async def ask_and_run(call: Call) -> bytes:
+        await store._client.command("PING")
+        return await run(call)
+
+    services.calls.run = ask_and_run  # type: ignore[method-assign]
+    return services
+
+
+app.build = build  # type: ignore[attr-defined]
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

@@ -1,0 +1,20 @@
+"""A gateway whose replicas leave at once, with whatever they have in hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+from gateway import cli
+from gateway.web.server import ReplicaServer
+
+
+def leave(_server: ReplicaServer, _signal: int, _frame: FrameType | None) -> None:
+    os._exit(0)
+
+
+ReplicaServer.handle_exit = leave  # type: ignore[assignment]
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

@@ -1,0 +1,15 @@
+"""A gateway in which every process has a key of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+
+from gateway import cli
+from gateway.sealing.keyring import generate_entry
+
+os.environ["GATEWAY_SEAL_KEYS"] = generate_entry(secrets.token_bytes)
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

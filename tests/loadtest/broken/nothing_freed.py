@@ -1,0 +1,24 @@
+"""A gateway that keeps something of every leg for ever."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway import cli
+from gateway.calls import Call, CallRunner
+
+BYTES = 1 << 20
+
+run = CallRunner.run
+kept: list[bytes] = []
+
+
+async def run_and_keep(runner: CallRunner, call: Call) -> bytes:
+    kept.append(b"x" * BYTES)
+    return await run(runner, call)
+
+
+CallRunner.run = run_and_keep  # type: ignore[assignment]
+
+if __name__ == "__main__":
+    sys.exit(cli.main())

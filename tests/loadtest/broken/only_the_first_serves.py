@@ -1,0 +1,14 @@
+"""A gateway in which every replica but the first one refuses whatever comes."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway import cli
+from gateway.admission.inflight import InFlight
+
+if "r1" not in sys.argv:
+    InFlight.count = lambda _requests: False  # type: ignore[assignment]
+
+if __name__ == "__main__":
+    sys.exit(cli.main())
