@@ -228,5 +228,4 @@ def _stop_all(processes: Sequence[LoggedProcess]) -> None:
             process.stop()
     finally:
         for process in processes:
-            if process.alive:
-                process.kill()
+            process.end()

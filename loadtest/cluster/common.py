@@ -210,11 +210,17 @@ class LoggedProcess:
 
     def stop(self) -> None:
         """End the process for good: gently, or by force when that takes too long."""
-        if self.alive:
-            self.signal(signal.SIGTERM)
-            self.resume()
-            with contextlib.suppress(ClusterError):
-                self.wait()
+        try:
+            if self.alive:
+                self.signal(signal.SIGTERM)
+                self.resume()
+                with contextlib.suppress(ClusterError):
+                    self.wait()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End the process at once and for good."""
         if self.alive:
             self.kill()
         self._kept.close()

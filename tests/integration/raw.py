@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Mapping
 from http.client import HTTPResponse
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import httpx
 import msgspec
 
-from tests.integration.fleet import Replica
+from loadtest.cluster import Replica
 
 VERSION = "2026-07-28"
 META_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -19,6 +19,14 @@ META_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 META: Mapping[str, Any] = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}}}
 SECONDS = 20.0
+
+
+class Served(Protocol):
+    """Whatever has an MCP endpoint: a replica, or a cluster behind its balancer."""
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint."""
 
 
 class Answer(NamedTuple):
@@ -79,29 +87,31 @@ def headers_of(message: Mapping[str, Any]) -> dict[str, str]:
     params = message.get("params")
     if message["method"] == "tools/call" and isinstance(params, dict) and isinstance(params.get("name"), str):
         headers["mcp-name"] = params["name"]
+    if message["method"].startswith("tasks/") and isinstance(params, dict):
+        headers["mcp-name"] = params["taskId"]
     return headers
 
 
-def post(replica: Replica, message: Mapping[str, Any], *, token: str | None = None) -> Answer:
+def post(served: Served, message: Mapping[str, Any], *, token: str | None = None) -> Answer:
     """Send a message with the headers that fit it."""
     headers = headers_of(message)
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
-    return post_bytes(replica, msgspec.json.encode(message), headers)
+    return post_bytes(served, msgspec.json.encode(message), headers)
 
 
-def post_bytes(replica: Replica, body: bytes, headers: Mapping[str, str]) -> Answer:
+def post_bytes(served: Served, body: bytes, headers: Mapping[str, str]) -> Answer:
     """Send any body with any headers."""
     # Without `verify=False` each call would load all certificates of the machine, though no connection uses TLS.
     response = httpx.post(
-        replica.url, content=body, headers=dict(headers), timeout=SECONDS, trust_env=False, verify=False
+        served.url, content=body, headers=dict(headers), timeout=SECONDS, trust_env=False, verify=False
     )
     return Answer(response.status_code, response.headers, response.content)
 
 
-def call(replica: Replica, name: str, arguments: Mapping[str, Any] | None = None, /, **params: Any) -> Answer:
+def call(served: Served, name: str, arguments: Mapping[str, Any] | None = None, /, **params: Any) -> Answer:
     """Call a tool anonymously."""
-    return post(replica, tool_call(name, arguments, **params))
+    return post(served, tool_call(name, arguments, **params))
 
 
 def accept(**content: Any) -> dict[str, Any]:
