@@ -6,6 +6,7 @@ RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 FASTMCP_STAMP := .venvs/fastmcp/.installed
+FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
@@ -57,7 +58,8 @@ ci: ## Do what .ci/run does: test, then check, then conformance, then chaos, the
 	@$(MAKE) --no-print-directory chaos
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) ## Race us against the MCP SDK's server and a raw ASGI echo (BENCH="--rounds 5 --seconds 3")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's tasks and a raw ASGI echo (BENCH="--only tasks --rounds 5")
+	@$(need_redis)
 	@$(RUN) bench $(BENCH)
 
 # Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
@@ -88,6 +90,10 @@ $(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
 
 $(FASTMCP_STAMP): tests/peers/fastmcp/requirements.txt tests/peers/fastmcp/constraints.txt
 	@sh scripts/venv.sh .venvs/fastmcp tests/peers/fastmcp/constraints.txt --requirement tests/peers/fastmcp/requirements.txt
+	@touch $@
+
+$(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/requirements.txt bench/peers/fastmcp/constraints.txt
+	@sh scripts/venv.sh .venvs/fastmcp-tasks bench/peers/fastmcp/constraints.txt --requirement bench/peers/fastmcp/requirements.txt
 	@touch $@
 
 # It fuzzes our code on our versions of everything, so it needs both lists of versions.

@@ -1,4 +1,4 @@
-"""What is asked of the servers: prepared requests of the 2026-07-28 wire and the checks of their answers.
+"""What is asked of the servers: requests of the 2026-07-28 wire and the checks of their answers.
 
 Three cases, the same on every MCP server: `echo` answers at once, `first leg` ends with a question and a sealed state,
 `retry leg` brings both back with the user's answer and completes the call.
@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from bench.load import Check, Exchange
+from bench.load import Exchange
 
 WIRE = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": WIRE,
-    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1.0.0"},
-    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}},
-}
+FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
+FORMS_AND_TASKS: dict[str, Any] = FORMS | {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+"""What clients of the cases can, and what a client can that has its calls made tasks."""
 RAW_BODY = json.dumps(
     {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "hello"}]}}, separators=(",", ":")
 ).encode()
@@ -32,12 +30,26 @@ def call(
     port: int, request_id: int, tool: str, arguments: dict[str, Any], *, token: str | None = None, **params: Any
 ) -> bytes:
     """A whole `tools/call` request, as the official client would send it."""
-    message = {
-        "jsonrpc": "2.0",
-        "id": request_id,
-        "method": "tools/call",
-        "params": {"name": tool, "arguments": arguments, "_meta": META, **params},
+    return request(port, request_id, "tools/call", tool, {"name": tool, "arguments": arguments, **params}, token=token)
+
+
+def request(
+    port: int,
+    request_id: int,
+    method: str,
+    name: str,
+    params: dict[str, Any],
+    *,
+    token: str | None = None,
+    capabilities: dict[str, Any] = FORMS,
+) -> bytes:
+    """A whole request of a method that has a name in its headers."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": WIRE,
+        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1.0.0"},
+        "io.modelcontextprotocol/clientCapabilities": capabilities,
     }
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
     body = json.dumps(message, separators=(",", ":")).encode()
     lines = [
         "POST /mcp HTTP/1.1",
@@ -46,8 +58,8 @@ def call(
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
         f"MCP-Protocol-Version: {WIRE}",
-        "Mcp-Method: tools/call",
-        f"Mcp-Name: {tool}",
+        f"Mcp-Method: {method}",
+        f"Mcp-Name: {name}",
     ]
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
@@ -131,6 +143,3 @@ def state_of(body: bytes) -> bytes:
 
 def _check_raw(body: bytes) -> str | None:
     return None if body == RAW_BODY else f"expected {RAW_BODY!r}, got {body[:300]!r}"
-
-
-__all__ = ["RAW_BODY", "Check", "echo_plans", "first_leg_plans", "raw_plans", "retry_leg_plans"]

@@ -211,7 +211,7 @@ def _read(connection: Connection, result: Measurement) -> bool:
         and data.startswith(exchange.prefix, body_start)
         and data.endswith(exchange.suffix)
     ):
-        if not _is_complete(data):
+        if not is_complete(data):
             connection.unread = data
             return False
         _check_in_full(exchange, data, body_start, result)
@@ -221,7 +221,7 @@ def _read(connection: Connection, result: Measurement) -> bool:
     return True
 
 
-def _is_complete(data: bytes) -> bool:
+def is_complete(data: bytes) -> bool:
     """Whether `data` holds a whole HTTP/1.1 response with a Content-Length."""
     head, separator, body = data.partition(END_OF_HEAD)
     if not separator:

@@ -1,19 +1,21 @@
-"""The servers under test as processes: started on one core, watched, stopped.
+"""The programs under test as processes: started on one core, watched, stopped.
 
-Every server runs alone on the server core; whoever calls this keeps the other core for the load.
+Servers run alone on the server core; whoever calls this keeps the other core for the load.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -21,7 +23,12 @@ from typing import IO
 TOP = Path(__file__).resolve().parent.parent
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+REDIS_PROGRAMS = ("redis-server", "valkey-server")
+WORKING = b"working"
+"""What a worker of ours logs as soon as it claims tasks."""
+
+CPU_CLOCK_OF_PROCESS = 2
+"""The kernel's name for the CPU clock of a whole process, in the lowest three bits of a clock id."""
 
 
 class ServerError(Exception):
@@ -49,67 +56,151 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A running server. `token` is the bearer token that it wants, if any."""
+class Program:
+    """A running process."""
 
     name: str
-    port: int
     process: subprocess.Popen[bytes]
     output: IO[bytes] = field(repr=False)
-    token: str | None = field(default=None, repr=False)
 
     def cpu_seconds(self) -> float:
-        """CPU time of the process so far, all threads, user and system (proc(5), /proc/PID/stat)."""
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        fields = stat.rpartition(")")[2].split()  # the name before it may contain blanks
-        return (int(fields[11]) + int(fields[12])) / TICKS_A_SECOND
+        """CPU time of the process so far, all its threads, ended ones included (clock_getcpuclockid(3))."""
+        return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK_OF_PROCESS)
 
     def resident_mib(self) -> float:
         """Resident memory of the process in MiB."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
-    def last_output(self) -> str:
-        """The end of what the server printed."""
+    def printed(self) -> bytes:
+        """What the process printed so far."""
         self.output.seek(0)
-        return self.output.read()[-3000:].decode(errors="replace").strip()
+        return self.output.read()
+
+    def last_output(self) -> str:
+        """The end of what the process printed."""
+        return self.printed()[-3000:].decode(errors="replace").strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Server(Program):
+    """A running HTTP server. `token` is the bearer token that it wants, if any."""
+
+    port: int
+    token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Redis(Program):
+    """A running Redis server that writes nothing to disk."""
+
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def ask(self, *command: str) -> str:
+        """Run a command; returns its reply, an error's text included, without the type and length before it."""
+        request = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in map(str.encode, command))
+        with socket.create_connection(("127.0.0.1", self.port)) as link, link.makefile("rb") as replies:
+            link.sendall(b"*%d\r\n%s" % (len(command), request))
+            head = replies.readline().rstrip()
+            body = replies.read(int(head[1:])) if head.startswith(b"$") else head[1:]
+        return body.decode()
+
+    def used_memory(self) -> int:
+        """Bytes that its data and everything else in it takes."""
+        facts = dict(line.split(":", 1) for line in self.ask("INFO", "memory").splitlines() if ":" in line)
+        return int(facts["used_memory"])
 
 
 @contextmanager
-def raw_asgi(cores: Cores, output: IO[bytes]) -> Iterator[Server]:
+def raw_asgi(cores: Cores) -> Iterator[Server]:
     """The raw ASGI echo, in our own virtual environment."""
     port = free_port()
-    with _running("raw ASGI", port, [sys.executable, "-m", "bench.peers.raw", str(port)], cores, output) as server:
+    with _serving("raw ASGI", port, [sys.executable, "-m", "bench.peers.raw", str(port)], cores) as server:
         yield server
 
 
 @contextmanager
-def sdk(cores: Cores, output: IO[bytes]) -> Iterator[Server]:
+def sdk(cores: Cores) -> Iterator[Server]:
     """The `mcp` SDK's server, in its own virtual environment."""
-    python = TOP / ".venvs" / "sdk" / "bin" / "python"
-    if not python.exists():
-        raise ServerError("the SDK's virtual environment is missing: start the benchmark with `make bench`")
     port = free_port()
-    with _running("mcp SDK", port, [str(python), "bench/peers/sdk/server.py", str(port)], cores, output) as server:
+    command = [_python_of("sdk"), "bench/peers/sdk/server.py", str(port)]
+    with _serving("mcp SDK", port, command, cores) as server:
         yield server
 
 
 @contextmanager
-def ours(cores: Cores, output: IO[bytes]) -> Iterator[Server]:
+def fastmcp(cores: Cores, redis: Redis) -> Iterator[Server]:
+    """The server of fastmcp with tasks on Redis, in its own virtual environment; its worker is part of the process."""
+    port = free_port()
+    command = [_python_of("fastmcp-tasks"), "bench/peers/fastmcp/server.py", str(port), redis.url]
+    with _serving("fastmcp", port, command, cores) as server:
+        yield server
+
+
+@contextmanager
+def ours(cores: Cores, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
     """One replica of ours as in production: HS256 identity, sealed state, metrics port, log."""
+    environment = environment or production()
     port, metrics_port = free_port(), free_port()
-    gateway = [sys.executable, "-m", "gateway"]
+    command = _gateway("serve", "--port", str(port), "--metrics-port", str(metrics_port))
+    token = token_for("bench", environment)
+    with _serving("ours", port, command, cores, environment=environment, token=token) as server:
+        yield server
+
+
+@contextmanager
+def worker(cores: Cores, environment: Mapping[str, str]) -> Iterator[Program]:
+    """A worker of ours that claims tasks already, with the environment of its replica."""
+    with _running("our worker", _gateway("worker"), cores.server, environment=environment) as program:
+        _wait(program, lambda: WORKING in program.printed())
+        yield program
+
+
+@contextmanager
+def redis_server(core: int) -> Iterator[Redis]:
+    """The system's Redis server, in a directory of its own.
+
+    Raises:
+        ServerError: there is none.
+    """
+    found = next(filter(None, map(shutil.which, REDIS_PROGRAMS)), None)
+    if found is None:
+        raise ServerError("redis-server is missing: start the benchmark with `make bench`")
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        port = free_port()
+        options = {"bind": "127.0.0.1", "port": str(port), "dir": directory, "save": "", "appendonly": "no"}
+        command = [found, *(part for name, value in options.items() for part in (f"--{name}", value))]
+        with _running("Redis", command, core) as program:
+            redis = Redis(program.name, program.process, program.output, port)
+            _wait(program, lambda: _is_open(port) and redis.ask("PING") == "PONG")
+            yield redis
+
+
+def production(**settings: str) -> dict[str, str]:
+    """The environment of our processes as in production, with keys and secrets of this run, and `settings`.
+
+    Raises:
+        ServerError: our command line does not work.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")} | {
         "GATEWAY_AUDIENCE": "bench",
         "GATEWAY_AUTH": "jwt",
         "GATEWAY_JWT_SECRET": secrets.token_urlsafe(48),
         "GATEWAY_TOOLS": "bench.tools",
+        "GATEWAY_MAX_INFLIGHT": "1000",  # what else runs on this machine is not to look like overload
     }
-    environment["GATEWAY_SEAL_KEYS"] = _output_of([*gateway, "keys", "new"], environment)
-    token = _output_of([*gateway, "token", "--sub", "bench"], environment)
-    command = [*gateway, "serve", "--port", str(port), "--metrics-port", str(metrics_port)]
-    with _running("ours", port, command, cores, output, environment=environment, token=token) as server:
-        yield server
+    environment["GATEWAY_SEAL_KEYS"] = _output_of(_gateway("keys", "new"), environment)
+    return environment | settings
+
+
+def token_for(subject: str, environment: Mapping[str, str]) -> str:
+    """A bearer token that our processes with this environment take."""
+    return _output_of(_gateway("token", "--sub", subject), environment)
 
 
 def free_port() -> int:
@@ -120,7 +211,18 @@ def free_port() -> int:
         return port
 
 
-def _output_of(command: Sequence[str], environment: dict[str, str]) -> str:
+def _gateway(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "gateway", *arguments]
+
+
+def _python_of(peer: str) -> str:
+    python = TOP / ".venvs" / peer / "bin" / "python"
+    if not python.exists():
+        raise ServerError(f"the virtual environment {peer} is missing: start the benchmark with `make bench`")
+    return str(python)
+
+
+def _output_of(command: Sequence[str], environment: Mapping[str, str]) -> str:
     done = subprocess.run(command, env=environment, cwd=TOP, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ServerError(f"`{' '.join(command[1:])}` failed: {(done.stderr or done.stdout).strip()[-3000:]}")
@@ -128,41 +230,49 @@ def _output_of(command: Sequence[str], environment: dict[str, str]) -> str:
 
 
 @contextmanager
-def _running(
+def _serving(
     name: str,
     port: int,
     command: Sequence[str],
     cores: Cores,
-    output: IO[bytes],
     *,
-    environment: dict[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
     token: str | None = None,
 ) -> Iterator[Server]:
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {cores.server})  # a child inherits it, with every thread it will ever start
-    try:
-        process = subprocess.Popen(
-            command, env=environment, cwd=TOP, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-        )
-    finally:
-        os.sched_setaffinity(0, before)
-    server = Server(name, port, process, output, token)
-    try:
-        _wait_until_it_answers(server)
-        yield server
-    finally:
-        _stop(process)
+    with _running(name, command, cores.server, environment=environment) as program:
+        _wait(program, lambda: _answers(port))
+        yield Server(program.name, program.process, program.output, port, token)
 
 
-def _wait_until_it_answers(server: Server) -> None:
+@contextmanager
+def _running(
+    name: str, command: Sequence[str], core: int, *, environment: Mapping[str, str] | None = None
+) -> Iterator[Program]:
+    with ExitStack() as stack:
+        output = stack.enter_context(tempfile.TemporaryFile("a+b"))  # reading it never moves where the child writes
+        before = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {core})  # a child inherits it, with every thread it will ever start
+        try:
+            process = subprocess.Popen(
+                command, env=environment, cwd=TOP, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        finally:
+            os.sched_setaffinity(0, before)
+        stack.callback(_stop, process)
+        yield Program(name, process, output)
+
+
+def _wait(program: Program, is_ready: Callable[[], bool]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if server.process.poll() is not None:
-            raise ServerError(f"{server.name} ended with exit code {server.process.returncode}: {server.last_output()}")
-        if _answers(server.port):
+        if program.process.poll() is not None:
+            raise ServerError(
+                f"{program.name} ended with exit code {program.process.returncode}: {program.last_output()}"
+            )
+        if is_ready():
             return
         time.sleep(0.05)
-    raise ServerError(f"{server.name} does not answer after {START_SECONDS:g} seconds: {server.last_output()}")
+    raise ServerError(f"{program.name} is not ready after {START_SECONDS:g} seconds: {program.last_output()}")
 
 
 def _answers(port: int) -> bool:
@@ -173,6 +283,11 @@ def _answers(port: int) -> bool:
             return probe.recv(5) == b"HTTP/"
     except OSError:
         return False
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -24,3 +24,16 @@ async def ask(ctx: Context) -> str:
     """Greet the user by name."""
     answer = await ctx.elicit("name", "What is your name?", Name)
     return f"Hello, {answer.name}!"
+
+
+@tool(task="optional")
+async def repeat(text: str) -> str:
+    """Say the text again."""
+    return text
+
+
+@tool(task="optional")
+async def wait(ctx: Context) -> str:
+    """Greet the user by name, as a task that waits for it."""
+    answer = await ctx.elicit("name", "What is your name?", Name)
+    return f"Hello, {answer.name}!"

@@ -22,7 +22,7 @@ freeze() {
 
 freeze constraints.txt /dev/null --editable '.[test,loadtest]'
 # What a peer shares with us it gets in our version, so that a comparison compares servers and not releases.
-for peer in bench/peers/sdk tests/peers/fastmcp tests/peers/fuzz tests/peers/node; do
+for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/fuzz tests/peers/node; do
     freeze "$peer/constraints.txt" constraints.txt --requirement "$peer/requirements.txt"
 done
 

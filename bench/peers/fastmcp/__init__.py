@@ -1,0 +1,1 @@
+"""fastmcp and its extension for tasks."""
