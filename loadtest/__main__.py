@@ -12,7 +12,9 @@ from pathlib import Path
 
 from loadtest.cluster import ClusterError
 from loadtest.ledger import ledger
+from loadtest.peers import PEERS
 from loadtest.rawdata import RawDataError, RawRun, read
+from loadtest.report import write_report
 from loadtest.run import Options, perform
 from loadtest.scenario import Scenario
 from loadtest.scenarios import SCENARIOS
@@ -63,7 +65,10 @@ def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIRECTORY", help=f"where the raw data goes (default: in {REPORTS})"
     )
-    parser.add_argument("--target", metavar="URL", help="the MCP endpoint of a deployment that runs already")
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument("--target", metavar="URL", help="the MCP endpoint of a deployment that runs already")
+    if not scenario.needs_cluster:
+        whom.add_argument("--peer", choices=PEERS, help="run this server instead, and let only ephemeral users call it")
     parser.add_argument(
         "--metrics",
         type=_assignment,
@@ -99,16 +104,17 @@ def _perform(given: argparse.Namespace) -> int:
         metrics=dict(given.metrics),
         environ=dict(given.set),
         module=given.module,
+        peer=getattr(given, "peer", None),
     )
     print(f"{scenario.name}: {scenario.summary}", flush=True)
     verdict = perform(scenario, options)
     _tell(read(directory), verdict)
-    print(f"\nraw data: {directory}")
+    print(f"\nReport: {write_report(directory)}")
     return EXIT_PASSED if verdict.passed else EXIT_FAILED
 
 
 def _report(given: argparse.Namespace) -> int:
-    print(given.directory)
+    print(write_report(given.directory))
     return EXIT_PASSED
 
 

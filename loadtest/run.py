@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from loadtest.cluster import Cluster, ClusterError, wait_until
+from loadtest.peers import peer_cluster
 from loadtest.rawdata import EVENTS, METRICS, RUN, read
 from loadtest.recorder import run_clock
 from loadtest.scenario import END, Scenario
@@ -40,7 +41,7 @@ class Options:
         metrics: name → URL of the metrics of the processes of that deployment.
         environ: settings of all processes of the cluster.
         module: what `python -m` runs for replicas and workers.
-        peer: the name of the server that is run instead of this gateway.
+        peer: somebody else's server to run instead of this gateway, one of `PEERS`; only ephemeral users call it.
         tell: told what happens, a line at a time.
     """
 
@@ -66,6 +67,9 @@ def perform(scenario: Scenario, options: Options) -> Verdict:
     scenario = _adjusted(scenario, options)
     options.directory.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
+        if options.peer is not None:
+            peer = peer_cluster(options.peer, options.directory / "cluster", replicas=scenario.replicas)
+            options = replace(options, target=stack.enter_context(peer))
         cluster = None if options.target else stack.enter_context(_cluster(scenario, options))
         run = stack.enter_context(Run(scenario, options, cluster))
         if cluster is None and scenario.needs_cluster:
@@ -79,6 +83,8 @@ def perform(scenario: Scenario, options: Options) -> Verdict:
 
 def _adjusted(scenario: Scenario, options: Options) -> Scenario:
     users = dict(scenario.users)
+    if options.peer is not None:
+        users = {"ephemeral": sum(users.values())}
     if options.users is not None:
         share = options.users / sum(users.values())
         users = {kind: max(1, round(count * share)) for kind, count in users.items()}

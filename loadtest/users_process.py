@@ -16,7 +16,7 @@ USERS_FILE = "LOADTEST_USERS_FILE"
 """The variable that names the file which says how many users there shall be."""
 
 LOCUSTFILES = "loadtest/locustfile.py,loadtest/steering.py"
-LAST_CALLS_SECONDS = 15
+LAST_CALLS_SECONDS = 10
 """How long users may take to finish their calls when the run is over."""
 
 _LOG_CHARACTERS = 3000

@@ -16,7 +16,10 @@ from loadtest.rawdata import Call, Leg, RawRun, increase, percentile
 
 P99 = 0.99
 
-_TAIL = ("completed", "input_required", "shed", "task_created")
+_STORE_DOWN = "-31004"
+"""Why a request is refused that needs the task store while there is none."""
+
+_SERVED = ("completed", "input_required", "shed", "task_created")
 """How a leg ends that a replica took on and worked at."""
 
 
@@ -48,7 +51,8 @@ class Bound:
         measure: its name in `MEASURES`.
         at_least: the least allowed, if there is one.
         at_most: the most allowed, if there is one.
-        users: whose calls count; all if empty.
+        users: whose calls and legs count; all if empty.
+        replica: who answered the legs that count; anybody if empty.
         window: which part of the run counts.
         compared: the part of the run that the other one is compared with, for ratios.
     """
@@ -58,6 +62,7 @@ class Bound:
     at_least: float | None = None
     at_most: float | None = None
     users: tuple[str, ...] = ()
+    replica: str = ""
     window: Window = field(default_factory=Window)
     compared: Window = field(default_factory=Window)
 
@@ -84,6 +89,7 @@ class Bound:
             "at_least": self.at_least,
             "at_most": self.at_most,
             "users": list(self.users),
+            "replica": self.replica,
             **{name: {"after": window.after, "before": window.before} for name, window in windows.items()},
         }
 
@@ -157,7 +163,13 @@ def _calls(run: RawRun, bound: Bound, window: Window | None = None) -> list[Call
 
 def _legs(run: RawRun, bound: Bound, window: Window | None = None) -> list[Leg]:
     begin, end = (window or bound.window).of(run)
-    return [leg for leg in run.legs if begin <= leg.ended <= end and (not bound.users or leg.user in bound.users)]
+    return [
+        leg
+        for leg in run.legs
+        if begin <= leg.ended <= end
+        and (not bound.users or leg.user in bound.users)
+        and bound.replica in ("", leg.replica)
+    ]
 
 
 def _calls_with(outcome: str) -> Measure:
@@ -166,6 +178,14 @@ def _calls_with(outcome: str) -> Measure:
 
 def _legs_with(outcome: str) -> Measure:
     return lambda run, bound: sum(leg.outcome == outcome for leg in _legs(run, bound))
+
+
+def _legs_without_store(run: RawRun, bound: Bound) -> float:
+    return sum(leg.outcome == "refused" and leg.reason == _STORE_DOWN for leg in _legs(run, bound))
+
+
+def _legs_served(run: RawRun, bound: Bound) -> float:
+    return sum(leg.outcome in _SERVED for leg in _legs(run, bound))
 
 
 def _most(of: Callable[[Call], int]) -> Measure:
@@ -211,7 +231,7 @@ def _offered_ratio(run: RawRun, bound: Bound) -> float:
 def _p99_ratio(run: RawRun, bound: Bound) -> float:
     """Compare how long the legs took that replicas took on."""
     tails = (
-        percentile([leg.seconds for leg in _legs(run, bound, window) if leg.outcome in _TAIL], P99)
+        percentile([leg.seconds for leg in _legs(run, bound, window) if leg.outcome in _SERVED], P99)
         for window in (bound.window, bound.compared)
     )
     return _ratio(*tails)
@@ -275,6 +295,8 @@ MEASURES: Mapping[str, Measure] = {
     "answers_wrong": _legs_with("wrong"),
     "legs_shed": _legs_with("shed"),
     "legs_refused": _legs_with("refused"),
+    "legs_served": _legs_served,
+    "legs_without_store": _legs_without_store,
     "most_times_asked": _most(lambda call: max(call.asked.values(), default=0)),
     "most_sheds": _most(lambda call: call.sheds),
     "hops": _sum(lambda call: call.hops),

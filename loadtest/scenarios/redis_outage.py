@@ -35,9 +35,9 @@ SCENARIO = Scenario(
     users={"ephemeral": 6, "compute": 1, "task": 3},
     bounds=SOUND,
     cluster_bounds=(
-        Bound("Calls that need no store, refused", "calls_refused", at_most=0, users=_CALLS),
+        Bound("Requests of calls, refused for want of Redis", "legs_without_store", at_most=0, users=_CALLS),
         Bound(
-            "Calls that need no store, finished meanwhile",
+            "Calls finished meanwhile",
             "calls_finished",
             at_least=1,
             users=_CALLS,

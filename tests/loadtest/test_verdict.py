@@ -90,6 +90,19 @@ def test_replicas_that_answered_are_told_apart() -> None:
     assert measured(run, "replicas_that_answered") == 2
 
 
+def test_legs_count_by_who_answered_them() -> None:
+    run = marked(legs=[leg(), leg(outcome="shed"), leg(outcome="refused"), leg(replica="r2")])
+
+    assert measured(run, "legs_served") == 3
+    assert measured(run, "legs_served", replica="r1") == 2
+
+
+def test_only_what_is_refused_for_want_of_the_store_counts_as_such() -> None:
+    run = marked(legs=[leg(outcome="refused", reason="-31004"), leg(outcome="refused", reason="-31001"), leg()])
+
+    assert measured(run, "legs_without_store") == 1
+
+
 def test_the_share_that_was_finished() -> None:
     run = marked(calls=[call(), call(), call(), call(outcome="refused")])
 
@@ -163,7 +176,7 @@ def test_a_bound_says_what_it_allows() -> None:
 
 
 def test_bounds_survive_their_way_through_the_file() -> None:
-    bound = Bound("Hops", "hops", 2, None, ("task",), Window("a", "b"), Window(after="c"))
+    bound = Bound("Hops", "hops", 2, None, ("task",), "r1", Window("a", "b"), Window(after="c"))
 
     assert Bound.from_json(json.loads(json.dumps(bound.as_json()))) == bound
 
