@@ -88,7 +88,7 @@ def latency(summary: Summary, size: Size) -> Chart:
     """Draw how long legs took over time, as percentiles."""
     chart = Chart(
         size,
-        "Latency of a leg over time",
+        f"Latency of a leg over time, {summary.user} users" if summary.user else "Latency of a leg over time",
         seconds=summary.seconds,
         events=summary.events,
         legend_lines=_legend_lines(size, list(summary.latencies)),
@@ -173,8 +173,9 @@ CHARTS = {
         timeline,
     ),
     "latency": Drawing(
-        "How long legs took that were answered: half of them no longer than p50, all but 10 % no longer than p90, all "
-        "but 1 % no longer than p99. Refusals are left out, as they are quick. The scale is logarithmic.",
+        "How long legs took that were answered, for the kind of user with the most of them: half took no longer than "
+        "p50, all but 10 % no longer than p90, all but 1 % no longer than p99. Refusals are left out, as they are "
+        "quick. The scale is logarithmic.",
         latency,
     ),
     "refusals": Drawing(
@@ -183,7 +184,8 @@ CHARTS = {
         refusals,
     ),
     "distribution": Drawing(
-        "The same latencies by tool: how long all but the slowest legs took, from half of them to the slowest one.",
+        "How long legs took that were answered, of all users and by tool: from the time that half of them kept within "
+        "to that of the slowest. The scale is logarithmic.",
         distribution,
     ),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -98,7 +99,8 @@ def _within(start: float, size: int, gap: float, low: float, high: float) -> tup
 
 def time_ticks(seconds: float, most: int) -> list[float]:
     """Return at most so many round times from 0 to the end of a run of this length, beside 0."""
-    step = next((step for step in TIME_STEPS if seconds / step <= most), seconds / most)
+    days = math.ceil(seconds / most / TIME_STEPS[-1]) * TIME_STEPS[-1]
+    step = next((step for step in TIME_STEPS if seconds / step <= most), days)
     return [index * step for index in range(int(seconds / step) + 1)]
 
 

@@ -87,7 +87,7 @@ def _head(run: RawRun, title: str) -> str:
     users = ", ".join(f"{count} {kind}" for kind, count in run.about.get("users", {}).items())
     facts = {
         "started": str(run.about.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
-        "took": f"{run.seconds:g} s",
+        "took": f"{run.seconds:.0f} s",
         "users": users,
         "replicas at first": run.about.get("replicas"),
         "workers": run.about.get("workers"),
@@ -140,8 +140,8 @@ def _ledger(ledger: Ledger) -> str:
         _counts("Ledger", ("", "how many"), dict(ledger.rows())),
         _table("Calls, by kind of user", ("user", *OUTCOMES), by_user, numbers={1, 2, 3, 4}),
         _counts("Legs, by how they ended", ("outcome", "legs"), ledger.legs),
-        _counts("Legs, by who answered", ("replica", "legs"), ledger.legs_by_replica),
-        _counts("Why calls were not finished", ("reason", "calls"), ledger.why),
+        _counts("Legs, by who answered", ("replica", "legs"), ledger.legs_by_replica, unnamed="nobody"),
+        _counts("Why calls were not finished", ("reason", "calls"), ledger.why, unnamed="not said"),
     )
     return f'<div class="tables">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
 
@@ -164,8 +164,8 @@ def _settings(run: RawRun) -> str:
     return f"<details><summary>Settings of this run</summary>{table}</details>" if table else ""
 
 
-def _counts(title: str, heads: Sequence[str], counts: Mapping[str, int]) -> str:
-    rows = [[escape(name) or "nobody", f"{count:,}"] for name, count in counts.items()]
+def _counts(title: str, heads: Sequence[str], counts: Mapping[str, int], unnamed: str = "") -> str:
+    rows = [[escape(name or unnamed), f"{count:,}"] for name, count in counts.items()]
     return _table(title, heads, rows, numbers={1})
 
 

@@ -63,9 +63,10 @@ class Summary:
         lost: calls a second that were refused or failed, by which.
         troubles: legs a second that were shed, refused, failed or wrong, by what it was.
         trouble_counts: the same, in all.
-        latencies: how long the legs took that were answered, as a value for each bucket of each percentile: NaN where
-            none was answered.
-        tools: the same, as a distribution for each tool, or method for what calls no tool.
+        user: the kind of user who had the most legs answered; empty if none was.
+        latencies: how long these legs took, as a value for each bucket of each percentile: NaN where there was none.
+            Of one kind of user alone: others call tools that take long by nature.
+        tools: how long all legs took that were answered, by tool, or by method for what calls no tool.
     """
 
     edges: Sequence[float]
@@ -74,6 +75,7 @@ class Summary:
     lost: Mapping[str, Sequence[float]]
     troubles: Mapping[str, Sequence[float]]
     trouble_counts: Mapping[str, int]
+    user: str
     latencies: Mapping[str, Sequence[float]]
     tools: Mapping[str, Distribution]
 
@@ -88,13 +90,13 @@ def summarize(run: RawRun) -> Summary:
     limits = edges(max([run.seconds, *(call.ended for call in run.calls), *(leg.ended for leg in run.legs)]))
     troubles: dict[str, list[float]] = defaultdict(list)
     tools: dict[str, list[float]] = defaultdict(list)
-    answered: list[Leg] = []
+    answered: dict[str, list[Leg]] = defaultdict(list)
     last_replica: dict[str, str] = {}
     for leg in run.legs:
         if leg.method not in OPEN_ENDED:
             last_replica[leg.call] = leg.replica
             if leg.outcome in ANSWERED:
-                answered.append(leg)
+                answered[leg.user].append(leg)
                 tools[leg.tool or leg.method].append(leg.seconds)
         if leg.outcome in TROUBLES:
             troubles[trouble(leg.outcome, leg.reason)].append(leg.ended)
@@ -105,6 +107,7 @@ def summarize(run: RawRun) -> Summary:
             finished[last_replica.get(call.call) or NOBODY].append(call.ended)
         elif call.outcome != "unfinished":
             lost[call.outcome].append(call.ended)
+    user = max(sorted(answered), key=lambda kind: len(answered[kind]), default="")
     return Summary(
         edges=limits,
         events=sorted(run.events, key=lambda event: event.t),
@@ -112,7 +115,8 @@ def summarize(run: RawRun) -> Summary:
         lost={outcome: rates(ends, limits) for outcome, ends in lost.items()},
         troubles={what: rates(ends, limits) for what, ends in troubles.items()},
         trouble_counts={what: len(ends) for what, ends in troubles.items()},
-        latencies=percentiles(answered, limits),
+        user=user,
+        latencies=percentiles(answered[user], limits),
         tools={tool: distribution(seconds) for tool, seconds in tools.items()},
     )
 

@@ -1,0 +1,215 @@
+"""The report of a run, as it is written beside the raw data."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadtest.rawdata import RawDataError, RawRun
+from loadtest.report import write_report
+from loadtest.report.frame import MOST_KEYS, WIDE
+from tests.loadtest.runs import call, leg, marked
+
+HOSTILE = "<script>alert('x')</script> $\\frac{1}{ \"&\n\x00 \u65e5\u672c \U0001f389"
+CHARTS = {"timeline", "latency", "refusals", "distribution"}
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def write(run: RawRun, directory: Path) -> str:
+    """Write raw data and its report, and return the HTML."""
+    (directory / "run.json").write_text(json.dumps({"scenario": "made up", **run.about}))
+    parts: dict[str, Sequence[Any]] = {"legs": run.legs, "calls": run.calls, "events": run.events}
+    for name, records in parts.items():
+        lines = (json.dumps(asdict(record)) + "\n" for record in records)
+        (directory / f"{name}.jsonl").write_text("".join(lines))
+    report = write_report(directory)
+    assert report == directory / "report.html"
+    return report.read_text(encoding="utf-8")
+
+
+def busy(replicas: int = 2, **fields: Any) -> RawRun:
+    """A run of 20 seconds in which every replica finishes a call a second."""
+    seconds, names = range(20), [f"r{number}" for number in range(1, replicas + 1)]
+    legs = [leg(t, call=f"{name}-{t}", replica=name) for t in seconds for name in names]
+    calls = [call(t, call=f"{name}-{t}") for t in seconds for name in names]
+    return marked(*fields.pop("events", ()), seconds=20, legs=legs, calls=calls, **fields)
+
+
+class Document(HTMLParser):
+    """What a browser would find in a report."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in {"src", "srcset", "href", "action", "data"}]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    @property
+    def pictures(self) -> list[str]:
+        head = "data:image/svg+xml;base64,"
+        return [base64.b64decode(link.removeprefix(head)).decode() for link in self.links if link.startswith(head)]
+
+
+def test_every_chart_is_a_png_beside_the_report_and_a_picture_for_wide_and_narrow_windows_in_it(tmp_path: Path) -> None:
+    document = Document(write(busy(), tmp_path))
+    assert {path.stem for path in tmp_path.glob("*.png")} == CHARTS
+    assert all(path.read_bytes().startswith(PNG) for path in tmp_path.glob("*.png"))
+    assert len(document.pictures) == 2 * len(CHARTS)
+
+
+def test_a_report_needs_nothing_but_itself(tmp_path: Path) -> None:
+    html = write(busy(events=[(5, "r1 leaves")]), tmp_path)
+    document = Document(html)
+    assert document.links
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in document.links)
+    assert not {"script", "link", "iframe", "object"} & set(document.tags)
+    assert "default-src 'none'" in html
+    assert not re.search(r"url\(|@import", html)
+    for picture in document.pictures:
+        # Names of XML vocabularies are no addresses; pictures refer only to their own parts.
+        assert all(reference.startswith("#") for reference in re.findall(r'href="([^"]*)"', picture))
+        assert all(reference.startswith("#") for reference in re.findall(r"url\(([^)]*)\)", picture))
+        assert "@import" not in picture
+
+
+def test_pictures_follow_the_reader_from_light_to_dark_ground(tmp_path: Path) -> None:
+    for picture in Document(write(busy(), tmp_path)).pictures:
+        assert "prefers-color-scheme:dark" in picture
+        assert "fill: var(--ground)" in picture
+        drawn = picture.replace(re.findall(r"<style>.*?</style>", picture)[0], "")
+        assert not re.findall(r"#[0-9a-f]{6}\b", drawn)
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    run = marked(
+        (1, HOSTILE),
+        seconds=5,
+        about={
+            "scenario": HOSTILE,
+            "settings": {HOSTILE: HOSTILE},
+            "users": {HOSTILE: 1},
+            "target": HOSTILE,
+            "verdict": {
+                "passed": False,
+                "reasons": [{"what": HOSTILE, "bound": HOSTILE, "measured": HOSTILE, "passed": False}],
+            },
+        },
+        legs=[leg(0, replica=HOSTILE, tool=HOSTILE, user=HOSTILE), leg(1, "failed", reason=HOSTILE, call="d")],
+        calls=[call(0, user=HOSTILE, tool=HOSTILE), call(1, "failed", call="d", reason=HOSTILE)],
+    )
+    document = Document(write(run, tmp_path))
+    assert "script" not in document.tags
+    assert document.text.count("<script>alert('x')</script>") >= 12
+    assert not any("<script" in picture for picture in document.pictures)
+
+
+def test_a_verdict_is_at_the_top_with_what_was_broken_first(tmp_path: Path) -> None:
+    reasons = [
+        {"what": "Calls finished", "bound": "at least 10", "measured": "40", "passed": True},
+        {"what": "Calls that failed", "bound": "at most 0", "measured": "3", "passed": False},
+    ]
+    text = Document(write(busy(about={"verdict": {"passed": False, "reasons": reasons}}), tmp_path)).text
+    assert "made up ✗ failed" in text
+    assert text.index("✗ broken Calls that failed 3 at most 0") < text.index("✓ held Calls finished 40 at least 10")
+    assert text.index("Verdict") < text.index("Ledger")
+
+
+def test_a_run_that_was_not_judged_says_so(tmp_path: Path) -> None:
+    assert "no verdict" in Document(write(busy(), tmp_path)).text
+
+
+def test_the_ledger_and_the_latencies_of_each_tool_are_in_numbers_too(tmp_path: Path) -> None:
+    text = Document(write(busy(), tmp_path)).text
+    assert "calls started 40" in text
+    assert "r1 20" in text
+    assert "get_weather 40 100 ms 100 ms 100 ms 100 ms" in text
+
+
+def test_events_are_listed_by_number_with_their_time(tmp_path: Path) -> None:
+    text = Document(write(busy(events=[(5, "r1 leaves"), (7.25, "r1 is new")]), tmp_path)).text
+    assert "1 5 s r1 leaves" in text
+    assert "2 7.2 s r1 is new" in text
+
+
+def test_settings_that_are_secrets_are_not_passed_on(tmp_path: Path) -> None:
+    settings = {
+        "GATEWAY_SEAL_KEYS": "hush",
+        "GATEWAY_JWT_SECRET": "hush",
+        "GATEWAY_REDIS_URL": "redis://:hush@store",
+        "GATEWAY_MAX_INFLIGHT": "8",
+    }
+    html = write(busy(about={"settings": settings}), tmp_path)
+    assert "hush" not in html
+    assert "GATEWAY_MAX_INFLIGHT 8" in Document(html).text
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(RawRun(), id="that is empty"),
+        pytest.param(marked((3, "nobody came"), seconds=10), id="without calls"),
+        pytest.param(marked(seconds=0, legs=[leg(0, seconds=0)], calls=[call(0, seconds=0)]), id="of no time"),
+        pytest.param(
+            marked(
+                seconds=5,
+                legs=[leg(0, "failed", replica="", reason="connection")],
+                calls=[call(0, "failed"), call(1, "refused")],
+            ),
+            id="that only failed",
+        ),
+        pytest.param(busy(replicas=30), id="with more replicas than colours"),
+        pytest.param(busy(events=[(t / 3, f"event {t}") for t in range(3 * MOST_KEYS)]), id="with very many events"),
+        pytest.param(busy(events=[(-1, "before"), (99, "long after" * 20)]), id="with events outside of it"),
+        pytest.param(
+            marked(
+                seconds=7200, legs=[leg(t) for t in range(0, 7200, 60)], calls=[call(t) for t in range(0, 7200, 60)]
+            ),
+            id="of two hours",
+        ),
+    ],
+)
+def test_there_is_a_report_of_a_run(run: RawRun, tmp_path: Path) -> None:
+    assert len(Document(write(run, tmp_path)).pictures) == 2 * len(CHARTS)
+
+
+def test_a_wide_picture_is_1200_dots_wide_and_grows_with_what_is_written_above_it(tmp_path: Path) -> None:
+    def size(run: RawRun) -> tuple[int, int]:
+        write(run, tmp_path)
+        head = (tmp_path / "timeline.png").read_bytes()[16:24]
+        return int.from_bytes(head[:4]), int.from_bytes(head[4:])
+
+    plain, crowded = size(busy()), size(busy(events=[(5, f"event {number}") for number in range(4)]))
+    assert plain[0] == crowded[0] == WIDE.width * 100 == 1200
+    assert 450 <= plain[1] < crowded[1] <= 650
+
+
+def test_a_report_is_written_again_over_the_old_one(tmp_path: Path) -> None:
+    first = write(busy(), tmp_path)
+    assert write_report(tmp_path).read_text(encoding="utf-8") == first
+
+
+def test_a_directory_without_a_run_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(RawDataError, match=r"run\.json is missing"):
+        write_report(tmp_path)
+    assert not list(tmp_path.iterdir())
