@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, suppress
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError as ConnectionLost
-from redis.exceptions import RedisError
 
 from gateway.storage.client import RedisClient
 
@@ -104,19 +103,22 @@ class Notices:
             await asyncio.gather(reader, return_exceptions=True)
 
     async def _ask(self, what: str, channel: str) -> None:
-        if self._pubsub is None:
+        pubsub = self._pubsub
+        if pubsub is None:
             return  # the reader subscribes to all of them when it has connected
-        # A connection that fails here fails for the reader too, which starts again.
-        with suppress(RedisError, OSError):
-            await getattr(self._pubsub, what)(channel)
+        try:
+            await getattr(pubsub, what)(channel)
+        except Exception:  # noqa: BLE001 - redis-py fails in any way while the reader connects again
+            if self._pubsub is pubsub:
+                self._pubsub = None  # which makes the reader start again, with all of them
 
     async def _read_for_ever(self) -> None:
         while True:
             try:
-                async with self._client.pubsub() as pubsub:
-                    await self._read(pubsub)
-            except (RedisError, OSError, TimeoutError):
-                pass
+                # Whatever redis-py fails with when somebody asks while it connects again.
+                with suppress(Exception):
+                    async with self._client.pubsub() as pubsub:
+                        await self._read(pubsub)
             finally:
                 self._pubsub = None
                 for live in self._live.values():
@@ -131,7 +133,7 @@ class Notices:
             channels |= missing
         self._pubsub = pubsub
         pinged = False
-        while True:
+        while self._pubsub is pubsub:
             message = await pubsub.get_message(timeout=RECHECK_SECONDS)
             if message is not None:
                 pinged = False

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 import redis
+from redis.asyncio.client import PubSub
 
 from gateway.errors import TaskStoreDown
 from gateway.storage import notices, task_store
@@ -120,3 +122,32 @@ async def test_a_store_that_is_down_neither_ends_a_watch_nor_holds_it_up_for_lon
         own_server.start()
         assert await anext(hints) == new.task_id
     await there.aclose()
+
+
+def trip_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Fail as redis-py does when two tasks open one lost connection again."""
+    original = getattr(PubSub, what)
+
+    async def trip(self: PubSub, *args: Any, **options: Any) -> None:
+        monkeypatch.setattr(PubSub, what, original)
+        raise AttributeError("'NoneType' object has no attribute 'writelines'")
+
+    monkeypatch.setattr(PubSub, what, trip)
+
+
+@pytest.mark.parametrize("what", ["subscribe", "unsubscribe", "get_message"])
+async def test_a_connection_that_breaks_in_an_unforeseen_way_is_replaced(
+    what: str, here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)  # only a new connection makes up for what was missed
+    monkeypatch.setattr(notices, "RECHECK_SECONDS", 0.5)
+    store, new, other = here.store(), here.new(), here.new(BOB)
+    await store.create(new, 10)
+    async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
+        assert await anext(hints) == new.task_id
+        trip_once(monkeypatch, what)
+        async with aclosing(store.watch(other.owner, [other.task_id])) as others:
+            assert await anext(others) == other.task_id
+        assert await anext(hints) == new.task_id
+        await store.cancel(new.owner, new.task_id)
+        assert await anext(hints) == new.task_id
