@@ -282,7 +282,7 @@ class _Flow:
         def on_notice(message: Mapping[str, Any]) -> bool:
             nonlocal task, problem
             if wire.tells_of_task(message, task_id):
-                task = message["params"]
+                task = wire.params_of(message)
                 try:
                     self._answer_task(task_id, task.get("inputRequests") or {}, answered)
                 except CallEndedError as error:

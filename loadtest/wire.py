@@ -185,9 +185,9 @@ class Answer:
     @property
     def progress(self) -> list[Mapping[str, Any]]:
         """How far the call was, in order: told of this request, or of the task that was listened to."""
-        told = [notice.get("params", {}) for notice in self.reply.notices]
+        told = [params_of(notice) for notice in self.reply.notices]
         mine = [params for params in told if params.get("progressToken") == self.reply.request_id]
-        return mine or [params["_meta"][META_PROGRESS] for params in told if META_PROGRESS in params.get("_meta", {})]
+        return mine or [params["_meta"][META_PROGRESS] for params in told if META_PROGRESS in params.get("_meta", ())]
 
 
 def texts_of(result: Mapping[str, Any]) -> list[str]:
@@ -204,7 +204,13 @@ def error_text(result: Mapping[str, Any]) -> str:
 
 def tells_of_task(message: Mapping[str, Any], task_id: str) -> bool:
     """Whether a message of a stream tells what has become of this task; its `params` are the task."""
-    return message.get("method") == "notifications/tasks" and message["params"].get("taskId") == task_id
+    return message.get("method") == "notifications/tasks" and params_of(message).get("taskId") == task_id
+
+
+def params_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the parameters of a message; none if they are no object."""
+    params = message.get("params")
+    return params if isinstance(params, dict) else {}
 
 
 def author_key(key: str) -> str:
@@ -244,9 +250,9 @@ def _meaning(result: Mapping[str, Any]) -> tuple[Outcome, str]:
             return "failed", error_text(result)
         case "complete":
             return "completed", ""
-        case "input_required" if result.get("inputRequests"):
+        case "input_required" if result.get("inputRequests") and isinstance(result["inputRequests"], dict):
             return "input_required", ""
-        case "input_required" if result.get("requestState"):
+        case "input_required" if isinstance(result.get("requestState"), str) and not result.get("inputRequests"):
             return "shed", ""
         case "task" if isinstance(result.get("taskId"), str):
             return "task_created", ""

@@ -57,14 +57,14 @@ def new_name() -> str:
     return f"user-{secrets.token_hex(4)}"
 
 
-def weather(user: McpUser) -> Errand:
-    """Return what somebody wants who asks for the weather."""
-    city, name = random.choice(CITIES), new_name()
+def weather(user: McpUser, location: str | None = None) -> Errand:
+    """Return what somebody wants who asks for the weather, of some city if it is not said where."""
+    location, name = location or random.choice(CITIES), new_name()
     return Errand(
         "get_weather",
-        {"location": city},
+        {"location": location},
         is_text(
-            f"Current weather in {city}:\nTemperature: 72°F\nConditions: Partly cloudy\n(looked up for {name})",
+            f"Current weather in {location}:\nTemperature: 72°F\nConditions: Partly cloudy\n(looked up for {name})",
         ),
         {"github_login": {"name": name}},
         user.think,

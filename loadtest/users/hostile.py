@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable
 from typing import Final
 
 from locust import tag, task
 
 from loadtest.users.base import McpUser
-from loadtest.users.ephemeral import weather, work_item
+from loadtest.users.ephemeral import new_name, weather, work_item
 
 _ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -24,7 +23,7 @@ class HostileUser(McpUser):
     def on_start(self) -> None:
         """Begin without any state of another call."""
         super().on_start()
-        self._states: list[str] = []
+        self._foreign = ""
 
     @task(2)
     @tag("tampered")
@@ -35,17 +34,16 @@ class HostileUser(McpUser):
     @task(2)
     @tag("foreign")
     def bring_a_foreign_state(self) -> None:
-        """Bring the state of another call: of other arguments, or of another tool."""
-        self.mcp.spoil(random.choice((weather, work_item))(self), self._exchange())
-
-    def _exchange(self) -> Callable[[str], str]:
-        """Return what gives back the state of another call, and keeps the one that it gets; the first is cut off."""
+        """Bring the state of a call for the weather at another place, to a call of another tool too."""
+        errand = random.choice((weather(self, new_name()), work_item(self)))
 
         def spoil(state: str) -> str:
-            self._states.append(state)
-            return self._states.pop(0) if len(self._states) > 1 else cut_off(state)
+            foreign = self._foreign or cut_off(state)
+            if errand.tool == "get_weather":
+                self._foreign = state
+            return foreign
 
-        return spoil
+        self.mcp.spoil(errand, spoil)
 
 
 def change_a_character(state: str) -> str:
