@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.app import GatewayApp, create_app
 from gateway.settings import Settings
-from tests.integration.fleet import new_key
+from loadtest.cluster import new_key
 from tests.integration.raw import Answer, headers_of
 
 RawHeaders = Sequence[tuple[bytes, bytes]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.app import _connection_limits
 from gateway.settings import Settings
 from gateway.web.connection import ConnectionLimits
-from tests.integration.fleet import new_key
+from loadtest.cluster import new_key
 
 
 def test_every_limit_on_connections_comes_from_its_setting() -> None:

@@ -22,7 +22,7 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.binding import Principal
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.keyring import KeyRing
-from tests.integration.fleet import new_key
+from loadtest.cluster import new_key
 
 KEY, OTHER_KEY = new_key(), new_key()
 LISTS = ("tools", "prompts", "resources", "resourceTemplates")

@@ -17,8 +17,8 @@ from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
 from gateway.watch import FileWatcher
+from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
-from tests.integration.fleet import new_key
 from tests.integration.raw import Answer, accept, request, tool_call
 
 OLD, NEW = new_key(), new_key()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet import REPOSITORY, Fleet, Replica, clean_environment, wait_until
+from loadtest.cluster import REPOSITORY, Replica, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, notice, send
 
 REFUSED = "not reloaded; serving what was there before"
@@ -72,21 +71,6 @@ class Author:
 class Reloading(Replica):
     """A replica that watches its modules."""
 
-    def start(self) -> None:
-        """Start the process."""
-        options = ["--fd", str(self.listener.fileno()), "--replica-id", self.name, "--metrics-port", "0", "--reload"]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", *options],
-                cwd=REPOSITORY,
-                env=clean_environment({"GATEWAY_LOG_FORMAT": "json", **self.environ}),
-                pass_fds=(self.listener.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
     def wait_reloads(self, count: int, outcome: str = "reloaded") -> None:
         """Wait until it has said so often that it has reloaded, or `outcome` instead."""
         wait_until(lambda: len(self.logged(outcome)) >= count, outcome)
@@ -113,7 +97,7 @@ def replica(tmp_path: Path, author: Author) -> Iterator[Reloading]:
         "PYTHONDONTWRITEBYTECODE": "",
     }
     fleet = Fleet(tmp_path, environ, names=())
-    replica = Reloading("r1", {**fleet.environ, **environ}, tmp_path / "r1.log")
+    replica = Reloading("r1", fleet.environ, tmp_path / "r1.log", "--reload")
     fleet.replicas = [replica]
     with fleet:
         yield replica

@@ -59,7 +59,7 @@ class Cluster:
             "GATEWAY_SEAL_KEYS": new_key(),
             "GATEWAY_AUDIENCE": "cluster",
             "GATEWAY_AUTH": "none",
-            "GATEWAY_TRUSTED_PROXIES": HOST,
+            **({} if self.balancer is None else {"GATEWAY_TRUSTED_PROXIES": HOST}),
             **({} if self.redis is None else {"GATEWAY_REDIS_URL": self.redis.url}),
             **(environ or {}),
         }

@@ -21,16 +21,17 @@ class RedisServer(LoggedProcess):
     Args:
         directory: where its files and its log are.
         options: more for its command line; they win over those given here.
+        program: the server's path, if not the system's.
 
     Raises:
         ClusterError: the system has no such server.
     """
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, program: str | None = None) -> None:
         super().__init__("redis", {}, directory / "redis.log")
         self.directory = directory
         self.options = options
-        self._program = find_program("redis-server", "valkey-server", package="redis-server")
+        self._program = program or find_program("redis-server", "valkey-server", package="redis-server")
         self.port = self._keep_port()
 
     @property
@@ -51,6 +52,8 @@ class RedisServer(LoggedProcess):
         """Tell whether it answers now."""
         try:
             return bool(self.ask("PING"))
+        except redis.AuthenticationError:
+            return True
         except redis.RedisError:
             return False
 

@@ -9,8 +9,8 @@ import redis
 
 from gateway.storage.keys import Keys
 from gateway.storage.scripts import FINISH
+from loadtest.cluster import wait_until
 from tests.chaos.door import Door
-from tests.integration.fleet import wait_until
 from tests.storage.deployments import keys_without_lifetime
 from tests.workers.site import Site
 

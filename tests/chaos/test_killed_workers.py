@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from gateway.storage.scripts import CLAIM, EMIT, FINISH, KEEP, WAIT
+from loadtest.cluster import Worker
 from tests.chaos.door import Matcher, runs
 from tests.chaos.ground import Ground
-from tests.workers.site import WorkerProcess
 
 
 def keeps(field: bytes) -> Matcher:
@@ -30,7 +30,7 @@ WRITES: dict[str, Matcher] = {
 WHEN = pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 
 
-def kill(worker: WorkerProcess) -> None:
+def kill(worker: Worker) -> None:
     worker.signal(signal.SIGKILL)
     worker.wait()
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 from gateway.storage.scripts import FINISH
+from loadtest.cluster import wait_until
 from tests.chaos.door import runs
 from tests.chaos.ground import Ground
-from tests.integration.fleet import wait_until
 
 OUTAGE_SECONDS = 30.0
 DELAY_SECONDS = 0.2
@@ -48,7 +48,7 @@ def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(start: Cal
         assert ground.segments(task) == ["1-0", "2-0", "3-0"]
     assert ground.result(waiting) == ["part 0 for Ada"]
     assert len(site.lines("steps")) == 3 * 4 + 1
-    assert worker.process.poll() is None
+    assert worker.alive
     ground.assert_balanced(done, waiting, *running, queued)
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_cannot_be_reached_for_30_seconds_costs_time_and_nothing_e
         assert len(texts) == 4
         assert ground.segments(task) == ["1-0", "2-0", "3-0"]
     assert ground.result(waiting) == ["part 0 for Ada"]
-    assert [worker.process.poll() for worker in workers] == [None, None]
+    assert all(worker.alive for worker in workers)
     ground.assert_balanced(waiting, *running, queued)
 
 

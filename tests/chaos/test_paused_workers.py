@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from gateway.storage.scripts import EMIT, FINISH, KEEP, Script
+from loadtest.cluster import wait_until
 from tests.chaos.door import runs
 from tests.chaos.ground import Ground
-from tests.integration.fleet import wait_until
 
 WRITES: dict[str, Script] = {"a step": KEEP, "a segment": EMIT, "the result": FINISH}
 

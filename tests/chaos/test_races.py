@@ -9,9 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from gateway.storage.scripts import ANSWER, CANCEL, FINISH, Script
+from loadtest.cluster import wait_until
 from tests.chaos.door import WAIT_SECONDS, runs
 from tests.chaos.ground import Ground
-from tests.integration.fleet import wait_until
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway.sealing.keyring import KeyRing
+from loadtest.cluster import Worker, new_key, wait_until
 from tests.chaos.ground import Ground
-from tests.integration.fleet import new_key, wait_until
-from tests.workers.site import WorkerProcess
 
 OLD, NEW = new_key(), new_key()
 
@@ -27,7 +26,7 @@ def ground(start: Callable[..., Ground], keys: Path) -> Ground:
     return start(GATEWAY_SEAL_KEYS="", GATEWAY_SEAL_KEYS_FILE=str(keys))
 
 
-def roll_out(ground: Ground, keys: Path, worker: WorkerProcess, *ring: str) -> None:
+def roll_out(ground: Ground, keys: Path, worker: Worker, *ring: str) -> None:
     """Replace the keys, and wait until replica and worker hold them."""
     ids = ", ".join(KeyRing.parse(key).sealing_key.key_id.hex() for key in ring)
     keys.write_text(",".join(ring))

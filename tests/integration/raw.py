@@ -18,6 +18,7 @@ META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 META: Mapping[str, Any] = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}}}
+NAMED_BY = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
 SECONDS = 20.0
 
 
@@ -85,10 +86,9 @@ def headers_of(message: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers that fit a request."""
     headers = {"content-type": "application/json", "mcp-protocol-version": VERSION, "mcp-method": message["method"]}
     params = message.get("params")
-    if message["method"] == "tools/call" and isinstance(params, dict) and isinstance(params.get("name"), str):
-        headers["mcp-name"] = params["name"]
-    if message["method"].startswith("tasks/") and isinstance(params, dict):
-        headers["mcp-name"] = params["taskId"]
+    name = params.get(NAMED_BY.get(message["method"])) if isinstance(params, dict) else None
+    if isinstance(name, str):
+        headers["mcp-name"] = name
     return headers
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 import httpx
 import msgspec
 
-from tests.integration.fleet import Replica
+from loadtest.cluster import Replica
 from tests.integration.raw import META, META_LOG_LEVEL, SECONDS, Answer, headers_of, post_bytes, request
 
 META_SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"

@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from gateway.auth.tokens import mint
-from tests.integration.fleet import Fleet, Replica
+from loadtest.cluster import Replica
+from tests.integration.fleet import Fleet
 from tests.integration.raw import (
     META,
     META_CAPABILITIES,

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from loadtest.cluster import REPOSITORY, Replica
 from tests.integration import tools
-from tests.integration.fleet import REPOSITORY, Fleet, Replica
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, call
 
 REFERENCE = re.compile(r"\(reference ([0-9a-f]{12})\)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.integration.fleet import REPOSITORY, clean_environment
+from loadtest.cluster import REPOSITORY, clean_environment
 
 
 def test_the_demo_shows_every_tool_and_tasks_with_live_progress() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.cluster import wait_until
 from tests.integration.client import Answers, connect_to_url
-from tests.integration.fleet import wait_until
 from tests.test_dev import Dev
 
 DUPLICATE: Answers = {"resolution": {"resolution": "Duplicate"}, "duplicateOfId": {"duplicateOfId": 4301}}

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from loadtest.cluster import REPOSITORY, clean_environment
 from tests.integration.client import Answers, connect
-from tests.integration.fleet import REPOSITORY, Fleet, clean_environment
+from tests.integration.fleet import Fleet
 
 RESOLVE = {"workItemId": 4522, "fields": {"System.State": "Resolved"}}
 DUPLICATE: Answers = {"resolution": {"resolution": "Duplicate"}, "duplicateOfId": {"duplicateOfId": 4301}}

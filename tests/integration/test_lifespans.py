@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.fleet import REPOSITORY, START_SECONDS, clean_environment, new_key
+from loadtest.cluster import REPOSITORY, START_SECONDS, clean_environment, new_key
 
 MODULE = """
 import sys

@@ -15,7 +15,8 @@ import msgspec
 import pytest
 
 from gateway.auth.tokens import mint
-from tests.integration.fleet import Fleet, Replica, wait_until
+from loadtest.cluster import Replica, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import (
     META,
     SECONDS,

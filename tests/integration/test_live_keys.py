@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.sealing.keyring import KeyRing
+from loadtest.cluster import Replica, new_key, wait_until
 from tests.identity import ISSUER, IdentityProvider, Request, SigningKey, key_set
-from tests.integration.fleet import Fleet, Replica, new_key, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, post, tool_call
 
 CALLS_PER_PHASE = 12

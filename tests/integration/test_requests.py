@@ -9,7 +9,8 @@ import msgspec
 import pybase64
 import pytest
 
-from tests.integration.fleet import Fleet, Replica
+from loadtest.cluster import Replica
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, accept, post_bytes
 from tests.integration.streams import NAMED, asking, complete_headers, send
 

@@ -26,7 +26,8 @@ from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.state import SCHEMA, pack, seal_state
-from tests.integration.fleet import Fleet, Replica, new_key
+from loadtest.cluster import Replica, new_key
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, post, tool_call
 
 AUDIENCE = "tests"

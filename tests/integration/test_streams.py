@@ -13,8 +13,9 @@ import httpx
 import msgspec
 import pytest
 
+from loadtest.cluster import Replica, wait_until
 from tests.integration import stream_tools
-from tests.integration.fleet import Fleet, Replica, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import SECONDS, Answer, RawConnection, accept, head_of, request, tool_call
 from tests.integration.streams import (
     META_SUBSCRIPTION_ID,

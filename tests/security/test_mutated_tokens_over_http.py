@@ -14,7 +14,8 @@ import pytest
 
 from gateway.auth.tokens import mint
 from gateway.sealing.keyring import KeyRing
-from tests.integration.fleet import Fleet, Replica, new_key
+from loadtest.cluster import Replica, new_key
+from tests.integration.fleet import Fleet
 from tests.integration.raw import SECONDS, accept, head_of, post, tool_call
 from tests.security.mutations import Material, mutated
 

@@ -27,7 +27,8 @@ from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
-from tests.integration.fleet import Fleet, Replica, clean_environment, new_key, wait_until
+from loadtest.cluster import Replica, clean_environment, new_key, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import (
     META,
     META_LOG_LEVEL,

@@ -29,7 +29,7 @@ def server(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Se
     server = Server(request.param, directory)
     server.start()
     yield server
-    server.kill()
+    server.end()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def own_server(short_directory: Path) -> Iterator[Server]:
     server = Server("redis", directory, "--appendonly", "yes", "--appendfsync", "always")
     server.start()
     yield server
-    server.kill()
+    server.end()
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def cluster(short_directory: Path) -> Iterator[str]:
     url, servers = make_cluster(directory)
     yield url
     for server in servers:
-        server.kill()
+        server.end()
 
 
 @pytest.fixture

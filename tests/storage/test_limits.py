@@ -20,7 +20,7 @@ from gateway.sealing.state import pack
 from gateway.storage import RedisTaskStore, RedisWorkQueue, records
 from gateway.tasks.model import Phase, Progress
 from tests.storage.deployments import Deployment, eventually, numbers
-from tests.storage.servers import Server, free_port
+from tests.storage.servers import Server
 
 LIMIT = 2048
 SMALLEST_LIMIT_OF_A_SERVER = 2**20
@@ -204,14 +204,12 @@ async def narrow(request: pytest.FixtureRequest, short_directory: Path) -> Async
 def narrow_server(short_directory: Path, kind: str) -> Iterator[str]:
     directory = short_directory / f"narrow-{next(numbers)}"
     directory.mkdir()
-    port = free_port()
-    options = ["--port", str(port), "--bind", "127.0.0.1"] if kind == "tcp" else []
-    server = Server("redis", directory, *options, "--proto-max-bulk-len", str(SMALLEST_LIMIT_OF_A_SERVER))
+    server = Server("redis", directory, "--proto-max-bulk-len", str(SMALLEST_LIMIT_OF_A_SERVER))
     server.start()
     try:
-        yield f"redis://127.0.0.1:{port}" if kind == "tcp" else server.url
+        yield f"redis://127.0.0.1:{server.port}" if kind == "tcp" else server.url
     finally:
-        server.kill()
+        server.end()
 
 
 @pytest.mark.parametrize("size", [SMALLEST_LIMIT_OF_A_SERVER, 20 * SMALLEST_LIMIT_OF_A_SERVER])

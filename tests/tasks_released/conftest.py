@@ -19,8 +19,8 @@ from gateway.ports import Claim, Kept, TaskStore, WorkQueue
 from gateway.sealing.keyring import KeyRing
 from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.tasks.model import Progress
+from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
-from tests.integration.fleet import new_key
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer
 from tests.storage.servers import Server
 from tests.tasks_released import tools
@@ -170,7 +170,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     started = Server("redis", tmp_path_factory.mktemp("redis"))
     started.start()
     yield started
-    started.kill()
+    started.end()
 
 
 @pytest.fixture
@@ -200,4 +200,4 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     started = Server("redis", tmp_path)
     started.start()
     yield started
-    started.kill()
+    started.end()

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from gateway.web.server import REPEATED_SIGNAL_SECONDS
-from tests.integration.fleet import Fleet, Replica, wait_until
+from loadtest.cluster import Replica, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, call
 
 TOOLS = {"GATEWAY_TOOLS": "tests.integration.tools"}

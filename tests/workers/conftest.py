@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import pytest_runtest_makereport
 from tests.storage.servers import Server
 from tests.workers.site import Site
 
-SHOWN_CHARACTERS = 3000
-_live: list[Site] = []
+__all__ = ["pytest_runtest_makereport"]
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
     server = Server("redis", directory, "--appendonly", "yes", "--appendfsync", "always")
     server.start()
     yield server
-    server.kill()
+    server.end()
     shutil.rmtree(directory)
 
 
@@ -34,12 +34,10 @@ def start_site(server: Server, tmp_path: Path) -> Iterator[Callable[..., Site]]:
 
     def start(*replicas: str, **settings: str) -> Site:
         sites.append(Site(tmp_path, server, *replicas, **settings).__enter__())
-        _live.append(sites[-1])
         return sites[-1]
 
     yield start
     for site in sites:
-        _live.remove(site)
         site.__exit__()
 
 
@@ -47,16 +45,3 @@ def start_site(server: Server, tmp_path: Path) -> Iterator[Callable[..., Site]]:
 def site(start_site: Callable[..., Site]) -> Site:
     """A replica with leases of 30 seconds, and no worker yet."""
     return start_site()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what replicas and workers logged to the report of a failed test."""
-    report = yield
-    if report.failed:
-        for site in _live:
-            report.sections += [
-                (f"log of worker {worker.name}", worker.log_text()[-SHOWN_CHARACTERS:]) for worker in site.workers
-            ]
-            report.sections += [(f"log of {name}", text[-SHOWN_CHARACTERS:]) for name, text in site.fleet.logs()]
-    return report

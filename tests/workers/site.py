@@ -3,73 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import json
-import re
-import signal
-import subprocess
-import sys
 import time
-import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
-from tests.integration.fleet import REPOSITORY, Fleet, clean_environment, wait_until
+from loadtest.cluster import Worker, wait_until
+from tests.integration.fleet import Fleet
 from tests.storage.servers import Server
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 META = "io.modelcontextprotocol"
 VERSION = "2026-07-28"
-STOP_SECONDS = 20.0
-
-
-class WorkerProcess:
-    """One `gateway worker`."""
-
-    def __init__(self, name: str, environ: dict[str, str], log_path: Path, *options: str) -> None:
-        self.name = name
-        self.log_path = log_path
-        with log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "worker", "--worker-id", name, *options],
-                cwd=REPOSITORY,
-                env=clean_environment({"GATEWAY_LOG_FORMAT": "json", **environ}),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def log_text(self) -> str:
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
-
-    def logged(self, message: str) -> list[dict[str, Any]]:
-        lines = [line for line in self.log_text().splitlines() if line.startswith("{")]
-        return [record for record in map(json.loads, lines) if record.get("message") == message]
-
-    def wait_working(self) -> None:
-        wait_until(lambda: bool(self.logged("working")) or self.process.poll() is not None, "a worker")
-        assert self.process.poll() is None, self.log_text()
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def wait(self) -> int:
-        return self.process.wait(STOP_SECONDS)
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.kill()
-            self.process.wait()
-
-    def metric(self, line: str) -> float:
-        (record,) = self.logged("metrics")
-        with urllib.request.urlopen(record["url"]) as response:
-            found = re.search(rf"^{re.escape(line)} (\S+)$", response.read().decode(), re.MULTILINE)
-        return float(found[1]) if found else 0.0
 
 
 class Site:
@@ -87,7 +34,6 @@ class Site:
             **settings,
         }
         self.fleet = Fleet(directory, self.environ, names=replicas or ["r1"])
-        self.workers: list[WorkerProcess] = []
         self._ids = itertools.count(1)
         self._http = httpx.Client(timeout=30)
         self._stack = ExitStack()
@@ -98,17 +44,14 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for worker in self.workers:
-            worker.stop()
+        """End everything; workers at once, as they may have tasks that nobody will let go on."""
+        for worker in self.fleet.workers:
+            worker.end()
         self._stack.close()
 
-    def worker(self, name: str, *options: str, **settings: str) -> WorkerProcess:
+    def worker(self, name: str, *options: str, **settings: str) -> Worker:
         """Start one more worker, and wait until it works."""
-        environ = {**self.fleet.environ, **settings}
-        worker = WorkerProcess(name, environ, self.directory / f"{name}-{len(self.workers)}.log", *options)
-        self.workers.append(worker)
-        worker.wait_working()
-        return worker
+        return self.fleet.add_worker(name, *options, **settings)
 
     def post(self, method: str, params: dict[str, Any], replica: int = 0) -> httpx.Response:
         """Send a request of a client that knows tasks and forms."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.fleet import wait_until
+from loadtest.cluster import wait_until
 from tests.workers.site import Site, let_pass
 
 LEASE_SECONDS = 1
@@ -25,7 +25,7 @@ def test_the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_tw
     hasty.wait_for_line("steps", 2)
     wait_until(lambda: hasty.get(task).get("statusMessage") == "writing (2 of 4)", "the second segment")
     first.signal(signal.SIGKILL)
-    second = hasty.worker("w2", "--metrics-port", "0")
+    second = hasty.worker("w2")
     hasty.wait_for_line("started", 2)
     hasty.open()
     assert hasty.text(task) == "part 1\npart 2\npart 3\npart 4\nwritten by w2"
@@ -44,7 +44,7 @@ def test_a_tool_that_may_be_tried_once_is_not_tried_again(hasty: Site) -> None:
 
 
 def test_a_worker_that_stood_still_past_its_lease_cannot_write_any_more(hasty: Site) -> None:
-    first = hasty.worker("w1", "--metrics-port", "0")
+    first = hasty.worker("w1")
     task = hasty.create("write_parts")
     hasty.wait_for_line("steps", 2)
     first.signal(signal.SIGSTOP)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.sealing.keyring import KeyRing
-from tests.integration.fleet import new_key, wait_until
-from tests.workers.site import Site, WorkerProcess
+from loadtest.cluster import Worker, new_key, wait_until
+from tests.workers.site import Site
 
 
 def key_id(entry: str) -> str:
     return KeyRing.parse(entry).sealing_key.key_id.hex()
 
 
-def replace(file: Path, site: Site, worker: WorkerProcess, *entries: str) -> None:
+def replace(file: Path, site: Site, worker: Worker, *entries: str) -> None:
     """Write the keys, and wait until both processes have taken them over."""
     file.write_text(",".join(entries))
     key_ids = ", ".join(map(key_id, entries))
@@ -31,7 +31,7 @@ def test_a_worker_follows_the_file_of_seal_keys_while_it_works(start_site: Calla
     file = tmp_path / "seal-keys"
     file.write_text(old)
     site = start_site(GATEWAY_SEAL_KEYS="", GATEWAY_SEAL_KEYS_FILE=str(file))
-    worker = site.worker("w1", "--metrics-port", "0")
+    worker = site.worker("w1")
     before, running = site.create("ask"), site.create("wait")
     site.wait_for(before, "input_required")
     site.wait_for_line("started")
@@ -49,6 +49,6 @@ def test_a_worker_follows_the_file_of_seal_keys_while_it_works(start_site: Calla
     site.answer(during, "name", name="Bob")
     assert site.text(during) == "Bob: asked by w1, answered by w1"
     assert site.text(site.create("say", text="later")) == "later"
-    assert worker.metric(f'gateway_seal_keys{{key_id="{key_id(new)}",role="seals"}}') == 1
-    assert worker.metric(f'gateway_seal_keys{{key_id="{key_id(old)}",role="opens"}}') == 0
+    assert worker.metric("gateway_seal_keys", key_id=key_id(new), role="seals") == 1
+    assert worker.metric("gateway_seal_keys", key_id=key_id(old), role="opens") == 0
     assert new not in worker.log_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from tests.integration.fleet import wait_until
+from loadtest.cluster import wait_until
 from tests.workers.site import Site
 
 
@@ -58,7 +58,7 @@ def test_cancelling_reaches_the_running_tool_with_its_heartbeat_too(start_site: 
     site.server.ask("CLIENT", "KILL", "TYPE", "pubsub")
     site.request("tasks/cancel", {"taskId": task})
     assert site.wait_for_line("cancelled") == ["w1"]
-    assert worker.process.poll() is None
+    assert worker.alive
 
 
 def test_two_workers_share_what_there_is_to_do(site: Site) -> None:
@@ -71,7 +71,7 @@ def test_two_workers_share_what_there_is_to_do(site: Site) -> None:
 
 
 def test_a_worker_runs_no_more_tasks_at_once_than_it_has_places(site: Site) -> None:
-    worker = site.worker("w1", "--concurrency", "2", "--metrics-port", "0")
+    worker = site.worker("w1", "--concurrency", "2")
     tasks = [site.create("wait", gate=f"gate{number}") for number in range(3)]
     site.wait_for_line("started", 2)
     assert worker.metric("gateway_tasks_running") == 2
@@ -92,17 +92,17 @@ def test_progress_is_seen_while_the_task_runs_and_segments_make_up_the_result(si
 
 
 def test_a_worker_counts_how_legs_end(site: Site) -> None:
-    worker = site.worker("w1", "--metrics-port", "0")
+    worker = site.worker("w1")
     task = site.create("ask")
     site.wait_for(task, "input_required")
     site.answer(task, "name", name="octocat")
     site.text(task)
-    wait_until(lambda: worker.metric('gateway_task_legs_total{outcome="completed",tool="ask"}') == 1, "a counter")
-    assert worker.metric('gateway_task_legs_total{outcome="waiting",tool="ask"}') == 1
+    wait_until(lambda: worker.metric("gateway_task_legs_total", outcome="completed", tool="ask") == 1, "a counter")
+    assert worker.metric("gateway_task_legs_total", outcome="waiting", tool="ask") == 1
     assert worker.metric("gateway_tasks_running") == 0
     assert worker.metric("gateway_task_leases_lost_total") == 0
 
 
 def test_a_worker_serves_no_metrics_unless_a_port_is_given(start_site: Callable[..., Site]) -> None:
-    worker = start_site().worker("w1")
+    worker = start_site().worker("w1", GATEWAY_METRICS_PORT="")
     assert worker.logged("metrics") == []

@@ -13,8 +13,9 @@ import pytest
 
 from gateway.web.front import Front
 from gateway.web.listener import listen
+from loadtest.cluster import REPOSITORY
 from tests.integration.clients import sdk_client
-from tests.integration.fleet import REPOSITORY, Fleet
+from tests.integration.fleet import Fleet
 
 HERE = Path(__file__).parent
 PEERS = REPOSITORY / ".venvs"
