@@ -15,7 +15,7 @@ CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance chaos soak fuzz ci bench
+.PHONY: help run demo test check conformance chaos loadtest soak fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://1
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run all tests, with real processes, and measure coverage
+test: $(STAMP) $(SDK_STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run all tests, with real processes, and measure coverage
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
@@ -44,6 +44,11 @@ chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see
 	@$(need_haproxy)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
 
+loadtest: $(STAMP) $(if $(findstring sdk,$(LOADTEST)),$(SDK_STAMP)) ## Load a cluster up to a verdict (SCENARIO=rolling-upgrade LOADTEST="--seconds 90"); without SCENARIO all of them, briefly
+	@$(need_redis)
+	@$(need_haproxy)
+	@$(if $(SCENARIO),$(RUN) loadtest $(SCENARIO) $(LOADTEST),$(RUN) pytest -n 0 tests/loadtest/scenarios)
+
 soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then account for each (SOAK_SECONDS=600, SOAK_SEED=1)
 	@$(need_redis)
 	@$(RUN) tests.soak.run
@@ -51,11 +56,12 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, then check, then conformance, then chaos, then fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, check, conformance, chaos, loadtest, and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory conformance
 	@$(MAKE) --no-print-directory chaos
+	@$(MAKE) --no-print-directory loadtest
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
 bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's tasks and a raw ASGI echo (BENCH="--only tasks --rounds 5")
@@ -74,10 +80,10 @@ endef
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
 { $(need_redis); } && { $(need_haproxy); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --ignore=tests/chaos --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 --ignore=tests/chaos --ignore=tests/loadtest/scenarios --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(SDK_STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml constraints.txt

@@ -1,5 +1,7 @@
 """`python -m loadtest SCENARIO`: run it, say what came out. Also `report DIRECTORY`, and `size`."""
 
+# ruff: noqa: PLC0415 - what draws charts takes a second to load, and is wanted at the end
+
 from __future__ import annotations
 
 import argparse
@@ -14,10 +16,10 @@ from loadtest.cluster import ClusterError
 from loadtest.ledger import ledger
 from loadtest.peers import PEERS
 from loadtest.rawdata import RawDataError, RawRun, read
-from loadtest.report import write_report
 from loadtest.run import Options, perform
 from loadtest.scenario import Scenario
 from loadtest.scenarios import SCENARIOS
+from loadtest.tokens import TokenError, Tokens
 from loadtest.verdict import Verdict
 
 REPORTS = Path("reports") / "loadtest"
@@ -33,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(parsed.command(parsed))
-    except (ClusterError, RawDataError) as error:
+    except (ClusterError, RawDataError, TokenError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return EXIT_NOT_RUN
     except KeyboardInterrupt:
@@ -106,14 +108,19 @@ def _perform(given: argparse.Namespace) -> int:
         module=given.module,
         peer=getattr(given, "peer", None),
     )
+    Tokens.from_environment(os.environ).current()  # better missed now than by every user
     print(f"{scenario.name}: {scenario.summary}", flush=True)
     verdict = perform(scenario, options)
     _tell(read(directory), verdict)
+    from loadtest.report import write_report
+
     print(f"\nReport: {write_report(directory)}")
     return EXIT_PASSED if verdict.passed else EXIT_FAILED
 
 
 def _report(given: argparse.Namespace) -> int:
+    from loadtest.report import write_report
+
     print(write_report(given.directory))
     return EXIT_PASSED
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadtest.rawdata import Call, Leg, RawRun, increase, percentile
@@ -161,8 +161,8 @@ def _calls(run: RawRun, bound: Bound, window: Window | None = None) -> list[Call
     return [call for call in run.calls if begin <= call.ended <= end and (not bound.users or call.user in bound.users)]
 
 
-def _legs(run: RawRun, bound: Bound, window: Window | None = None) -> list[Leg]:
-    begin, end = (window or bound.window).of(run)
+def _legs(run: RawRun, bound: Bound) -> list[Leg]:
+    begin, end = bound.window.of(run)
     return [
         leg
         for leg in run.legs
@@ -229,12 +229,16 @@ def _offered_ratio(run: RawRun, bound: Bound) -> float:
 
 
 def _p99_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how long the legs took that replicas took on."""
-    tails = (
-        percentile([leg.seconds for leg in _legs(run, bound, window) if leg.outcome in _SERVED], P99)
-        for window in (bound.window, bound.compared)
-    )
-    return _ratio(*tails)
+    """Compare how long the legs took that replicas took on.
+
+    Those of the window only have to begin in it, for a leg that takes longer than the window is the worst of all. Those
+    that they are compared with have to end in theirs too, for what comes after it may have held them up.
+    """
+    (begin, end), (begin_compared, end_compared) = bound.window.of(run), bound.compared.of(run)
+    legs = [leg for leg in _legs(run, replace(bound, window=Window())) if leg.outcome in _SERVED]
+    tail = percentile([leg.seconds for leg in legs if begin <= leg.t <= end], P99)
+    compared = [leg.seconds for leg in legs if begin_compared <= leg.t and leg.ended <= end_compared]
+    return _ratio(tail, percentile(compared, P99))
 
 
 def _risen(metric: str) -> Measure:

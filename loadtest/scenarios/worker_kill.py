@@ -15,7 +15,7 @@ def play(run: Run) -> None:
     """Kill a worker in the middle of tasks, and start it again."""
     worker = run.cluster.workers[0]
     run.wait(0.2 * run.seconds)
-    run.wait_until(lambda: worker.metric("gateway_tasks_running") > 0, f"{worker.name} to run a task")
+    run.wait_until(lambda: worker.metric("gateway_tasks_running") > 1, f"{worker.name} to run tasks")
     worker.kill()
     run.mark(f"{worker.name} is killed")
     run.wait(0.4 * run.seconds)
@@ -27,11 +27,12 @@ def play(run: Run) -> None:
 SCENARIO = Scenario(
     name="worker-kill",
     summary="Tasks of a killed worker are finished by another one.",
-    users={"task": 8, "ephemeral": 2},
+    users={"task": 4, "streaming": 6, "ephemeral": 2},
     cluster_bounds=(Bound("Tasks that another worker took over", "tasks_redelivered", at_least=1),),
     play=play,
     needs_cluster=True,
     bounds=SOUND,
     workers=2,
+    user_environ={"LOADTEST_REPORT_SECTIONS": "6"},
     environ={"GATEWAY_TASK_LEASE_SECONDS": "2"},
 )

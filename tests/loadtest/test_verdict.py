@@ -130,6 +130,13 @@ def test_the_tail_is_that_of_legs_which_were_taken_on() -> None:
     assert measured(marked(TURN, legs=[*legs, *others]), "p99_ratio", window=LATE, compared=EARLY) == pytest.approx(3)
 
 
+def test_the_tail_has_legs_that_outlast_the_window_and_none_that_began_before_it() -> None:
+    run = marked(TURN, (8.0, "end"), legs=[leg(1.0, seconds=0.1), leg(4.0, seconds=5.0), leg(7.0, seconds=2.0)])
+    window = Window("turn", "end")
+
+    assert measured(run, "p99_ratio", window=window, compared=EARLY) == pytest.approx(20)
+
+
 def test_rejections_and_redeliveries_are_those_of_all_processes() -> None:
     rejected = 'gateway_state_rejections_total{reason="expired"}'
     run = marked(samples=[*samples("r1", {}, {rejected: 1.0}), *samples("r2", {rejected: 5.0}, {rejected: 7.0})])

@@ -1,0 +1,50 @@
+"""What `docs/loadtest.md` speaks of exists: scenarios, options, files, settings, metrics, links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.settings import known_variables
+from loadtest import rawdata
+from loadtest.__main__ import main
+from loadtest.scenarios import SCENARIOS
+
+TOP = Path(__file__).resolve().parent.parent.parent
+TEXT = (TOP / "docs/loadtest.md").read_text()
+
+
+def test_every_scenario_has_its_line() -> None:
+    scenarios = TEXT.partition("## Scenarios")[2].partition("## ")[0]
+    assert re.findall(r"^\| `([a-z][a-z-]*)` \|", scenarios, re.MULTILINE) == list(SCENARIOS)
+
+
+def test_every_option_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["baseline", "--help"])
+    options = set(re.findall(r"--[a-z]+", capsys.readouterr().out))
+    assert set(re.findall(r"`(--[a-z]+)", TEXT)) <= options
+
+
+def test_every_file_of_a_run_is_told() -> None:
+    files = {rawdata.RUN, rawdata.LEGS, rawdata.CALLS, rawdata.EVENTS, rawdata.METRICS}
+    assert set(re.findall(r"^\| `(\w+\.jsonl?)`", TEXT, re.MULTILINE)) == files
+
+
+def test_every_setting_and_every_metric_that_is_named_exists() -> None:
+    assert set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) <= set(known_variables())
+    source = "".join(path.read_text() for name in ("gateway", "workers") for path in (TOP / name).rglob("*.py"))
+    metrics = set(re.findall(r"\b(gateway_\w+?)(?:_total)?\b[`{]", TEXT))
+    assert len(metrics) > 5
+    assert [name for name in metrics if name not in source] == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    for file, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT):
+        path = TOP / "docs" / (file or "loadtest.md")
+        assert path.exists(), file
+        if anchor:
+            lines = path.read_text().splitlines()
+            assert anchor in {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in lines}
