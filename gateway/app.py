@@ -21,6 +21,7 @@ from gateway.hosts import is_loopback
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.telemetry import start_metrics_server
+from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, make_connection_class
 from gateway.web.descriptors import make_room
 from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
@@ -123,6 +124,7 @@ class GatewayApp:
             log.debug("forced exit: no orderly shutdown")
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        stack.enter_context(watchdog())
         if self._services.store is not None:
             await check(self._services.store)
         await open_at_start(self._services.registry.lifespans, stack)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +22,7 @@ _READY_RETRY_SECONDS: Final = 0.1
 _KILL_MARGIN_SECONDS: Final = 2.0
 _LAST_WORDS_SECONDS: Final = 1.0
 _CHUNK_BYTES: Final = 65536
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 def say(text: str) -> None:
@@ -94,6 +97,7 @@ class Nursery:
         self._orders = orders
         self._drain_seconds = drain_seconds
         self._stop = orders.stopping if stop is None else stop
+        self._before_exec = _bind_to_parent()
 
     async def keep(self, child: Child) -> None:
         """Start a child, and start it anew whenever it dies, until it is time to stop."""
@@ -130,6 +134,7 @@ class Nursery:
             env=self._environ,
             pass_fds=child.descriptors,
             process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
+            preexec_fn=self._before_exec,
         )
         output = asyncio.create_task(_pass_on(process, child.name))
         watch = asyncio.create_task(self._announce(child, process.pid))
@@ -158,6 +163,24 @@ class Nursery:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._orders.hurry.wait(), self._drain_seconds + _KILL_MARGIN_SECONDS)
             process.kill()
+
+
+def _bind_to_parent() -> Callable[[], None] | None:
+    """Return what a child does first so that it is killed when its parent dies: it may not outlive a killed one.
+
+    Only Linux can do that; None elsewhere.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec the less is done the better
+    parent = os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(EXIT_FAILED)
+
+    return bind
 
 
 def _cause_of_death(exit_code: int) -> str:

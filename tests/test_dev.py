@@ -20,6 +20,7 @@ from gateway.dev import fill_environment
 from gateway.errors import ConfigurationError
 from gateway.settings import Settings
 from gateway.web.listener import listen
+from tests.integration.fleet import wait_until
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 60
@@ -185,6 +186,24 @@ def test_no_worker_runs_if_none_is_wanted(start: Callable[..., Dev]) -> None:
     dev = start("--replicas", "1", "--workers", "0")
     dev.read_until_ready()
     assert "w1" not in "".join(dev.said)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
+def test_what_it_started_does_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.read_until_ready()
+    pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|runs): pid (\d+)", "".join(dev.said))]
+    assert len(pids) == 4  # the store, two replicas, a worker
+    dev.process.kill()
+    wait_until(lambda: not any(map(_runs, pids)), "the end of all that it started")
+
+
+def _runs(pid: int) -> bool:
+    """Tell whether a process runs; one that nobody has asked about since its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 NO_SERVER = """

@@ -1,29 +1,21 @@
-"""Heartbeats and a watchdog, on a thread of their own: a tool that blocks the event loop stops neither."""
+"""Heartbeats, on a thread of their own: a tool that blocks the event loop does not stop them, and is told of."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Final
 
 from gateway.errors import TaskStoreDown
 from gateway.ports import Claim, Heartbeat, WorkQueue
-
-log = logging.getLogger(__name__)
+from gateway.watchdog import LoopWatch
 
 BEATS_PER_LEASE: Final = 3
 TICKS_PER_BEAT: Final = 4
 LONGEST_TICK_SECONDS: Final = 0.25
-BLOCKED_SECONDS: Final = 1.0
-"""The event loop is told to be blocked when it has not run for so long."""
-
-_SHOWN_FRAMES: Final = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +59,7 @@ class Heart:
         self._loop = loop
         self._on_end: Callable[[Claim, Heartbeat], None] = lambda _claim, _told: None
         self._beats: dict[Claim, Beat] = {}
-        self._watch = LoopWatch(loop, self._tick)
+        self._watch = LoopWatch(loop, self._tick, self._describe)
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
 
@@ -116,11 +108,15 @@ class Heart:
     def _due(self) -> list[Beat]:
         """Return the tasks whose leases are to be prolonged now."""
         beats = list(self._beats.values())
-        blocked_seconds = self._watch.look({beat.runner: beat.claim for beat in beats})
-        if blocked_seconds > self._lease_seconds and self._watch.culprit is not None:
-            beats = [beat for beat in beats if beat.claim is self._watch.culprit]
+        if self._watch.look() > self._lease_seconds:
+            beats = [beat for beat in beats if beat.runner is self._watch.blocker] or beats
         now = time.monotonic()
         return [beat for beat in beats if beat.due <= now]
+
+    def _describe(self, blocker: asyncio.Task[object]) -> Mapping[str, str]:
+        """Name the task that a runner runs, for the log."""
+        beats = list(self._beats.values())
+        return next(({"task": beat.claim.task_id} for beat in beats if beat.runner is blocker), {})
 
     async def _prolong(self, queue: WorkQueue, beat: Beat) -> None:
         try:
@@ -131,77 +127,3 @@ class Heart:
         if told is not Heartbeat.OK and beat.claim in self._beats:
             self.remove(beat.claim)
             self._loop.call_soon_threadsafe(self._on_end, beat.claim, told)
-
-
-class LoopWatch:
-    """Tells whether an event loop runs, and what blocks it if not.
-
-    Args:
-        loop: the loop.
-        period: seconds between two signs of life.
-
-    Attributes:
-        culprit: the task that blocks it now, as far as known.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, period: float) -> None:
-        self.culprit: Claim | None = None
-        self._loop = loop
-        self._period = period
-        self._thread_id = threading.get_ident()
-        self._seen_running = 0.0
-        self._blocked_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to show signs of life; called on the loop's thread."""
-        self._thread_id = threading.get_ident()
-        self._show_life()
-
-    def stop(self) -> None:
-        """Show no more signs of life; called on the loop's thread."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _show_life(self) -> None:
-        self._seen_running = time.monotonic()
-        self._timer = self._loop.call_later(self._period, self._show_life)
-
-    def look(self, running: dict[asyncio.Task[None], Claim]) -> float:
-        """Return for how many seconds the loop has been blocked, 0 if it runs; called on any other thread.
-
-        Args:
-            running: which asyncio task runs which task of ours.
-        """
-        seen = self._seen_running
-        now = time.monotonic()
-        if now - seen < self._period + BLOCKED_SECONDS:
-            if self._blocked_since is not None:
-                log.warning("event loop runs again", extra={"seconds": round(seen - self._blocked_since, 3)})
-                self._blocked_since = self.culprit = None
-            return 0.0
-        if self._blocked_since is None:
-            self._blocked_since = seen
-            self._name_culprit(running)
-        return now - self._blocked_since
-
-    def _name_culprit(self, running: dict[asyncio.Task[None], Claim]) -> None:
-        try:
-            current = asyncio.current_task(self._loop)
-        except RuntimeError:
-            current = None
-        self.culprit = None if current is None else running.get(current)
-        fields = {"where": _where(sys._current_frames().get(self._thread_id))}  # noqa: SLF001 - documented for this
-        if self.culprit is not None:
-            fields |= {"tool": self.culprit.tool, "task": self.culprit.task_id}
-        log.warning("a tool blocks the event loop", extra=fields)
-
-
-def _where(frame: FrameType | None) -> str:
-    """Tell what a thread is doing, the innermost call first."""
-    places: list[str] = []
-    while frame is not None and len(places) < _SHOWN_FRAMES:
-        code = frame.f_code
-        places.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
-        frame = frame.f_back
-    return " < ".join(places)

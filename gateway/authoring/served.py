@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
 from typing import Any, ClassVar, TypeAlias
 
 from gateway.authoring.arguments import Arguments
@@ -123,22 +124,20 @@ class Served:
         Raises:
             InvalidArguments: they do not fit the function.
         """
-        keywords = self._arguments.read(arguments)
+        return functools.partial(self._run, self._arguments.read(arguments), principal)
+
+    async def _run(self, keywords: dict[str, Any], principal: Principal | None, leg: Leg) -> Any:
         context_name = self._arguments.context_name
-
-        async def run(leg: Leg) -> Any:
-            if context_name is not None:
-                kind = Context if self._is_async else PlainContext
-                keywords[context_name] = kind(leg, principal, self._declared)
-            if self._is_async:
-                value = await self._function(**keywords)
-            else:
-                value = await leg.host.run_sync(functools.partial(self._function, **keywords))
-            if isinstance(value, InputRequired):
-                leg.require({key: ask.question(key) for key, ask in value.questions.items()})
-            return value
-
-        return run
+        if context_name is not None:
+            kind = Context if self._is_async else PlainContext
+            keywords[context_name] = kind(leg, principal, self._declared)
+        if self._is_async:
+            value = await self._function(**keywords)
+        else:
+            value = await leg.host.run_sync(functools.partial(self._function, **keywords))
+        if isinstance(value, InputRequired):
+            leg.require({key: ask.question(key) for key, ask in value.questions.items()})
+        return value
 
     def result(self, value: Any, target: str) -> dict[str, Any]:
         """Return the fields of this method's result for what the function returned.
@@ -177,6 +176,26 @@ class Served:
         if self.meta is not None:
             entry["_meta"] = dict(self.meta)
         return entry
+
+
+_CALLS_THE_AUTHOR = frozenset(
+    method.__code__
+    for method in (Served.bind, Served._run, Served.whole_result)  # noqa: SLF001 - our own class
+)
+
+
+def served_in(stack: FrameType | None) -> Served | None:
+    """Return whose function, or whose arguments or result, a stack is busy with; None if with none.
+
+    Args:
+        stack: the innermost frame, perhaps of another thread.
+    """
+    while stack is not None:
+        if stack.f_code in _CALLS_THE_AUTHOR:
+            served: Served = stack.f_locals["self"]
+            return served
+        stack = stack.f_back
+    return None
 
 
 def _scopes(scopes: Iterable[str], where: str) -> frozenset[str]:

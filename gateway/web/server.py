@@ -94,9 +94,7 @@ class ReplicaServer(uvicorn.Server):
                 log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
 
     def _make_connection(self) -> asyncio.Protocol:
-        return self._connection_class(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+        return self._connection_class(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         """Do what is due ten times a second; tell whether it is time to stop listening."""

@@ -1,0 +1,141 @@
+"""Tells, in the log, that an event loop stands still, and whose function holds it. No call pays for it.
+
+A loop that runs shows a sign of life now and then. Whoever looks from another thread and finds none for a while reads
+the stack of the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Final
+
+from gateway.authoring.served import served_in
+
+log = logging.getLogger(__name__)
+
+BLOCKED_SECONDS: Final = 1.0
+"""The event loop is told to be blocked when it has not run for so long."""
+
+LOOK_SECONDS: Final = 0.25
+"""Time between two looks at a loop that has a watchdog of its own."""
+
+_SHOWN_FRAMES: Final = 3
+_BLOCKED: Final = "the event loop is blocked"
+_BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
+
+
+def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
+    return {}
+
+
+class LoopWatch:
+    """Tells whether an event loop runs; what blocks it goes to the log, once for each time.
+
+    Args:
+        loop: the loop.
+        period: seconds between two signs of life.
+        describe: returns what else to log of the asyncio task that blocks it; called on the thread that looks.
+
+    Attributes:
+        blocker: the asyncio task that blocks it now, as far as known.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        period: float,
+        describe: Callable[[asyncio.Task[object]], Mapping[str, str]] = _nothing_more,
+    ) -> None:
+        self.blocker: asyncio.Task[object] | None = None
+        self._loop = loop
+        self._period = period
+        self._describe = describe
+        self._thread_id = threading.get_ident()
+        self._seen_running = 0.0
+        self._blocked_since: float | None = None
+        self._told = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to show signs of life; called on the loop's thread."""
+        self._thread_id = threading.get_ident()
+        self._show_life()
+
+    def stop(self) -> None:
+        """Show no more signs of life; called on the loop's thread."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _show_life(self) -> None:
+        self._seen_running = time.monotonic()
+        self._timer = self._loop.call_later(self._period, self._show_life)
+
+    def look(self) -> float:
+        """Return for how many seconds the loop has been blocked, 0 if it runs; called on any other thread."""
+        seen = self._seen_running
+        now = time.monotonic()
+        if now - seen < self._period + BLOCKED_SECONDS:
+            if self._blocked_since is not None:
+                log.warning("event loop runs again", extra={"seconds": round(seen - self._blocked_since, 3)})
+                self._blocked_since = self.blocker = None
+                self._told = ""
+            return 0.0
+        if self._blocked_since is None:
+            self._blocked_since = seen
+        if self._told != _BLOCKED_BY_TOOL:  # a tool may begin in the same turn of the loop as what blocked it before
+            self._accuse()
+        return now - self._blocked_since
+
+    def _accuse(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self.blocker = asyncio.current_task(self._loop)
+        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for this
+        served = served_in(frame)
+        message = _BLOCKED if served is None else _BLOCKED_BY_TOOL
+        if message == self._told:
+            return
+        self._told = message
+        fields = {"where": _where(frame)}
+        if served is not None:
+            fields["tool"] = served.name
+        if self.blocker is not None:
+            fields |= self._describe(self.blocker)
+        log.warning(message, extra=fields)
+
+
+@contextlib.contextmanager
+def watchdog() -> Iterator[None]:
+    """Watch the running event loop from a thread of its own while the context is open."""
+    watch = LoopWatch(asyncio.get_running_loop(), LOOK_SECONDS)
+    stopped = threading.Event()
+
+    def look_now_and_then() -> None:
+        while not stopped.wait(LOOK_SECONDS):
+            watch.look()
+
+    thread = threading.Thread(target=look_now_and_then, name="watchdog", daemon=True)
+    watch.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+        watch.stop()
+
+
+def _where(frame: FrameType | None) -> str:
+    """Tell what a thread is doing, the innermost call first."""
+    places: list[str] = []
+    while frame is not None and len(places) < _SHOWN_FRAMES:
+        code = frame.f_code
+        places.append(f"{code.co_name} ({code.co_filename}:{frame.f_lineno})")
+        frame = frame.f_back
+    return " < ".join(places)

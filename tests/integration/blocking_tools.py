@@ -1,0 +1,60 @@
+"""Tools that hold the event loop of their replica, and tools that only look as if they did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from gateway import Context, prompt, tool
+
+GATES_VARIABLE = "BLOCKING_TOOLS_GATES"
+"""Names the directory of the files that open gates."""
+
+POLL_SECONDS = 0.01
+
+
+def _is_open(gate: str) -> bool:
+    return (Path(os.environ[GATES_VARIABLE]) / gate).exists()
+
+
+def wait_at(gate: str) -> str:
+    while not _is_open(gate):
+        time.sleep(POLL_SECONDS)
+    return gate
+
+
+@tool
+async def block(ctx: Context, gate: str) -> str:
+    """Hold the event loop until a gate opens."""
+    return wait_at(gate)
+
+
+@tool("check")
+async def check_slowly(ctx: Context, gate: Annotated[str, AfterValidator(wait_at)]) -> str:
+    """Hold the event loop while the arguments are checked."""
+    return gate
+
+
+@prompt
+async def recite(ctx: Context, gate: str) -> str:
+    """Hold the event loop for a prompt."""
+    return wait_at(gate)
+
+
+@tool
+async def wait(ctx: Context, gate: str) -> str:
+    """Wait for a gate as one should."""
+    while not _is_open(gate):  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(POLL_SECONDS)
+    return gate
+
+
+@tool
+def wait_in_a_thread(gate: str) -> str:
+    """Wait for a gate as a plain function, which runs in a thread."""
+    return wait_at(gate)
