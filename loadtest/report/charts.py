@@ -45,7 +45,6 @@ def timeline(summary: Summary, size: Size) -> Chart:
     )
     axes = chart.axes[0]
     base = [0.0] * (len(limits) - 1)
-    near_end = max(1, len(base) // 10)
     middles: list[float] = []
     for band in bands:
         top = [below + value for below, value in zip(base, band.values, strict=True)]
@@ -59,7 +58,7 @@ def timeline(summary: Summary, size: Size) -> Chart:
             linewidth=0.4,
             hatch=band.hatch,
         )
-        middles.append((fmean(base[-near_end:]) + fmean(top[-near_end:])) / 2)
+        middles.append((fmean(base) + fmean(top)) / 2)
         base = top
     highest = max(base) * FULL or 1.0
     _count_axis(axes, highest, 6)

@@ -22,7 +22,7 @@ DPI = 100
 """Dots an inch of the PNG files: 12 inches make 1200 dots."""
 POINTS = 72
 """Points an inch, which text is measured in."""
-MOST_LANES = 5
+MOST_LANES = 7
 LONGEST_TEXT = 80
 KEY_COLUMNS = 3
 MOST_KEYS = 18
@@ -59,6 +59,8 @@ TITLE, AXIS = 0.5, 0.45
 """The heights of the title, and of the times below the lowest axes."""
 LONGEST_LABEL = 3.5
 """The most room that an event's label takes, in inches."""
+SAME_PLACE = 0.03
+"""The distance of marks that look like one, in inches."""
 BOLD = 1.15
 """How much wider bold text is."""
 
@@ -89,7 +91,8 @@ class Chart:
     ) -> None:
         self.size = size
         self._seconds = seconds
-        labels = self._labels(events)
+        places = [self._place(event) for event in events]
+        labels = self._labels(places, [event.what for event in events])
         lanes = layout.lanes([layout.Span(x, x + self._width_of(text) + 0.15) for x, text in labels])
         flagged = size.wide and max(lanes, default=0) < MOST_LANES
         key = [] if flagged or not size.wide else _key(events, self._seconds or 0.0)
@@ -103,7 +106,7 @@ class Chart:
         if flagged:
             self._draw_flags(labels, lanes, events_from)
         elif events:
-            self._draw_badges([x for x, _ in labels], events_from)
+            self._draw_badges(places, events_from)
         self._draw_key(key)
 
     def png(self) -> bytes:
@@ -197,13 +200,18 @@ class Chart:
             axes.xaxis.set_major_formatter(FixedFormatter([layout.clock(tick, self._seconds) for tick in ticks]))
             axes.tick_params(axis="x", labelbottom=last)
 
-    def _labels(self, events: Sequence[Event]) -> list[tuple[float, str]]:
-        """Return for each event where its mark is, in inches from the left, and a text that fits to the right of it."""
-        places = [self._place(event) for event in events]
-        return [
-            (x, self._fitted(event.what, min(LONGEST_LABEL, self.size.width - x - 0.2)))
-            for x, event in zip(places, events, strict=True)
-        ]
+    def _labels(self, places: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]]:
+        """Return where events' labels begin, and texts that fit to the right of it. Events at one place share one."""
+        found: list[tuple[float, str]] = []
+        for place, text in zip(places, texts, strict=True):
+            room = min(LONGEST_LABEL, self.size.width - place - 0.2)
+            label = self._fitted(text, room)
+            together = f"{found[-1][1]}, {label}" if found and place - found[-1][0] < SAME_PLACE else ""
+            if together and self._width_of(together) <= room:
+                found[-1] = (found[-1][0], together)
+            else:
+                found.append((place, label))
+        return found
 
     def _place(self, event: Event) -> float:
         assert self._seconds is not None, "only a chart over time marks events"
@@ -219,19 +227,10 @@ class Chart:
     def _draw_badges(self, places: Sequence[float], bottom: float) -> None:
         for x in places:
             self._pole(x, bottom + 0.05)
-        last = len(places)
-        rooms = [
-            self._width_of(badge.text) * BOLD + 0.08
-            for badge in (layout.Badge(0, last, last), layout.Badge(0, last - 1, last))
-        ]
-        found = layout.badges(places, *rooms)
-        xs = layout.spread(
-            [badge.x for badge in found],
-            max(self._width_of(badge.text) * BOLD + 0.08 for badge in found),
-            0.2,
-            self.size.width - 0.2,
-        )
-        for x, badge in zip(xs, found, strict=True):
+        widest = str(len(places))
+        single, ranged = (self._width_of(text) * BOLD + 0.1 for text in (widest, f"{widest}\N{EN DASH}{widest}"))
+        for badge in layout.badges(places, single, ranged):
+            x = min(max(badge.x, 0.2), self.size.width - 0.2)
             self._text(x, bottom + 0.5 * LINE + 0.03, badge.text, va="center", ha="center", weight="bold")
 
     def _draw_key(self, texts: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 TIME_STEPS = (0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -52,22 +51,24 @@ def lanes(labels: Sequence[Span]) -> list[int]:
 
 
 def badges(places: Sequence[float], single: float, ranged: float) -> list[Badge]:
-    """Number events: each has a badge of its own if there is room, else those that lie close together share one.
+    """Number events: each has a badge of its own if there is room, and those that lie too close together share one.
 
     Args:
         places: where the events are, in ascending order.
         single: the room that a badge with one number takes.
         ranged: the room that a badge with two numbers takes.
     """
-    gap = ranged if any(after - before < single for before, after in pairwise(places)) else 0.0
-    groups: list[list[float]] = []
-    for place in places:
-        if groups and place - groups[-1][0] < gap:
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    ends = list(accumulate(len(group) for group in groups))
-    return [Badge(sum(group) / len(group), end - len(group) + 1, end) for group, end in zip(groups, ends, strict=True)]
+
+    def room(badge: Badge) -> float:
+        return single if badge.first == badge.last else ranged
+
+    found: list[Badge] = []
+    for number, place in enumerate(places, 1):
+        found.append(Badge(place, number, number))
+        while len(found) > 1 and found[-1].x - found[-2].x < (room(found[-1]) + room(found[-2])) / 2:
+            last, first = found.pop().last, found.pop().first
+            found.append(Badge(sum(places[first - 1 : last]) / (last - first + 1), first, last))
+    return found
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -199,9 +199,17 @@ def test_a_wide_picture_is_1200_dots_wide_and_grows_with_what_is_written_above_i
         head = (tmp_path / "timeline.png").read_bytes()[16:24]
         return int.from_bytes(head[:4]), int.from_bytes(head[4:])
 
-    plain, crowded = size(busy()), size(busy(events=[(5, f"event {number}") for number in range(4)]))
+    plain, crowded = size(busy()), size(busy(events=[(5 + number, f"event {number}") for number in range(4)]))
     assert plain[0] == crowded[0] == WIDE.width * 100 == 1200
     assert 450 <= plain[1] < crowded[1] <= 650
+
+
+def test_events_at_one_moment_share_a_label_if_there_is_room(tmp_path: Path) -> None:
+    def height(*texts: str) -> int:
+        write(busy(events=[(5, text) for text in texts]), tmp_path)
+        return int.from_bytes((tmp_path / "timeline.png").read_bytes()[20:24])
+
+    assert height("r1 is new", "r2 leaves") == height("r1 is new") < height("r1 is new " * 4, "r2 leaves " * 4)
 
 
 def test_a_report_is_written_again_over_the_old_one(tmp_path: Path) -> None:

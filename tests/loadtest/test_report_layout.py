@@ -54,9 +54,15 @@ def test_events_with_room_for_it_have_badges_of_their_own() -> None:
     assert [badge.text for badge in badges([1, 1.4, 3], 0.3, 0.6)] == ["1", "2", "3"]
 
 
-def test_events_too_close_for_that_share_one() -> None:
+def test_events_too_close_for_that_share_one_and_no_others_do() -> None:
     assert badges([1, 1.125, 1.25, 3], 0.3, 0.6) == [Badge(1.125, 1, 3), Badge(3, 4, 4)]
-    assert [badge.text for badge in badges([1, 1.1, 3], 0.3, 0.6)] == ["1\N{EN DASH}2", "3"]
+    assert [badge.text for badge in badges([1, 1.1, 3, 3.4], 0.3, 0.6)] == ["1\N{EN DASH}2", "3", "4"]
+
+
+@given(places)
+def test_badges_do_not_overlap(found: list[float]) -> None:
+    rooms = [(badge.x, 0.3 if badge.first == badge.last else 0.6) for badge in badges(found, 0.3, 0.6)]
+    assert all((one + other) / 2 <= right - left + 1e-9 for (left, one), (right, other) in pairwise(rooms))
 
 
 @given(places, st.floats(0.01, 3))
