@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import calls, report, tasks
+from bench import calls, overload, report, tasks
 from bench.clients import WrongAnswer
 from bench.load import LoadError
 from bench.options import Options
@@ -16,6 +16,7 @@ from bench.servers import Cores, ServerError
 SUBJECTS: dict[str, Callable[[Options, Cores], report.Section]] = {
     "calls": calls.section,
     "tasks": tasks.section,
+    "overload": overload.section,
 }
 
 

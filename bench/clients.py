@@ -7,6 +7,7 @@ Where requests are prepared and always the same, `bench.load` is the cheaper loa
 from __future__ import annotations
 
 import heapq
+import math
 import select
 import socket
 import time
@@ -50,14 +51,15 @@ def together(port: int, clients: Iterable[Client]) -> None:
     as_they_come(port, ((0.0, client) for client in clients))
 
 
-def as_they_come(port: int, arrivals: Iterable[tuple[float, Client]]) -> None:
-    """Let each client begin at its time, in seconds from now, however many are still at it then.
+def as_they_come(port: int, arrivals: Iterable[tuple[float, Client]], *, until: float = math.inf) -> None:
+    """Let each client begin at its time, however many are still at it then, until all have come to their ends.
 
     A client that waits for an answer has a connection to itself; there are as many as that takes, all kept alive.
 
     Args:
         port: where the server listens, on 127.0.0.1.
-        arrivals: times in ascending order, and who begins then.
+        arrivals: times on the clock `time.perf_counter` in ascending order, and who begins then.
+        until: at this time whoever has not come to an end is left alone, and the connections are closed.
 
     Raises:
         LoadError: the server closed a connection that it was to answer on, or stopped answering.
@@ -65,7 +67,7 @@ def as_they_come(port: int, arrivals: Iterable[tuple[float, Client]]) -> None:
     with select.epoll() as poll:
         crowd = _Crowd(port, poll)
         try:
-            crowd.run(arrivals)
+            crowd.run(arrivals, until)
         except OSError as error:
             raise LoadError(f"the server cannot be reached: {error}") from error
         finally:
@@ -90,32 +92,34 @@ class _Crowd:
         self._pauses: list[tuple[float, int, Client]] = []
         self._tie_breaker = count()
 
-    def run(self, arrivals: Iterable[tuple[float, Client]]) -> None:
-        start = time.perf_counter()
+    def run(self, arrivals: Iterable[tuple[float, Client]], until: float) -> None:
         coming = iter(arrivals)
         arrival = next(coming, None)
         while arrival is not None or self._pauses or len(self._idle) < len(self._connections):
             now = time.perf_counter()
-            while arrival is not None and start + arrival[0] <= now:
+            if now >= until:
+                return
+            while arrival is not None and arrival[0] <= now:
                 self._go_on(arrival[1], None)
                 arrival = next(coming, None)
             while self._pauses and self._pauses[0][0] <= now:
                 self._go_on(heapq.heappop(self._pauses)[2], None)
-            due = [start + arrival[0]] if arrival is not None else []
+            due = [until]
+            due += [arrival[0]] if arrival is not None else []
             due += [self._pauses[0][0]] if self._pauses else []
-            self._read_what_comes(min(due, default=None))
+            self._read_what_comes(min(due))
 
     def close(self) -> None:
         for connection in self._connections.values():
             connection.socket.close()
 
-    def _read_what_comes(self, due: float | None) -> None:
+    def _read_what_comes(self, due: float) -> None:
         """Hand on the answers that come until the time `due`; the first ends the wait."""
-        if due is None and len(self._idle) == len(self._connections):
+        if due == math.inf and len(self._idle) == len(self._connections):
             return
-        seconds = LONGEST_WAIT_SECONDS if due is None else max(0.0, due - time.perf_counter() - SPIN_SECONDS)
-        ready = self._poll.poll(seconds)
-        if due is None and not ready:
+        seconds = max(0.0, due - time.perf_counter() - SPIN_SECONDS)
+        ready = self._poll.poll(min(seconds, LONGEST_WAIT_SECONDS))
+        if not ready and seconds >= LONGEST_WAIT_SECONDS:
             raise LoadError(f"no answer for {LONGEST_WAIT_SECONDS:g} seconds")
         for fd, _event in ready:
             self._read(self._connections[fd])

@@ -33,11 +33,12 @@ class LoadError(Exception):
 
 @dataclass(slots=True)
 class Exchange:
-    """One prepared request and what its answer must be."""
+    """One prepared request and what its answer must be; `head` is how it begins."""
 
     request: bytes
     check: Check
     varying: Varying = lambda _body: b""
+    head: bytes = OK
     prefix: bytes = b""
     suffix: bytes = b""
     length: int = -1
@@ -104,7 +105,12 @@ class Measurement:
 
     def latency_ms(self, quantile: float) -> float:
         """The latency that the share `quantile` of all requests did not exceed (nearest rank), in milliseconds."""
-        return self.latencies_ns[min(len(self.latencies_ns) - 1, int(quantile * len(self.latencies_ns)))] / 1e6
+        return nearest_rank(self.latencies_ns, quantile) / 1e6
+
+
+def nearest_rank(ascending: Sequence[float], quantile: float) -> float:
+    """Return one of the values: the one that the share `quantile` of all does not exceed."""
+    return ascending[min(len(ascending) - 1, int(quantile * len(ascending)))]
 
 
 def connect(port: int, plans: Sequence[Sequence[Exchange]]) -> list[Connection]:
@@ -207,7 +213,7 @@ def _read(connection: Connection, result: Measurement) -> bool:
     body_start = data.find(END_OF_HEAD) + len(END_OF_HEAD)
     if not (
         len(data) - body_start == exchange.length
-        and data.startswith(OK)
+        and data.startswith(exchange.head)
         and data.startswith(exchange.prefix, body_start)
         and data.endswith(exchange.suffix)
     ):
@@ -236,7 +242,7 @@ def is_complete(data: bytes) -> bool:
 def _check_in_full(exchange: Exchange, data: bytes, body_start: int, result: Measurement) -> None:
     """Check an answer that does not equal a known good one, and note what is wrong."""
     problem: str | None
-    if data.startswith(OK):
+    if data.startswith(exchange.head):
         problem = exchange.accept(data[body_start:])
     else:
         status_line = data[: data.find(b"\r\n")].decode("latin-1")

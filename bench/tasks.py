@@ -200,7 +200,9 @@ def _fastmcp(cores: Cores) -> Iterator[TaskServer]:
 def _ours(cores: Cores, *, works: bool = True) -> Iterator[TaskServer]:
     with ExitStack() as stack:
         redis = stack.enter_context(servers.redis_server(cores.load))
-        environment = servers.production(GATEWAY_REDIS_URL=redis.url, GATEWAY_TASKS_PER_PRINCIPAL=QUOTA)
+        environment = servers.production(
+            GATEWAY_REDIS_URL=redis.url, GATEWAY_TASKS_PER_PRINCIPAL=QUOTA, **servers.NEVER_OVERLOADED
+        )
         http = stack.enter_context(servers.ours(cores, environment))
         worker = stack.enter_context(servers.worker(cores, environment)) if works else None
         tokens = [servers.token_for(f"client-{number}", environment) for number in range(CLIENTS)]

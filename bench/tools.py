@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic import BaseModel
 
 from gateway import Context, tool
@@ -37,3 +39,9 @@ async def wait(ctx: Context) -> str:
     """Greet the user by name, as a task that waits for it."""
     answer = await ctx.elicit("name", "What is your name?", Name)
     return f"Hello, {answer.name}!"
+
+
+@tool
+async def hold() -> None:
+    """Occupy a place until the client goes away."""
+    await asyncio.Event().wait()

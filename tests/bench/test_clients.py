@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import time
@@ -62,11 +63,20 @@ def test_a_client_does_not_begin_before_its_time() -> None:
         began.append(time.perf_counter())
         yield Pause(0.0)
 
-    start = time.perf_counter()
+    later = time.perf_counter() + 0.05
     with server(lambda _: [response(b"fine")]) as port:
-        as_they_come(port, [(0.0, noting()), (0.05, noting()), (0.05, noting())])
+        as_they_come(port, [(0.0, noting()), (later, noting()), (later, noting())])
     assert len(began) == 3
-    assert min(began[1:]) >= start + 0.05
+    assert min(began[1:]) >= later
+
+
+def test_who_has_not_come_to_an_end_in_time_is_left_alone() -> None:
+    heard: list[Answer | None] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never answers
+        until = time.perf_counter() + 0.05
+        arrivals = [(0.0, asking([b"ping"], heard)), (math.inf, asking([b"ping"], heard))]
+        as_they_come(listener.getsockname()[1], arrivals, until=until)
+    assert heard == []
 
 
 def test_a_connection_that_is_closed_before_the_answer_ends_it_all() -> None:
