@@ -308,6 +308,7 @@ WRONG: dict[str, Reply] = {
     "no type": result(resultType=None, content=[]),
     "a type that nobody knows": text(resultType="finished"),
     "a task without an id": result(resultType="task"),
+    "questions that are none": result(resultType="input_required", inputRequests=["who"], requestState="s1.x"),
     "neither questions nor a state": result(resultType="input_required"),
     "no JSON": lambda exchange, _: exchange.reply(200, b"done"),
     "a stream without a response": stream(progress(1)),
