@@ -64,7 +64,7 @@ ci: ## Do what .ci/run does: test, check, conformance, chaos, loadtest, and fuzz
 	@$(MAKE) --no-print-directory loadtest
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's tasks and a raw ASGI echo (BENCH="--only tasks --rounds 5")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's tasks and a raw ASGI echo, and overload a replica (BENCH="--only overload --rounds 5")
 	@$(need_redis)
 	@$(RUN) bench $(BENCH)
 
