@@ -54,6 +54,13 @@ async def crunch(ctx: Context, call: str, units: int, unit_ms: int) -> str:
 
 
 @tool
+async def block(milliseconds: int) -> str:
+    """Keep everybody else on this replica waiting."""
+    burn(milliseconds)
+    return "done"
+
+
+@tool
 async def march(ctx: Context, call: str) -> str:
     """Take one step after the other until told to halt, and note each leg and each step."""
     note("legs", call, ctx.replica_id)
