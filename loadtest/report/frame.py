@@ -61,8 +61,8 @@ LONGEST_LABEL = 3.5
 """The most room that an event's label takes, in inches."""
 SAME_PLACE = 0.03
 """The distance of marks that look like one, in inches."""
-BOLD = 1.15
-"""How much wider bold text is."""
+BOLD, TITLE_SCALE = 1.15, 1.15
+"""How much wider bold text is, and how much larger a title."""
 
 
 class Chart:
@@ -101,7 +101,8 @@ class Chart:
         self._height = above + size.plot + below
         self._figure = Figure(figsize=(size.width, self._height), dpi=DPI, facecolor=theme.GROUND.light)
         self.axes = self._add_axes(rows, below)
-        self._text(0.12, self._height - 0.12, title, va="top", weight="bold", size=size.font + 1.5)
+        title = self._fitted(title, (size.width - 0.24) / BOLD / TITLE_SCALE)
+        self._text(0.12, self._height - 0.12, title, va="top", weight="bold", size=size.font * TITLE_SCALE)
         events_from = below + size.plot + titled * LINE
         if flagged:
             self._draw_flags(labels, lanes, events_from)

@@ -40,7 +40,13 @@ th{color:var(--muted);font-weight:normal}
 td:first-child{white-space:nowrap}
 summary{cursor:pointer;color:var(--muted)}
 """
-NARROW_STYLE = f"@media(max-width:{NARROW_PIXELS}px){{img{{max-width:36rem}}}}"
+NARROW_STYLE = f"""
+@media(max-width:{NARROW_PIXELS}px){{
+img{{max-width:36rem}}
+table{{font-size:.85rem}}
+th,td{{padding-right:.6rem}}
+}}
+"""
 
 
 class Picture(NamedTuple):

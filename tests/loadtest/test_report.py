@@ -18,7 +18,7 @@ from loadtest.report import write_report
 from loadtest.report.frame import MOST_KEYS, WIDE
 from tests.loadtest.runs import call, leg, marked
 
-HOSTILE = "<script>alert('x')</script> $\\frac{1}{ \"&\n\x00 \u65e5\u672c \U0001f389"
+HOSTILE = "<script>alert('x')</script> $\\frac{1}{$ \"&\n\x00 \u65e5\u672c \U0001f389"
 CHARTS = {"timeline", "latency", "refusals", "distribution"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
