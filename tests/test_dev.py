@@ -20,7 +20,7 @@ from gateway.dev import fill_environment
 from gateway.errors import ConfigurationError
 from gateway.settings import Settings
 from gateway.web.listener import listen
-from tests.integration.fleet import wait_until
+from loadtest.cluster import wait_until
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 60

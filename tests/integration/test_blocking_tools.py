@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from loadtest.cluster import Replica, wait_until
 from tests.integration.blocking_tools import GATES_VARIABLE
-from tests.integration.fleet import Fleet, Replica, wait_until
+from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, headers_of, post_bytes, request
 
 BLOCKED = "a tool blocks the event loop"
