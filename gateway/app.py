@@ -103,7 +103,8 @@ class GatewayApp:
         self._endpoint.close_connections()
 
     def leave(self) -> None:
-        """Take no new work, and end the streams that would otherwise stay open."""
+        """Take no new work: hand the rest on, and end the streams that would otherwise stay open."""
+        self._services.load.end_notice()
         self._services.changes.close()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

@@ -51,6 +51,8 @@ class InFlight:
         self.in_flight = 0
         self.queue_wait_p90 = 0.0
         self.draining = False
+        self._draining_since = math.inf
+        self._notice_is_over = False
         self._limit = limit
         self._target = target_seconds
         self.clock = clock
@@ -77,8 +79,13 @@ class InFlight:
         return self.in_flight - self._running
 
     def drain(self) -> None:
-        """Hand every leg on at its next checkpoint from now on."""
+        """Hand every leg that runs on at its next checkpoint."""
         self.draining = True
+        self._draining_since = self.clock()
+
+    def end_notice(self) -> None:
+        """Hand every leg on, also those that came while load balancers were still learning that this replica leaves."""
+        self._notice_is_over = True
 
     def arrive(self) -> InFlightVisit | None:
         """Count a request whose headers are complete; return None if it has to be refused."""
@@ -184,10 +191,12 @@ class InFlight:
     def wants_shed(self, leg_seconds: float) -> bool:
         """Tell whether a leg should end at its checkpoint, so that another replica goes on with the call.
 
-        A leg that has hardly begun is cheaper to finish than to hand on, unless the replica is leaving.
+        A leg that has hardly begun is cheaper to finish than to hand on, unless the replica is leaving. One that came
+        after that was said is kept until the notice is over: the balancer that sent it here could do so again, and a
+        call is handed on only so often.
         """
         if self.draining:
-            return True
+            return self._notice_is_over or self.clock() - leg_seconds <= self._draining_since
         if self._sheds_wanted <= 0 or leg_seconds < self._target:
             return False
         if self.clock() - self._window_began > LONGEST_WINDOW_SECONDS:

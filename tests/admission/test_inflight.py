@@ -224,11 +224,21 @@ async def test_few_requests_are_looked_at_later(clock: Clock) -> None:
     assert load.wants_shed(1.0)
 
 
-async def test_a_replica_that_leaves_sheds_every_leg(clock: Clock) -> None:
+async def test_a_replica_that_leaves_sheds_every_leg_that_runs(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
     load.drain()
     assert load.draining
     assert all(load.wants_shed(0.0) for _ in range(1000))
+
+
+async def test_legs_that_come_while_the_balancer_learns_of_it_are_kept_until_the_notice_is_over(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    load.drain()
+    clock.now += 2.0
+    assert not load.wants_shed(1.0)
+    assert load.wants_shed(3.0)
+    load.end_notice()
+    assert load.wants_shed(1.0)
 
 
 async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) -> None:
