@@ -1,0 +1,174 @@
+"""Compares the simulation with real replicas: the same calls, at the same moments."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from loadtest.cluster import Cluster
+from loadtest.sizing.measure import Caller, Observed, call_at, cores_apart
+from loadtest.sizing.percentiles import nearest_rank
+from loadtest.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
+from loadtest.wire import Request, call_tool
+
+SEED: Final = 7
+SECONDS: Final = 20.0
+REPLICAS: Final = (1, 2)
+
+REFUSED_MAY_DIFFER: Final = 0.08
+"""In shares of all calls."""
+
+SECONDS_MAY_DIFFER: Final = 0.15
+"""Of the mean, as a share of what was measured."""
+
+_UNLOADED_CALLS: Final = 7
+_SETTLE_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What replicas are asked to do.
+
+    Attributes:
+        name: what it is called.
+        request: one leg of it.
+        limit: how many of them a replica works on at once.
+        computes: whether legs need the core, one after the other; otherwise they wait, each in its place.
+        loads: how much is asked, as a multiple of what the replicas can do.
+        counts: whether it counts for the verdict. Legs that compute share the machine's cores with the callers, and
+            with whatever else runs there, which the simulation knows nothing of.
+    """
+
+    name: str
+    request: Request
+    limit: int
+    computes: bool
+    loads: tuple[float, ...]
+    counts: bool
+
+    def leg(self, seconds: float) -> Leg:
+        """Return what one leg needs that takes so long on an idle replica."""
+        return Leg(seconds) if self.computes else Leg(0.0, seconds)
+
+    def capacity(self, seconds: float) -> float:
+        """Return how many of them one replica does in a second."""
+        return (1 if self.computes else self.limit) / seconds
+
+
+KINDS: Final = (
+    Kind("waits", call_tool("report", {"city": "Nairobi", "sections": 1}), 6, False, (0.5, 0.9, 1.5), True),
+    Kind("computes", call_tool("crunch", {"units": 1, "unitMs": 20}), 16, True, (0.3, 0.6), False),
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One load, measured and simulated.
+
+    Attributes:
+        kind: what replicas were asked to do.
+        replicas: how many.
+        load: how much, as a multiple of what they can do.
+        idle_seconds: how long a call takes alone.
+        measured: what callers saw.
+        simulated: what the simulation says.
+    """
+
+    kind: Kind
+    replicas: int
+    load: float
+    idle_seconds: float
+    measured: Observed
+    simulated: Simulated
+
+    @property
+    def refused_difference(self) -> float:
+        """How much larger the simulated share of refused calls is."""
+        return self.simulated.refused_share - self.measured.refused_share
+
+    @property
+    def seconds_difference(self) -> float:
+        """How much longer calls take on average in the simulation, as a share of what was measured."""
+        return self.simulated.mean_seconds / statistics.fmean(self.measured.seconds) - 1
+
+    @property
+    def passed(self) -> bool:
+        """Whether both are close enough, or do not count."""
+        return not self.kind.counts or (
+            abs(self.refused_difference) <= REFUSED_MAY_DIFFER and abs(self.seconds_difference) <= SECONDS_MAY_DIFFER
+        )
+
+    def row(self) -> str:
+        """Return it as a line of a table; see `HEADER`."""
+        seen = sorted(self.measured.seconds)
+        return (
+            f"| {self.kind.name} | {self.replicas} | {self.load:g} |"
+            f" {self.measured.refused_share:.1%} | {self.simulated.refused_share:.1%} |"
+            f" {1000 * statistics.fmean(seen):.0f} ms | {1000 * self.simulated.mean_seconds:.0f} ms |"
+            f" {1000 * nearest_rank(seen, 0.9):.0f} ms | {1000 * self.simulated.percentile(0.9):.0f} ms |"
+            f" {self.seconds_difference:+.1%} |"
+        )
+
+
+HEADER: Final = (
+    "| leg | replicas | load | refused, measured | simulated | mean, measured | simulated |"
+    " 90th percentile, measured | simulated | mean differs |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def compare_all(directory: Path, seconds: float, tell: Callable[[str], None]) -> list[Comparison]:
+    """Measure and simulate every kind of leg on one and on two replicas.
+
+    Args:
+        directory: where the logs of the replicas go.
+        seconds: how long calls come for each load.
+        tell: told each line of the table.
+
+    Raises:
+        ClusterError: replicas do not start, or do not answer as they should.
+    """
+    tell(HEADER)
+    comparisons = []
+    for kind in KINDS:
+        for replicas in REPLICAS:
+            for comparison in compare(kind, replicas, directory / f"{kind.name}-{replicas}", seconds):
+                tell(comparison.row())
+                comparisons.append(comparison)
+    return comparisons
+
+
+def compare(kind: Kind, replicas: int, directory: Path, seconds: float) -> Iterator[Comparison]:
+    """Yield one comparison for each load."""
+    environ = {"GATEWAY_MAX_INFLIGHT": str(kind.limit), "GATEWAY_QUEUE_TARGET_MS": "60000"}
+    with (
+        Cluster(directory, replicas=replicas, environ=environ) as cluster,
+        cores_apart([replica.pid for replica in cluster.replicas]),
+    ):
+        idle_seconds = _idle_seconds(cluster.url, kind.request)
+        for load in kind.loads:
+            rate = load * replicas * kind.capacity(idle_seconds)
+            arrivals = poisson(rate, seconds, Random(SEED))
+            measured = call_at(cluster.url, kind.request, arrivals)
+            simulated = simulate(
+                arrivals, lambda: kind.leg(idle_seconds), Replicas(replicas, kind.limit, balancer_retries=3)
+            )
+            yield Comparison(kind, replicas, load, idle_seconds, measured, simulated)
+            time.sleep(_SETTLE_SECONDS)
+
+
+def _idle_seconds(url: str, request: Request) -> float:
+    """Return how long a call takes that has the replicas for itself."""
+    took = []
+    with closing(Caller(url)) as caller:
+        for _ in range(_UNLOADED_CALLS):
+            began = time.monotonic()
+            caller.must(request, "completed")
+            took.append(time.monotonic() - began)
+    return statistics.median(took)

@@ -1,0 +1,96 @@
+"""Pure: what one replica spends on a leg, and how that follows from measurements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+KIB = 1024
+
+
+class CostsError(Exception):
+    """A file of costs cannot be used. The message says why."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the gateway itself spends; tools come on top.
+
+    Attributes:
+        first_leg_seconds: CPU time of a leg that begins a call and asks.
+        later_leg_seconds: CPU time of a leg that brings a small state and an answer.
+        state_kib_seconds: CPU time for each KiB of state that is brought or given back.
+        state_bytes: the smallest state, as characters on the wire.
+        task_seconds: CPU time of a worker for a task that does next to nothing.
+        redis_seconds: CPU time of Redis for one request.
+        measured_on: what it was measured on, for people.
+    """
+
+    first_leg_seconds: float
+    later_leg_seconds: float
+    state_kib_seconds: float
+    state_bytes: int
+    task_seconds: float
+    redis_seconds: float
+    measured_on: str = ""
+
+    def call_seconds(self, rounds: float, state_bytes: float) -> float:
+        """Return the CPU time of a call, all legs together.
+
+        Args:
+            rounds: how often the user is asked; each round is a leg more, and a state out and in again.
+            state_bytes: how large those states are on average.
+        """
+        more_kib = max(0.0, state_bytes - self.state_bytes) / KIB
+        return self.first_leg_seconds + rounds * self.later_leg_seconds + 2 * rounds * more_kib * self.state_kib_seconds
+
+    def save(self, path: Path) -> None:
+        """Write the costs into a file that `load` reads."""
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Costs:
+        """Read costs that were written by `save`.
+
+        Raises:
+            CostsError: it cannot be read, or is not of this form.
+        """
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            costs = cls(**found)
+        except (OSError, ValueError, TypeError) as error:
+            raise CostsError(f"{path} holds no costs: {error}") from None
+        for each in fields(cls):
+            value = getattr(costs, each.name)
+            if each.name != "measured_on" and not (isinstance(value, (int, float)) and value > 0):
+                raise CostsError(f"{path}: {each.name} is {value!r}, not a positive number")
+        return costs
+
+
+MEASURED = Path(__file__).parent / "measured.json"
+"""What was measured for the documentation; other machines differ, mostly by one factor for all of it."""
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return by how much y rises with x, by least squares.
+
+    Raises:
+        ValueError: there are not two different x.
+    """
+    middle_x = sum(x for x, _ in points) / len(points)
+    middle_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - middle_x) ** 2 for x, _ in points)
+    if not spread:
+        raise ValueError("a slope needs two different x")
+    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread
+
+
+def state_kib_seconds(legs: Mapping[int, float]) -> float:
+    """Return the CPU time for each KiB of state.
+
+    Args:
+        legs: bytes of state that a leg brings or gives back → CPU time of the leg; no more than one state each.
+    """
+    return slope([(size / KIB, seconds) for size, seconds in legs.items()])

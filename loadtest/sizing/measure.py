@@ -1,0 +1,289 @@
+"""Measures a replica: what a leg costs it, and how it behaves under calls that come when they like.
+
+Costs are CPU time of the replica's process, read from the system, so neither other programs nor the load itself on the
+same machine change them much; how fast calls are then does not matter. Behaviour is measured with the demo tool that
+waits for half a second: what decides then are places, not cores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import platform
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from loadtest.cluster import Cluster, ClusterError
+from loadtest.sizing.costs import Costs, state_kib_seconds
+from loadtest.sizing.percentiles import nearest_rank
+from loadtest.wire import PATH, Answer, Reply, Request, call_tool, get_task, read_answer
+
+CONNECTIONS: Final = 8
+"""Legs at once while costs are measured: as under load, the event loop finds several when it wakes."""
+
+STATE_SIZES: Final = (100, 4000, 12000, 32000)
+"""Bytes of an answer that a state carries, for the curve."""
+
+_PATIENCE_SECONDS: Final = 60.0
+_WARM_UP_SHARE: Final = 0.2
+_PARTS: Final = 3
+_TASKS: Final = 200
+
+
+class Caller:
+    """One keep-alive connection to a deployment.
+
+    Args:
+        url: its MCP endpoint.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._link = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_PATIENCE_SECONDS)
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request, and return what its reply means; a lost connection is a failed leg."""
+        try:
+            self._link.request("POST", PATH, request.body(1), request.headers())
+            response = self._link.getresponse()
+            return read_answer(Reply(1, response.status, response.read()))
+        except (OSError, http.client.HTTPException):
+            self._link.close()
+            return read_answer(Reply(1, 0))
+
+    def must(self, request: Request, *outcomes: str) -> Answer:
+        """Send a request, and return its answer.
+
+        Raises:
+            ClusterError: the answer is another one than was asked for.
+        """
+        answer = self.ask(request)
+        if answer.outcome not in outcomes:
+            raise ClusterError(f"{request.name or request.method} was answered with {answer.outcome}: {answer.reason}")
+        return answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+
+def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) -> Costs:
+    """Start a replica, a worker and Redis, and measure what legs and tasks cost them.
+
+    Args:
+        directory: where their logs go.
+        seconds: how long each kind of leg is measured.
+        tell: told each result.
+
+    Raises:
+        ClusterError: something does not start, or does not answer as it should.
+    """
+    environ = {"GATEWAY_MAX_INFLIGHT": "64", "GATEWAY_TASKS_PER_PRINCIPAL": "100000"}
+    with Cluster(directory, replicas=1, balancer=False, environ=environ) as cluster:
+        with cores_apart([cluster.replicas[0].pid]):
+            first, later, curve, state_bytes = _measure_legs(cluster, seconds, tell)
+    with Cluster(directory / "tasks", replicas=1, workers=1, redis=True, balancer=False, environ=environ) as cluster:
+        task, redis = _measure_tasks(cluster, tell)
+    return Costs(first, later, curve, state_bytes, task, redis, machine())
+
+
+def machine() -> str:
+    """Return what this machine is, for people."""
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def _measure_legs(cluster: Cluster, seconds: float, tell: Callable[[str], None]) -> tuple[float, float, float, int]:
+    caller = Caller(cluster.url)
+    weather = call_tool("get_weather", {"location": "Nairobi"})
+    asked = caller.must(weather, "input_required")
+    answered = call_tool(
+        "get_weather", {"location": "Nairobi"}, state=asked.state, answers={"github_login": {"name": "me"}}
+    )
+    first = _leg_seconds(cluster, weather, seconds)
+    later = _leg_seconds(cluster, answered, seconds)
+    tell(f"a first leg takes {1e6 * first:.0f} µs of CPU, a later one {1e6 * later:.0f} µs")
+    began = caller.must(call_tool("link_accounts", {}), "input_required")
+    curve: dict[int, float] = {}
+    for size in STATE_SIZES:
+        name = {"github_login": {"name": "x" * size}}
+        half = caller.must(call_tool("link_accounts", {}, state=began.state, answers=name), "input_required")
+        # It asks again for the account that is missing, so it opens this state, and seals one as large.
+        again = call_tool("link_accounts", {}, state=half.state)
+        curve[2 * len(half.state)] = _leg_seconds(cluster, again, seconds)
+        tell(
+            f"a leg that brings and gives back {len(half.state)} bytes of state takes"
+            f" {1e6 * curve[2 * len(half.state)]:.0f} µs of CPU"
+        )
+    caller.close()
+    return first, later, state_kib_seconds(curve), len(asked.state)
+
+
+def _leg_seconds(cluster: Cluster, request: Request, seconds: float) -> float:
+    """Return the CPU time of the replica for one leg: the median of a few stretches, after a warm-up."""
+    pid = cluster.replicas[0].pid
+    _repeat(cluster.url, request, _WARM_UP_SHARE * seconds)
+    costs = []
+    for _ in range(_PARTS):
+        before = cpu_seconds(pid)
+        count = _repeat(cluster.url, request, seconds / _PARTS)
+        costs.append((cpu_seconds(pid) - before) / count)
+    return statistics.median(costs)
+
+
+def _repeat(url: str, request: Request, seconds: float) -> int:
+    """Let several connections send a request over and over, and return how often it was answered."""
+    until = time.monotonic() + seconds
+
+    def repeat() -> int:
+        count = 0
+        with contextlib.closing(Caller(url)) as caller:
+            while count == 0 or time.monotonic() < until:
+                caller.must(request, "completed", "input_required")
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        return sum(done.result() for done in [threads.submit(repeat) for _ in range(CONNECTIONS)])
+
+
+def _measure_tasks(cluster: Cluster, tell: Callable[[str], None]) -> tuple[float, float]:
+    assert cluster.redis is not None
+    worker = cluster.workers[0].pid
+    order = call_tool("report", {"city": "Nairobi", "sections": 1}, tasks=True)
+    with contextlib.closing(Caller(cluster.url)) as caller:
+        _finish_tasks(caller, order, _TASKS // 10)
+        cluster.redis.ask("CONFIG", "RESETSTAT")
+        before = cpu_seconds(worker)
+        _finish_tasks(caller, order, _TASKS)
+        task = (cpu_seconds(worker) - before) / _TASKS
+        redis = _script_seconds(cluster.redis.ask("INFO", "commandstats"))
+    tell(f"a task takes {1e6 * task:.0f} µs of a worker's CPU, and each script {1e6 * redis:.0f} µs of Redis")
+    return task, redis
+
+
+def _finish_tasks(caller: Caller, request: Request, count: int) -> None:
+    ids = [str(caller.must(request, "task_created").result["taskId"]) for _ in range(count)]
+    for task_id in ids:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while caller.must(get_task(task_id), "completed").result.get("status") != "completed":
+            if time.monotonic() > deadline:
+                raise ClusterError(f"a task is not completed after {_PATIENCE_SECONDS:g} seconds")
+            time.sleep(0.05)
+
+
+def _script_seconds(commandstats: Any) -> float:
+    """Return how long Redis is busy with a script on average."""
+    scripts = commandstats.get("cmdstat_evalsha")
+    if not scripts:
+        raise ClusterError("Redis has not run a script")
+    return float(scripts["usec"]) / float(scripts["calls"]) / 1e6
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used so far.
+
+    Raises:
+        ClusterError: this system does not tell.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(f"the CPU time of a process cannot be read, which needs Linux: {error}") from None
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def cores_apart(pids: Sequence[int]) -> Iterator[None]:
+    """Give each process a core of its own, and this one the others, if there are enough and the system can."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(cores) <= len(pids):
+        yield
+        return
+    for pid, core in zip(pids, cores, strict=False):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
+    os.sched_setaffinity(0, cores[len(pids) :])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What callers saw.
+
+    Attributes:
+        seconds: how long each finished call took.
+        refused: how many calls were refused for good.
+        ended_at: when the last of them ended, since the first could have come.
+        late_seconds: how much later than planned callers came, 99th percentile.
+    """
+
+    seconds: Sequence[float]
+    refused: int
+    ended_at: float
+    late_seconds: float
+
+    @property
+    def refused_share(self) -> float:
+        """Share of all calls that were refused for good."""
+        ended = len(self.seconds) + self.refused
+        return self.refused / ended if ended else 0.0
+
+
+def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
+    """Call at given moments, whatever has become of the calls before, and wait for all of them to end.
+
+    Args:
+        url: the MCP endpoint.
+        request: what is sent; it must be one leg.
+        arrivals: when, in seconds from now.
+
+    Raises:
+        ClusterError: an answer is neither a result nor a refusal.
+    """
+    finished: list[float] = []
+    refused: list[float] = []
+    late: list[float] = []
+    ends: list[float] = []
+    answers: list[Answer] = []
+    idle: list[Caller] = []
+    begin = time.monotonic()
+
+    def call(planned: float) -> None:
+        late.append(time.monotonic() - begin - planned)
+        try:
+            caller = idle.pop()
+        except IndexError:
+            caller = Caller(url)
+        began = time.monotonic()
+        answer = caller.ask(request)
+        ended = time.monotonic()
+        ends.append(ended - begin)
+        answers.append(answer)
+        (refused if answer.outcome == "refused" else finished).append(ended - began)
+        idle.append(caller)
+
+    threads = []
+    for planned in arrivals:
+        time.sleep(max(0.0, begin + planned - time.monotonic()))
+        thread = threading.Thread(target=call, args=(planned,))
+        thread.start()
+        threads.append(thread)
+    for thread in threads:
+        thread.join()
+    for caller in idle:
+        caller.close()
+    for answer in answers:
+        if answer.outcome not in ("completed", "refused"):
+            raise ClusterError(f"a call was answered with {answer.outcome}: {answer.reason}")
+    return Observed(finished, len(refused), max(ends, default=0.0), nearest_rank(sorted(late), 0.99))
