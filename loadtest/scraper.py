@@ -91,4 +91,6 @@ def _resources(pid: int | None) -> Iterator[tuple[str, float]]:
     if process.exists():
         resident_pages = int((process / "statm").read_text().split()[1])
         yield "process_resident_memory_bytes", float(resident_pages * os.sysconf("SC_PAGE_SIZE"))
+        user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+        yield "process_cpu_seconds_total", (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
         yield "process_open_fds", float(sum(1 for _ in (process / "fd").iterdir()))

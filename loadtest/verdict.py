@@ -220,6 +220,23 @@ def _goodput_ratio(run: RawRun, bound: Bound) -> float:
     return _ratio(*rates)
 
 
+def _efficiency_ratio(run: RawRun, bound: Bound) -> float:
+    """Compare how many calls were finished with each second of CPU time that the processes had.
+
+    Unlike what is finished in a second, it does not depend on what else the machine does meanwhile.
+    """
+
+    def efficiency(window: Window) -> float:
+        begin, until = window.of(run)
+        samples = [[one for one in of_one if begin <= one.t <= until] for of_one in run.process_samples().values()]
+        times = [sample.t for of_one in samples for sample in of_one] or [math.nan]
+        cpu_seconds = sum(increase(of_one, "process_cpu_seconds_total").get("", 0.0) for of_one in samples)
+        ends = [call.ended for call in _finished(run, bound, window)]
+        return _ratio(sum(min(times) <= end <= max(times) for end in ends), cpu_seconds)
+
+    return _ratio(efficiency(bound.window), efficiency(bound.compared))
+
+
 def _offered_ratio(run: RawRun, bound: Bound) -> float:
     """Compare how much was asked for a second, refused or finished, with how much was finished."""
     refused = sum(leg.outcome == "refused" for leg in _legs(run, bound))
@@ -307,6 +324,7 @@ MEASURES: Mapping[str, Measure] = {
     "connections_lost": _sum(lambda call: call.retries),
     "replicas_that_answered": _replicas_that_answered,
     "goodput_ratio": _goodput_ratio,
+    "efficiency_ratio": _efficiency_ratio,
     "offered_ratio": _offered_ratio,
     "p99_ratio": _p99_ratio,
     "states_rejected": _risen("gateway_state_rejections_total"),

@@ -117,6 +117,15 @@ def test_goodput_is_compared_a_second() -> None:
     assert math.isnan(measured(marked(TURN), "goodput_ratio", window=LATE, compared=EARLY))
 
 
+def test_efficiency_counts_what_was_finished_between_two_looks_at_the_cpu_time() -> None:
+    cpu = "process_cpu_seconds_total"
+    looks = samples("r1", *({cpu: seconds} for seconds in (0.0, 1.0, 2.0, 4.0, 8.0, 8.0, 9.0)))
+    run = marked((3.5, "turn"), samples=looks, calls=[call(0.5), call(2.5), *[call(5.5)] * 2, call(6.5)])
+
+    assert measured(run, "efficiency_ratio", window=LATE, compared=EARLY) == pytest.approx((2 / 1) / (2 / 4))
+    assert math.isnan(measured(marked((3.5, "turn"), calls=run.calls), "efficiency_ratio", window=LATE, compared=EARLY))
+
+
 def test_what_was_asked_for_includes_each_time_that_it_was_refused() -> None:
     run = marked(TURN, calls=[call(1.0), call(7.0)], legs=[leg(7.0, "refused"), leg(7.0, "refused"), leg(7.0)])
 
