@@ -19,6 +19,9 @@ from loadtest.rawdata import RawDataError, RawRun, read
 from loadtest.run import Options, perform
 from loadtest.scenario import Scenario
 from loadtest.scenarios import SCENARIOS
+from loadtest.sizing.command import add_options
+from loadtest.sizing.command import perform as perform_size
+from loadtest.sizing.costs import CostsError
 from loadtest.tokens import TokenError, Tokens
 from loadtest.verdict import Verdict
 
@@ -35,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(parsed.command(parsed))
-    except (ClusterError, RawDataError, TokenError) as error:
+    except (ClusterError, CostsError, RawDataError, TokenError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return EXIT_NOT_RUN
     except KeyboardInterrupt:
@@ -55,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write the report of a run again from its raw data")
     report.add_argument("directory", type=Path, help="where the raw data is")
     report.set_defaults(command=_report)
+    sizing = commands.add_parser("size", help="work out how many replicas, workers and Redis servers a demand needs")
+    add_options(sizing)
+    sizing.set_defaults(command=lambda given: perform_size(given, REPORTS))
     return parser
 
 

@@ -86,9 +86,11 @@ def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) 
         ClusterError: something does not start, or does not answer as it should.
     """
     environ = {"GATEWAY_MAX_INFLIGHT": "64", "GATEWAY_TASKS_PER_PRINCIPAL": "100000"}
-    with Cluster(directory, replicas=1, balancer=False, environ=environ) as cluster:
-        with cores_apart([cluster.replicas[0].pid]):
-            first, later, curve, state_bytes = _measure_legs(cluster, seconds, tell)
+    with (
+        Cluster(directory, replicas=1, balancer=False, environ=environ) as cluster,
+        cores_apart([cluster.replicas[0].pid]),
+    ):
+        first, later, curve, state_bytes = _measure_legs(cluster, seconds, tell)
     with Cluster(directory / "tasks", replicas=1, workers=1, redis=True, balancer=False, environ=environ) as cluster:
         task, redis = _measure_tasks(cluster, tell)
     return Costs(first, later, curve, state_bytes, task, redis, machine())

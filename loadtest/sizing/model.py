@@ -131,14 +131,14 @@ class Group:
         decided_by: what there would be too little of with fewer.
         in_normal_times: how many would do if no zone were ever lost and nothing replaced.
         utilization: share of their cores that is used, when all are there.
-        lost_utilization: the same with one zone lost; with a single zone it is what remains: nothing, so infinite.
+        lost_utilization: the same with one zone lost; None if there is only one.
     """
 
     count: int
     decided_by: str
     in_normal_times: int
     utilization: float
-    lost_utilization: float
+    lost_utilization: float | None
 
 
 def spread(cores: float, places: float, policy: Policy, *, upgrade_share: float) -> Group:
@@ -151,23 +151,22 @@ def spread(cores: float, places: float, policy: Policy, *, upgrade_share: float)
         upgrade_share: share of them that may be away in normal times.
     """
     zones = policy.zones
-    needs = {
-        "computing": cores / policy.utilization,
-        "places for what waits": places / policy.utilization,
-        "a rolling upgrade": max(cores, places) / policy.lost_utilization / (1 - upgrade_share),
-    }
+    least = max(cores, places) / policy.lost_utilization
+    needs = {"computing": cores / policy.utilization, "places for what waits": places / policy.utilization}
+    if upgrade_share:
+        needs["a rolling upgrade"] = max(least / (1 - upgrade_share), _ceil(least) + 1)
     if zones > 1:
-        needs["a lost zone"] = max(cores, places) / policy.lost_utilization * zones / (zones - 1)
+        needs["a lost zone"] = least * zones / (zones - 1)
     decided_by = max(needs, key=lambda name: needs[name])
     per_zone = max(1, _ceil(needs[decided_by] / zones))
     count = per_zone * zones
     left = count - per_zone
     return Group(
         count,
-        decided_by if needs[decided_by] > zones else "one in each zone",
+        decided_by if needs[decided_by] > zones - 1 else "one in each zone",
         max(1, _ceil(max(needs["computing"], needs["places for what waits"]))),
         cores / count,
-        cores / left if left else math.inf,
+        cores / left if left else None,
     )
 
 
@@ -253,7 +252,7 @@ class KeyUse:
         seals: in the life of a key.
         nonce_risk: how likely two of those have the same nonce, at most.
         safe_seals: after how many seals the risk would be `NONCE_RISK`.
-        safe_years: how long that takes.
+        safe_years: how long that takes; None if nothing is sealed.
         live_prefixes: prefixes that states which may still come were sealed with.
     """
 
@@ -261,7 +260,7 @@ class KeyUse:
     seals: float
     nonce_risk: float
     safe_seals: float
-    safe_years: float
+    safe_years: float | None
     live_prefixes: float
 
 
@@ -281,7 +280,7 @@ def use_of_key(demand: Demand, policy: Policy, processes: int) -> KeyUse:
         seals,
         nonce_risk(seals),
         safe,
-        safe / per_second / (365.25 * 86400) if per_second else math.inf,
+        safe / per_second / (365.25 * 86400) if per_second else None,
         processes + per_second * policy.state_ttl_seconds / SEALS_PER_PREFIX,
     )
 
@@ -300,7 +299,6 @@ class LostZone:
 
     Attributes:
         processes: replicas and workers that are there only because a zone may be lost, or others replaced.
-        utilization: share of the cores of the replicas left.
         legs_lost: legs under way in that zone, whose clients send them again.
         calls_kept: calls that wait for their users, and go on in another zone.
         tasks_repeated: tasks under way in that zone; each begins again with what it has stored.
@@ -308,7 +306,6 @@ class LostZone:
     """
 
     processes: int
-    utilization: float
     legs_lost: float
     calls_kept: float
     tasks_repeated: float
@@ -346,10 +343,18 @@ class Deployment:
     lost_zone: LostZone | None
 
 
-def size(demand: Demand, policy: Policy, costs: Costs) -> Deployment:
-    """Return the smallest deployment that meets a demand."""
+def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = None) -> Deployment:
+    """Return the smallest deployment that meets a demand.
+
+    Args:
+        demand: what is asked.
+        policy: how it is run.
+        costs: what the gateway spends.
+        capacity: legs a second that one replica was seen to do with its core always busy; None goes by the costs of
+            the gateway and the tool.
+    """
     gateway = costs.call_seconds(demand.rounds, demand.state_bytes) / (1 + demand.rounds)
-    leg_cpu = gateway + demand.tool_cpu_seconds
+    leg_cpu = 1 / capacity if capacity else gateway + demand.tool_cpu_seconds
     cores = demand.legs_per_second * leg_cpu + demand.task_requests_per_second * costs.later_leg_seconds
     in_flight = demand.legs_per_second * (leg_cpu / (1 - policy.lost_utilization) + demand.tool_wait_seconds)
     replicas = spread(cores, in_flight / policy.max_inflight, policy, upgrade_share=policy.upgrade_share)
@@ -387,7 +392,6 @@ def _lost_zone(demand: Demand, policy: Policy, replicas: Group, workers: Group |
         spare += workers.count - workers.in_normal_times
     return LostZone(
         max(0, spare),
-        replicas.lost_utilization,
         demand.legs_per_second * (leg_cpu / (1 - policy.utilization) + demand.tool_wait_seconds) * share,
         demand.ephemeral_per_second * demand.rounds * demand.think_seconds,
         demand.tasks_per_second * demand.task_seconds * share,
