@@ -138,14 +138,18 @@ class McpClient:
             flow.answer = flow.run(spoil)
         return flow.answer
 
-    def exchange(self, request: Request, request_id: int, label: str, read: Read, on_notice: Notice) -> Answer:
-        """Send one request, and tell Locust what came of it."""
+    def exchange(
+        self, request: Request, request_id: int, label: str, read: Read, on_notice: Notice
+    ) -> tuple[float, Answer]:
+        """Send one request, and tell Locust what came of it; returns when it was sent, and the answer."""
+        body, headers = request.body(request_id).decode(), request.headers(self._tokens.current())
+        sent = self.clock()
         began = time.perf_counter()
         with self._session.request(
             "POST",
             self._endpoint,
-            data=request.body(request_id).decode(),
-            headers=request.headers(self._tokens.current()),
+            data=body,
+            headers=headers,
             catch_response=True,
             stream=True,
         ) as response:
@@ -163,7 +167,7 @@ class McpClient:
                 response.failure(f"{answer.outcome}: {answer.reason}")
             else:
                 response.success()
-        return answer
+        return sent, answer
 
 
 def endpoint_of(host: str) -> str:
@@ -381,16 +385,15 @@ class _Flow:
         number = next(self._numbers)
         if number > MAX_LEGS and self._deadline == float("inf"):
             raise CallEndedError(f"no end after {MAX_LEGS} legs")
-        began = self._client.clock()
-        answer = self._client.exchange(request, number, label, read, on_notice)
+        sent, answer = self._client.exchange(request, number, label, read, on_notice)
         reply = answer.reply
         self._legs += 1
         if reply.replica and answer.outcome not in {"refused", "failed"}:
             self._hops += self._replica not in ("", reply.replica)
             self._replica = reply.replica
         leg = Leg(
-            t=round(began, 6),
-            seconds=round(self._client.clock() - began, 6),
+            t=round(sent, 6),
+            seconds=round(self._client.clock() - sent, 6),
             user=self._client.user,
             call=self._id,
             leg=number,

@@ -6,6 +6,7 @@ import base64
 import json
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,6 +36,7 @@ class Tokens:
         self._clock = clock
         self._token = ""
         self._renew_at = 0.0
+        self._lock = threading.Lock()
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Tokens:
@@ -63,11 +65,18 @@ class Tokens:
         Raises:
             TokenError: there is none to be had.
         """
-        if self._read is not None and self._clock() >= self._renew_at:
-            self._renew_at = self._clock() + RENEW_SECONDS  # whoever asks meanwhile gets the one before
-            self._token = self._read().strip()
-            self._renew_at = max(_end_of(self._token) - RENEW_SECONDS, self._clock() + 1)
+        # One renews it while the others go on with the one before; only for the first one all have to wait.
+        if self._read is not None and self._is_due() and self._lock.acquire(blocking=not self._token):
+            try:
+                if self._is_due():
+                    self._token = self._read().strip()
+                    self._renew_at = max(_end_of(self._token) - RENEW_SECONDS, self._clock() + 1)
+            finally:
+                self._lock.release()
         return self._token
+
+    def _is_due(self) -> bool:
+        return self._clock() >= self._renew_at
 
 
 def _from_file(path: Path) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from loadtest.tokens import TokenError, Tokens
+
+WAIT_SECONDS = 40.0
 
 
 def jwt(number: int, ends: float) -> str:
@@ -93,3 +97,29 @@ def test_a_token_that_has_ended_already_is_asked_for_once_a_second_at_most() -> 
     now = 1002.0
     tokens.current()
     assert len(reads) == 2
+
+
+def test_users_wait_for_the_first_token_and_go_on_with_the_old_one_while_it_is_renewed() -> None:
+    now = 1000.0
+    asked, may_answer = threading.Event(), threading.Event()
+    given = iter([jwt(1, 1300.0), jwt(2, 1600.0)])
+
+    def read() -> str:
+        asked.set()
+        assert may_answer.wait(WAIT_SECONDS)
+        return next(given)
+
+    tokens = Tokens(read, lambda: now)
+    with ThreadPoolExecutor(3) as pool:
+        first = [pool.submit(tokens.current) for _ in range(3)]
+        may_answer.set()
+        assert [one.result(WAIT_SECONDS) for one in first] == [jwt(1, 1300.0)] * 3
+
+        now = 1290.0
+        asked.clear()
+        may_answer.clear()
+        renewing = pool.submit(tokens.current)
+        assert asked.wait(WAIT_SECONDS)
+        assert tokens.current() == jwt(1, 1300.0)
+        may_answer.set()
+        assert renewing.result(WAIT_SECONDS) == tokens.current() == jwt(2, 1600.0)
