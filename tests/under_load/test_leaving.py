@@ -53,41 +53,39 @@ async def steady_load(url: str) -> AsyncIterator[None]:
         leaving.set()
 
 
-def renew(cluster: Cluster, name: str) -> int:
-    """Let a replica leave and come back, as in a rolling update, and return its exit code."""
-    replica = cluster[name]
-    code = replica.terminate()
-    replica.restart()
+def return_of(cluster: Cluster, name: str) -> None:
+    """Start a replica that has left, as in a rolling update."""
+    cluster[name].restart()
     assert cluster.balancer is not None
     cluster.balancer.wait_up(name)
-    return code
 
 
 async def test_no_call_fails_while_each_replica_leaves_in_turn_and_nothing_is_done_twice(
     start_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
+    """Some calls are under way where the replica leaves, and go on for longer than that takes."""
     (tmp_path / "gate").touch()
     cluster = await asyncio.to_thread(start_cluster, {**TOOLS, **LEAVING})
 
-    def legs(call: str) -> int:
-        return sum(words[0] == call for words in noted(tmp_path, "legs"))
-
-    async def leave_in_the_middle_of_a_call(name: str, client: WireClient, probes: Probes) -> None:
-        march = asyncio.create_task(client.call("march", {"call": name}, first=cluster[name].url))
-        await until(lambda: [name, "1", name] in noted(tmp_path, "steps"), "the call to be under way")
+    async def leave(name: str, client: WireClient, probes: Probes) -> None:
+        names = [f"{name}-{number}" for number in range(6)]
+        marches = [asyncio.create_task(client.call("march", {"call": call}, first=cluster[name].url)) for call in names]
+        await until(lambda: {call for call, *_ in noted(tmp_path, "legs")} >= set(names), "the calls to be under way")
         probes.leaving.add(name)
-        leaving = asyncio.create_task(asyncio.to_thread(renew, cluster, name))
-        await until(lambda: legs(name) > 1, "the call to be handed on")
-        (tmp_path / f"halt-{name}").touch()
-        assert (await march).legs[0] == name
-        assert await leaving == 0
+        assert await asyncio.to_thread(cluster[name].terminate) == 0
+        for call in names:
+            (tmp_path / f"halt-{call}").touch()
+        for march in marches:
+            legs = (await march).legs
+            assert (legs[0], legs[-1]) == (name, "r2" if name == "r1" else "r1")
+        await asyncio.to_thread(return_of, cluster, name)
         probes.leaving.remove(name)
         await probes.ask_anew()
 
     with Probes(cluster) as probes:
         async with steady_load(cluster.url), WireClient(cluster.url) as client:
-            await leave_in_the_middle_of_a_call("r1", client, probes)
-            await leave_in_the_middle_of_a_call("r2", client, probes)
+            await leave("r1", client, probes)
+            await leave("r2", client, probes)
 
     assert probes.problems == []
     assert set(probes.answers) == {"server/discover", "/healthz", "/readyz", "/metrics"}
