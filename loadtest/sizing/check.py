@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from random import Random
 from typing import Final
 
 from loadtest.cluster import Cluster
-from loadtest.sizing.measure import Caller, Observed, call_at, cores_apart
+from loadtest.sizing.measure import Caller, Observed, call_at, runnable_seconds
 from loadtest.sizing.percentiles import nearest_rank
 from loadtest.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
 from loadtest.wire import Request, call_tool
@@ -39,10 +40,11 @@ class Kind:
         name: what it is called.
         request: one leg of it.
         limit: how many of them a replica works on at once.
-        computes: whether legs need the core, one after the other; otherwise they wait, each in its place.
+        computes: whether legs need the core, one after the other, so that how long they want it is measured along
+            with the calls, for others may have it. Otherwise they wait, each in its place.
         loads: how much is asked, as a multiple of what the replicas can do.
-        counts: whether it counts for the verdict. Legs that compute share the machine's cores with the callers, and
-            with whatever else runs there, which the simulation knows nothing of.
+        counts: whether it counts for the verdict. When others have the cores is known to nobody, so legs that compute
+            do not.
     """
 
     name: str
@@ -75,7 +77,6 @@ class Comparison:
         kind: what replicas were asked to do.
         replicas: how many.
         load: how much, as a multiple of what they can do.
-        idle_seconds: how long a call takes alone.
         measured: what callers saw.
         simulated: what the simulation says.
     """
@@ -83,7 +84,6 @@ class Comparison:
     kind: Kind
     replicas: int
     load: float
-    idle_seconds: float
     measured: Observed
     simulated: Simulated
 
@@ -147,20 +147,22 @@ def compare_all(directory: Path, seconds: float, tell: Callable[[str], None]) ->
 def compare(kind: Kind, replicas: int, directory: Path, seconds: float) -> Iterator[Comparison]:
     """Yield one comparison for each load."""
     environ = {"GATEWAY_MAX_INFLIGHT": str(kind.limit), "GATEWAY_QUEUE_TARGET_MS": "60000"}
-    with (
-        Cluster(directory, replicas=replicas, environ=environ) as cluster,
-        cores_apart([replica.pid for replica in cluster.replicas]),
-    ):
+    with Cluster(directory, replicas=replicas, environ=environ) as cluster:
         idle_seconds = _idle_seconds(cluster.url, kind.request)
         for load in kind.loads:
             rate = load * replicas * kind.capacity(idle_seconds)
             arrivals = poisson(rate, seconds, Random(SEED))
+            before = _runnable_seconds(cluster)
             measured = call_at(cluster.url, kind.request, arrivals)
-            simulated = simulate(
-                arrivals, lambda: kind.leg(idle_seconds), Replicas(replicas, kind.limit, balancer_retries=3)
-            )
-            yield Comparison(kind, replicas, load, idle_seconds, measured, simulated)
+            busy = _runnable_seconds(cluster) - before
+            leg = kind.leg(busy / max(1, len(measured.seconds)) if kind.computes else idle_seconds)
+            simulated = simulate(arrivals, itertools.repeat(leg).__next__, Replicas(replicas, kind.limit))
+            yield Comparison(kind, replicas, load, measured, simulated)
             time.sleep(_SETTLE_SECONDS)
+
+
+def _runnable_seconds(cluster: Cluster) -> float:
+    return sum(runnable_seconds(replica.pid) for replica in cluster.replicas)
 
 
 def _idle_seconds(url: str, request: Request) -> float:

@@ -194,7 +194,8 @@ def _needed(deployment: Deployment) -> Iterator[str]:
     yield _row("workers", _group(deployment.workers))
     yield _row("Redis", f"{_count(redis.servers, 'primary', 'primaries')}, decided by {redis.decided_by}")
     yield _row("", f"{_amount(redis.memory_bytes)} stored, {redis.requests_per_second:,.0f} requests a second,")
-    yield _row("", f"and at most {redis.idle_reads_per_second:,.0f} reads a second by workers that wait")
+    yield _row("", f"and at most {redis.idle_reads_per_second:,.0f} reads a second by workers that wait;")
+    yield _row("", f"{redis.connections:,} connections")
 
 
 def _key_use(deployment: Deployment) -> Iterator[str]:

@@ -20,7 +20,8 @@ class Costs:
 
     Attributes:
         first_leg_seconds: CPU time of a leg that begins a call and asks.
-        later_leg_seconds: CPU time of a leg that brings a small state and an answer.
+        middle_leg_seconds: CPU time of a leg that brings a small state and an answer, and asks again.
+        last_leg_seconds: CPU time of a leg that brings a small state and an answer, and finishes.
         state_kib_seconds: CPU time for each KiB of state that is brought or given back.
         state_bytes: the smallest state, as characters on the wire.
         task_seconds: CPU time of a worker for a task that does next to nothing.
@@ -29,7 +30,8 @@ class Costs:
     """
 
     first_leg_seconds: float
-    later_leg_seconds: float
+    middle_leg_seconds: float
+    last_leg_seconds: float
     state_kib_seconds: float
     state_bytes: int
     task_seconds: float
@@ -44,7 +46,12 @@ class Costs:
             state_bytes: how large those states are on average.
         """
         more_kib = max(0.0, state_bytes - self.state_bytes) / KIB
-        return self.first_leg_seconds + rounds * self.later_leg_seconds + 2 * rounds * more_kib * self.state_kib_seconds
+        return (
+            self.first_leg_seconds
+            + max(0.0, rounds - 1) * self.middle_leg_seconds
+            + min(1.0, rounds) * self.last_leg_seconds
+            + 2 * rounds * more_kib * self.state_kib_seconds
+        )
 
     def save(self, path: Path) -> None:
         """Write the costs into a file that `load` reads."""

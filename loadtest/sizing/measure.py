@@ -90,10 +90,10 @@ def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) 
         Cluster(directory, replicas=1, balancer=False, environ=environ) as cluster,
         cores_apart([cluster.replicas[0].pid]),
     ):
-        first, later, curve, state_bytes = _measure_legs(cluster, seconds, tell)
+        first, middle, last, state_kib, state_bytes = _measure_legs(cluster, seconds, tell)
     with Cluster(directory / "tasks", replicas=1, workers=1, redis=True, balancer=False, environ=environ) as cluster:
         task, redis = _measure_tasks(cluster, tell)
-    return Costs(first, later, curve, state_bytes, task, redis, machine())
+    return Costs(first, middle, last, state_kib, state_bytes, task, redis, machine())
 
 
 def machine() -> str:
@@ -101,30 +101,46 @@ def machine() -> str:
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def _measure_legs(cluster: Cluster, seconds: float, tell: Callable[[str], None]) -> tuple[float, float, float, int]:
-    caller = Caller(cluster.url)
-    weather = call_tool("get_weather", {"location": "Nairobi"})
-    asked = caller.must(weather, "input_required")
-    answered = call_tool(
-        "get_weather", {"location": "Nairobi"}, state=asked.state, answers={"github_login": {"name": "me"}}
+def _measure_legs(
+    cluster: Cluster, seconds: float, tell: Callable[[str], None]
+) -> tuple[float, float, float, float, int]:
+    """Return what a first, a middle and a last leg cost, and each KiB of state; and how long the smallest state is."""
+    with contextlib.closing(Caller(cluster.url)) as caller:
+        asks, asks_again, finishes, state_bytes = _legs_of_a_call(caller)
+        small = {"first": asks, "middle": asks_again, "last": finishes}
+        costs = {name: _leg_seconds(cluster, leg, seconds) for name, leg in small.items()}
+        for name, cost in costs.items():
+            tell(f"a {name} leg takes {1e6 * cost:.0f} µs of CPU")
+        curve: dict[int, float] = {}
+        for size in STATE_SIZES:
+            leg, state = _leg_with_state(caller, size)
+            curve[2 * state] = cost = _leg_seconds(cluster, leg, seconds)
+            tell(f"a leg that brings and gives back {state} bytes of state takes {1e6 * cost:.0f} µs of CPU")
+    return costs["first"], costs["middle"], costs["last"], state_kib_seconds(curve), state_bytes
+
+
+def _legs_of_a_call(caller: Caller) -> tuple[Request, Request, Request, int]:
+    """Return the three legs of a call with two rounds, and how long its first state is."""
+    arguments = {"workItemId": 7, "fields": {"System.State": "Resolved"}}
+    first = call_tool("update_work_item", arguments)
+    state = caller.must(first, "input_required").state
+    middle = call_tool("update_work_item", arguments, state=state, answers={"resolution": {"resolution": "Duplicate"}})
+    last = call_tool(
+        "update_work_item",
+        arguments,
+        state=caller.must(middle, "input_required").state,
+        answers={"duplicate_of": {"duplicateOfId": 1}},
     )
-    first = _leg_seconds(cluster, weather, seconds)
-    later = _leg_seconds(cluster, answered, seconds)
-    tell(f"a first leg takes {1e6 * first:.0f} µs of CPU, a later one {1e6 * later:.0f} µs")
+    caller.must(last, "completed")
+    return first, middle, last, len(state)
+
+
+def _leg_with_state(caller: Caller, size: int) -> tuple[Request, int]:
+    """Return a leg that opens a state with an answer of this many bytes and seals it again, and how long that is."""
     began = caller.must(call_tool("link_accounts", {}), "input_required")
-    curve: dict[int, float] = {}
-    for size in STATE_SIZES:
-        name = {"github_login": {"name": "x" * size}}
-        half = caller.must(call_tool("link_accounts", {}, state=began.state, answers=name), "input_required")
-        # It asks again for the account that is missing, so it opens this state, and seals one as large.
-        again = call_tool("link_accounts", {}, state=half.state)
-        curve[2 * len(half.state)] = _leg_seconds(cluster, again, seconds)
-        tell(
-            f"a leg that brings and gives back {len(half.state)} bytes of state takes"
-            f" {1e6 * curve[2 * len(half.state)]:.0f} µs of CPU"
-        )
-    caller.close()
-    return first, later, state_kib_seconds(curve), len(asked.state)
+    one_of_two = {"github_login": {"name": "x" * size}}
+    half = caller.must(call_tool("link_accounts", {}, state=began.state, answers=one_of_two), "input_required")
+    return call_tool("link_accounts", {}, state=half.state), len(half.state)
 
 
 def _leg_seconds(cluster: Cluster, request: Request, seconds: float) -> float:
@@ -200,6 +216,20 @@ def cpu_seconds(pid: int) -> float:
         raise ClusterError(f"the CPU time of a process cannot be read, which needs Linux: {error}") from None
     user, system = stat.rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def runnable_seconds(pid: int) -> float:
+    """Return how long a process's main thread has wanted a core so far, whether it had one or others did.
+
+    Raises:
+        ClusterError: this system does not tell.
+    """
+    try:
+        schedstat = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(f"how a process was scheduled cannot be read, which needs Linux: {error}") from None
+    had, waited, _ = schedstat.split()
+    return (int(had) + int(waited)) / 1e9
 
 
 @contextlib.contextmanager

@@ -185,6 +185,7 @@ class Redis:
         memory_bytes: what all of them store, indexes included.
         requests_per_second: requests of replicas and workers to all of them.
         idle_reads_per_second: further reads of workers that wait for tasks, at most.
+        connections: of all processes together.
     """
 
     servers: int
@@ -192,6 +193,7 @@ class Redis:
     memory_bytes: float
     requests_per_second: float
     idle_reads_per_second: float
+    connections: int
 
 
 REDIS_TASK_BYTES: Final = 2200.0
@@ -214,10 +216,10 @@ def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
     )
 
 
-def size_redis(demand: Demand, policy: Policy, costs: Costs, workers: int) -> Redis:
+def size_redis(demand: Demand, policy: Policy, costs: Costs, replicas: int, workers: int) -> Redis:
     """Return what tasks ask of Redis."""
     if not demand.tasks_per_second:
-        return Redis(0, "no tasks", 0.0, 0.0, 0.0)
+        return Redis(0, "no tasks", 0.0, 0.0, 0.0, 0)
     stored = demand.tasks_per_second * demand.task_ttl_seconds
     memory = stored * (REDIS_TASK_BYTES + _BASE64 * demand.task_bytes)
     requests = demand.tasks_per_second * redis_requests_per_task(demand, policy)
@@ -227,7 +229,8 @@ def size_redis(demand: Demand, policy: Policy, costs: Costs, workers: int) -> Re
         "memory": memory / (policy.redis_memory_bytes * policy.redis_utilization),
     }
     decided_by = max(needs, key=lambda name: needs[name])
-    return Redis(max(1, _ceil(needs[decided_by])), decided_by, memory, requests, idle)
+    connections = workers * (policy.partitions + 3) + replicas * 3
+    return Redis(max(1, _ceil(needs[decided_by])), decided_by, memory, requests, idle, connections)
 
 
 SEALS_PER_PREFIX: Final = 2**20
@@ -355,7 +358,7 @@ def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = 
     """
     gateway = costs.call_seconds(demand.rounds, demand.state_bytes) / (1 + demand.rounds)
     leg_cpu = 1 / capacity if capacity else gateway + demand.tool_cpu_seconds
-    cores = demand.legs_per_second * leg_cpu + demand.task_requests_per_second * costs.later_leg_seconds
+    cores = demand.legs_per_second * leg_cpu + demand.task_requests_per_second * costs.last_leg_seconds
     in_flight = demand.legs_per_second * (leg_cpu / (1 - policy.lost_utilization) + demand.tool_wait_seconds)
     replicas = spread(cores, in_flight / policy.max_inflight, policy, upgrade_share=policy.upgrade_share)
     workers = _size_workers(demand, policy, costs)
@@ -368,7 +371,7 @@ def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = 
         1 / leg_cpu,
         replicas,
         workers,
-        size_redis(demand, policy, costs, workers_count),
+        size_redis(demand, policy, costs, replicas.count, workers_count),
         use_of_key(demand, policy, replicas.count + workers_count),
         demand.requests_per_second * demand.request_bytes + states,
         demand.requests_per_second * demand.response_bytes + states,

@@ -10,7 +10,7 @@ import pytest
 
 from loadtest.sizing.costs import KIB, MEASURED, Costs, CostsError, slope, state_kib_seconds
 
-COSTS = Costs(0.001, 0.002, 0.0001, 300, 0.01, 0.0001, "here")
+COSTS = Costs(0.001, 0.003, 0.002, 0.0001, 300, 0.01, 0.0001, "here")
 
 
 def test_a_line_through_points_has_their_slope() -> None:
@@ -26,8 +26,10 @@ def test_each_kib_of_state_costs_what_larger_states_cost_more() -> None:
 
 def test_a_call_costs_its_legs_and_each_state_twice() -> None:
     assert COSTS.call_seconds(0, 0) == 0.001
-    assert COSTS.call_seconds(2, 300) == pytest.approx(0.005)
-    assert COSTS.call_seconds(2, 300 + KIB) == pytest.approx(0.005 + 4 * 0.0001)
+    assert COSTS.call_seconds(0.5, 300) == pytest.approx(0.002)
+    assert COSTS.call_seconds(1, 300) == pytest.approx(0.003)
+    assert COSTS.call_seconds(3, 300) == pytest.approx(0.001 + 2 * 0.003 + 0.002)
+    assert COSTS.call_seconds(2, 300 + KIB) == pytest.approx(0.006 + 4 * 0.0001)
 
 
 def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
@@ -46,7 +48,7 @@ def test_the_costs_that_come_with_it_are_costs() -> None:
         "[]",
         "{}",
         json.dumps({**asdict(COSTS), "more": 1}),
-        json.dumps(asdict(replace(COSTS, later_leg_seconds=-1.0))),
+        json.dumps(asdict(replace(COSTS, last_leg_seconds=-1.0))),
         json.dumps({**asdict(COSTS), "redis_seconds": "fast"}),
     ],
 )

@@ -21,7 +21,7 @@ from loadtest.sizing.model import (
     size,
 )
 
-COSTS = Costs(0.001, 0.001, 0.00001, 300, 0.002, 0.0001, "nothing")
+COSTS = Costs(0.001, 0.001, 0.001, 0.00001, 300, 0.002, 0.0001, "nothing")
 DEMAND = Demand(users=60_000, state_bytes=300, tool_wait_seconds=0)  # 1000 calls and 2000 legs a second: 2 cores
 POLICY = Policy(utilization=0.5, zones=1, lost_utilization=0.8, upgrade_share=0)
 TASKS = replace(DEMAND, task_share=0.1, task_rounds=1)
@@ -196,7 +196,6 @@ def test_whoever_asks_more_never_needs_less(demand: Demand, policy: Policy, name
 
     before, after = numbers(size(demand, policy, COSTS)), numbers(size(replace(demand, **more), policy, COSTS))
 
-    # Rounds make the average leg of a call a later one, which costs the same here.
     assert all(late >= early * (1 - 1e-9) for early, late in zip(before, after, strict=True))
 
 
@@ -214,6 +213,8 @@ def test_nobody_is_busier_than_allowed(demand: Demand, policy: Policy) -> None:
 
 @given(DEMANDS, POLICIES)
 def test_a_slower_machine_never_needs_fewer_replicas(demand: Demand, policy: Policy) -> None:
-    slower = replace(COSTS, first_leg_seconds=0.002, later_leg_seconds=0.002, task_seconds=0.004)
+    slower = replace(
+        COSTS, first_leg_seconds=0.002, middle_leg_seconds=0.002, last_leg_seconds=0.002, task_seconds=0.004
+    )
 
     assert size(demand, policy, slower).replicas.count >= size(demand, policy, COSTS).replicas.count

@@ -1,0 +1,125 @@
+"""The command: what it prints, what it refuses, and that it can measure and compare with real replicas."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from loadtest import __main__ as command
+from loadtest.cluster import Cluster
+from loadtest.sizing.check import KINDS, Comparison, compare
+from loadtest.sizing.costs import Costs
+from loadtest.sizing.measure import Observed, cores_apart, measure_costs
+from loadtest.sizing.simulation import Simulated
+
+WAITS, COMPUTES = KINDS
+
+
+def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["size", "--users", "1000000", "--task-share", "0.1"]) == 0
+
+    said = capsys.readouterr().out
+    assert "16,667 a second, of which 1,667 tasks" in said
+    for line in ("replicas", "workers", "Redis", "a nonce twice", "If a zone is lost", "150% busy"):
+        assert line in said
+
+
+def test_a_deployment_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["size", "--json", "--users", "60", "--zones", "1", "--legs-per-second", "200"]) == 0
+
+    deployment = json.loads(capsys.readouterr().out)
+    assert deployment["capacity"] == 200
+    assert deployment["replicas"]["count"] == 2
+    assert deployment["lost_zone"] is None
+
+
+def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "costs.json"
+    Costs(0.01, 0.01, 0.01, 0.001, 300, 0.01, 0.001, "a slow machine").save(path)
+
+    assert command.main(["size", "--costs", str(path), "--state-bytes", "300"]) == 0
+    assert "one replica      does 100 legs a second" in capsys.readouterr().out
+    path.write_text("{}")
+    assert command.main(["size", "--costs", str(path)]) == 2
+    assert f"loadtest: {path} holds no costs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--users", "0"],
+        ["--users", "inf"],
+        ["--users", "-5"],
+        ["--zones", "1.5"],
+        ["--utilization", "1"],
+        ["--task-share", "1.1"],
+        ["--upgrade-share", "1"],
+        ["--legs-per-second", "0"],
+        ["--measure", "--check"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["size", *arguments])
+
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--task-share", "1"], ["--users", "1e9", "--zones", "1"]])
+def test_what_is_at_the_edge_is_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["size", *arguments]) == 0
+    assert "replicas" in capsys.readouterr().out
+
+
+def compared(measured: Observed, simulated: Simulated) -> Comparison:
+    return Comparison(WAITS, 1, 0.5, measured, simulated)
+
+
+def test_the_simulation_fits_if_both_are_close() -> None:
+    measured = Observed([1.0] * 9, 1, 10.0, 0.0)
+
+    assert compared(measured, Simulated([1.1] * 9, 1)).passed
+    assert not compared(measured, Simulated([1.3] * 9, 1)).passed
+    assert not compared(measured, Simulated([0.7] * 9, 1)).passed
+    assert not compared(measured, Simulated([1.0] * 9, 4)).passed
+    assert Comparison(COMPUTES, 1, 0.5, measured, Simulated([9.0] * 9, 1)).passed
+    assert "+30.0%" in compared(measured, Simulated([1.3] * 9, 1)).row()
+
+
+def test_replicas_get_the_calls_that_the_simulation_gets(tmp_path: Path) -> None:
+    comparisons = list(compare(WAITS, 2, tmp_path, seconds=1))
+
+    assert [comparison.load for comparison in comparisons] == list(WAITS.loads)
+    for comparison in comparisons:
+        measured, simulated = comparison.measured, comparison.simulated
+        assert len(measured.seconds) + measured.refused == len(simulated.seconds) + simulated.refused > 0
+        assert min(measured.seconds) >= 0.5
+
+
+def test_costs_are_measured_and_cores_are_given_back(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    said: list[str] = []
+
+    costs = measure_costs(tmp_path, 0.3, said.append)
+
+    assert min(costs.first_leg_seconds, costs.middle_leg_seconds, costs.last_leg_seconds, costs.task_seconds) > 0
+    assert costs.redis_seconds > 0
+    assert 200 < costs.state_bytes < 500
+    assert len(said) == 8
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_each_process_gets_a_core_and_the_callers_get_the_others(tmp_path: Path) -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("there is only one core")
+    with Cluster(tmp_path, replicas=1, balancer=False) as cluster:
+        pid = cluster.replicas[0].pid
+        with cores_apart([pid]):
+            assert os.sched_getaffinity(pid) == {min(cores)}
+            assert os.sched_getaffinity(0) == cores - {min(cores)}
+        assert os.sched_getaffinity(0) == cores
