@@ -11,8 +11,8 @@ import asyncio
 import math
 import statistics
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from gateway.admission.limit import Limit
 from gateway.errors import Overloaded
@@ -63,6 +63,7 @@ class InFlight:
         self._queue_waits: list[float] = []
         self._turns: list[float] = []
         self._last_began = 0.0
+        self._last_ran = False
         self._window_began = clock()
         self._highest = 0
         self._reached = False
@@ -113,9 +114,11 @@ class InFlight:
             self._look(now)
         waited = now - arrived_at
         self._loop_waits.append(waited)
-        if arrived_at <= self._last_began:  # it was next in line, so the one before had the loop until now
+        # It was next in line: the one before had the loop until now, unless that only lined up too.
+        if self._last_ran and arrived_at <= self._last_began:
             self._turns.append(now - self._last_began)
         self._last_began = now
+        self._last_ran = False
         return waited
 
     def entered(self, waited: float) -> None:
@@ -146,6 +149,7 @@ class InFlight:
             self._reached = True
             return False
         self._running += 1
+        self._last_ran = True
         return True
 
     async def wait_for_place(self, *, goes_on: bool) -> float:
@@ -232,7 +236,7 @@ class InFlightVisit:
             self._counted = False
             self._requests.in_flight -= 1
 
-    def enter(self, *, goes_on: bool) -> Awaitable[None] | None:
+    def enter(self, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
         """Take a place among those that are worked on; return what to await where all are taken.
 
         Raises:

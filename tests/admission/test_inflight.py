@@ -279,6 +279,29 @@ async def test_one_long_pause_among_quick_turns_does_not_make_the_limit_fall_bel
         for visit in visits:
             clock.now += 0.001
             visit.begin()
+            if (waiting := visit.enter(goes_on=False)) is not None:
+                waiting.close()
         for visit in visits:
             visit.leave()
     assert limit.value == pytest.approx(TARGET / 0.001 / 1.5, abs=1)
+
+
+async def test_lining_up_is_no_turn_by_which_the_loop_could_be_judged(clock: Clock) -> None:
+    limit = AdaptiveLimit(TARGET)
+    load = InFlight(limit, TARGET, clock)
+    for _ in range(30):
+        working = [enter(load) for _ in range(limit.value)]
+        waiting = [arrive(load) for _ in range(limit.value // 2)]
+        clock.now += 10 * TARGET
+        lines = []
+        for visit in waiting:
+            clock.now += 0.000_01
+            visit.begin()
+            lines.append(asyncio.ensure_future(visit.enter(goes_on=False) or asyncio.sleep(0)))
+        await let_run()
+        for visit in working:
+            visit.leave()
+        await asyncio.gather(*lines)
+        for visit in waiting:
+            visit.leave()
+        assert limit.value <= 128
