@@ -19,7 +19,7 @@ BUSY = "as much as can be done"
 TOO_MUCH = "far too much"
 SETTLED = "the replicas have settled"
 
-_TIMES = 10
+_TIMES = 30
 _PEAK = Window(BUSY, TOO_MUCH)
 _OVERLOAD = Window(SETTLED, END)
 
@@ -28,10 +28,10 @@ def play(run: Run) -> None:
     """Let the users be as many as can be served, then far too many."""
     run.wait(0.1 * run.seconds)
     run.mark(BUSY)
-    run.wait(0.3 * run.seconds)
+    run.wait(0.35 * run.seconds)
     run.mark(TOO_MUCH, f"{_TIMES} times as many users")
     run.users(_TIMES)
-    run.wait(0.2 * run.seconds)
+    run.wait(0.15 * run.seconds)
     run.mark(SETTLED)
     run.wait(0.4 * run.seconds)
 
@@ -39,9 +39,9 @@ def play(run: Run) -> None:
 SCENARIO = Scenario(
     name="load-shedding",
     summary="Under three times the load that can be served, what is taken on is served about as fast and as much.",
-    users={"compute": 16},
+    users={"compute": 8},
     short_seconds=12,
-    environ={"GATEWAY_MAX_INFLIGHT": "8"},
+    environ={"GATEWAY_MAX_INFLIGHT": "4"},
     user_environ={"LOADTEST_CRUNCH_UNITS": "20", "LOADTEST_CRUNCH_UNIT_MS": "2", "LOADTEST_PAUSE_SECONDS": "0"},
     bounds=(
         CALLS_FINISHED,
