@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import ssl
 import threading
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from gateway.auth.fetch import THREAD_NAME, FetchFailed, fetch
+from tests.certificates import make_certificate
 from tests.identity import IdentityProvider, Request
 
 SECONDS = 20.0
@@ -158,21 +152,7 @@ async def test_proxies_are_for_other_machines_only(provider: IdentityProvider, m
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, SHA256())
-    )
-    path = tmp_path / "certificate.pem"
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(private + made.public_bytes(Encoding.PEM))
-    return path
+    return make_certificate(tmp_path)
 
 
 async def test_a_certificate_must_be_trusted(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -111,6 +112,10 @@ class StubReplica:
         for exchange in self.received:
             with contextlib.suppress(OSError):
                 exchange.connection.shutdown(socket.SHUT_RDWR)
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Speak TLS from now on."""
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import ssl
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ import pytest
 from loadtest.cluster import REPOSITORY, Cluster
 from loadtest.peers import peer_cluster
 from loadtest.rawdata import RUN, RawRun, read
+from tests.certificates import make_certificate
 from tests.loadtest.stubs import Exchange, StubReplica
 
 RUN_SECONDS = 100
@@ -203,3 +205,18 @@ def test_two_tokens_stop_a_run_before_it_begins(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "LOADTEST_TOKEN and LOADTEST_TOKEN_FILE are set: set one of them" in done.stderr
     assert "secret" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("trusted", [False, True], ids=["unknown", "known"])
+def test_certificates_are_verified(tmp_path: Path, trusted: bool) -> None:
+    certificate = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    environ = {"SSL_CERT_FILE": str(certificate)} if trusted else {}
+    with StubReplica("r1") as replica:
+        replica.behave = answers_of_somebody_else
+        replica.encrypt(context)
+        host, port = replica.address
+        run = locust(f"https://{host}:{port}", tmp_path, "-u", "1", "EphemeralUser", seconds=2, **environ)
+    assert {leg.outcome for leg in run.raw.legs} == {"wrong" if trusted else "failed"}
+    assert bool(replica.received) == trusted
