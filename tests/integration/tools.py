@@ -96,10 +96,10 @@ async def hold_at_checkpoints(ctx: Context, started: str, release: str, ballast:
     """Like `hold`, with a checkpoint at each look; tell in how many legs it has looked. Each leg adds to `started`."""
     with Path(started).open("a") as file:  # noqa: ASYNC230 - one file on a local disk
         file.write("|")
-    legs = ctx.resumed([0, ""])[0] + 1
+    legs = ctx.resumed({"legs": 0})["legs"] + 1
     while not Path(release).exists():  # noqa: ASYNC240 - another process sets it
         await asyncio.sleep(POLL_SECONDS)
-        await ctx.checkpoint([legs, ballast])
+        await ctx.checkpoint({"legs": legs, "ballast": ballast})
     return f"released in leg {legs}"
 
 
