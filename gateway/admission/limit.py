@@ -18,6 +18,9 @@ _COMFORTABLE: Final = 0.8
 
 _DEEPEST_CUT: Final = 0.5
 
+_FEW: Final = 2 * LEAST
+"""With no more than this in flight, a long wait is a pause of something else, and nothing that a limit could mend."""
+
 _SHARE_OF_LIMIT: Final = 2 / 3
 """Of all that may be in flight, this much is worked on; the rest waits for a place."""
 
@@ -79,7 +82,7 @@ class AdaptiveLimit:
         """Come nearer to the most that can be worked on within the target."""
         if turn_seconds:
             self._least = min(max(LEAST, int(self._target / turn_seconds * _SHARE_OF_LIMIT)), MOST)
-        if wait_seconds > self._target and highest > self.value // 2:
+        if wait_seconds > self._target and highest > _FEW:
             # The wait grows with what is in flight, so their ratio tells how much would have been right.
             right = min(self.value, highest) * max(_DEEPEST_CUT, self._target / wait_seconds)
             self.value = min(int(right), self.value - 1)

@@ -80,3 +80,10 @@ def test_a_limit_that_was_set_stays() -> None:
     limit.adjust(100.0, turn_seconds=1.0, highest=7, reached=True)
     limit.adjust(0.0, turn_seconds=None, highest=7, reached=True)
     assert limit.value == 7
+
+
+def test_a_crowd_below_the_limit_that_waits_too_long_makes_it_fall() -> None:
+    limit = AdaptiveLimit(TARGET)
+    for _ in range(20):
+        limit.adjust(30 * 0.005, turn_seconds=0.005, highest=30, reached=False)
+    assert 1.5 * limit.value * 0.005 <= 1.5 * TARGET
