@@ -198,7 +198,7 @@ def test_a_paused_process_is_ended_too(tmp_path: Path) -> None:
     with Cluster(tmp_path, replicas=1, balancer=False, environ=QUICK) as cluster:
         assert cluster.url == cluster["r1"].url
         cluster["r1"].pause()
-    assert not cluster["r1"].alive
+    assert cluster["r1"].wait() == 0
 
 
 def test_the_log_of_every_process_is_kept(tmp_path: Path) -> None:
