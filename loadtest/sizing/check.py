@@ -95,7 +95,7 @@ class Comparison:
     @property
     def seconds_difference(self) -> float:
         """How much longer calls take on average in the simulation, as a share of what was measured."""
-        return self.simulated.mean_seconds / statistics.fmean(self.measured.seconds) - 1
+        return self.simulated.mean_seconds / self.measured.mean_seconds - 1
 
     @property
     def passed(self) -> bool:
@@ -110,7 +110,7 @@ class Comparison:
         return (
             f"| {self.kind.name} | {self.replicas} | {self.load:g} |"
             f" {self.measured.refused_share:.1%} | {self.simulated.refused_share:.1%} |"
-            f" {1000 * statistics.fmean(seen):.0f} ms | {1000 * self.simulated.mean_seconds:.0f} ms |"
+            f" {1000 * self.measured.mean_seconds:.0f} ms | {1000 * self.simulated.mean_seconds:.0f} ms |"
             f" {1000 * nearest_rank(seen, 0.9):.0f} ms | {1000 * self.simulated.percentile(0.9):.0f} ms |"
             f" {self.seconds_difference:+.1%} |"
         )

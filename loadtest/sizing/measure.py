@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import os
 import platform
 import statistics
@@ -23,7 +24,6 @@ from urllib.parse import urlsplit
 
 from loadtest.cluster import Cluster, ClusterError
 from loadtest.sizing.costs import Costs, state_kib_seconds
-from loadtest.sizing.percentiles import nearest_rank
 from loadtest.wire import PATH, Answer, Reply, Request, call_tool, get_task, read_answer
 
 CONNECTIONS: Final = 8
@@ -205,17 +205,12 @@ def _script_seconds(commandstats: Any) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time that a process has used so far.
+    """Return the CPU time that the threads of a process have used so far.
 
     Raises:
         ClusterError: this system does not tell.
     """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError as error:
-        raise ClusterError(f"the CPU time of a process cannot be read, which needs Linux: {error}") from None
-    user, system = stat.rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+    return sum(_scheduled(f"{pid}/task/{thread}")[0] for thread in _threads(pid))
 
 
 def runnable_seconds(pid: int) -> float:
@@ -224,12 +219,23 @@ def runnable_seconds(pid: int) -> float:
     Raises:
         ClusterError: this system does not tell.
     """
+    return sum(_scheduled(str(pid)))
+
+
+def _threads(pid: int) -> list[int]:
     try:
-        schedstat = Path(f"/proc/{pid}/schedstat").read_text(encoding="utf-8")
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - names are all that is wanted
     except OSError as error:
-        raise ClusterError(f"how a process was scheduled cannot be read, which needs Linux: {error}") from None
-    had, waited, _ = schedstat.split()
-    return (int(had) + int(waited)) / 1e9
+        raise ClusterError(f"the threads of a process cannot be listed, which needs Linux: {error}") from None
+
+
+def _scheduled(process: str) -> tuple[float, float]:
+    """Return for how many seconds it has had a core, and for how many it has waited for one."""
+    try:
+        had, waited, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="utf-8").split()
+    except OSError as error:
+        raise ClusterError(f"CPU time cannot be read, which needs Linux: {error}") from None
+    return int(had) / 1e9, int(waited) / 1e9
 
 
 @contextlib.contextmanager
@@ -240,8 +246,8 @@ def cores_apart(pids: Sequence[int]) -> Iterator[None]:
         yield
         return
     for pid, core in zip(pids, cores, strict=False):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {core})
+        for thread in _threads(pid):
+            os.sched_setaffinity(thread, {core})
     os.sched_setaffinity(0, cores[len(pids) :])
     try:
         yield
@@ -256,20 +262,21 @@ class Observed:
     Attributes:
         seconds: how long each finished call took.
         refused: how many calls were refused for good.
-        ended_at: when the last of them ended, since the first could have come.
-        late_seconds: how much later than planned callers came, 99th percentile.
     """
 
     seconds: Sequence[float]
     refused: int
-    ended_at: float
-    late_seconds: float
 
     @property
     def refused_share(self) -> float:
         """Share of all calls that were refused for good."""
         ended = len(self.seconds) + self.refused
         return self.refused / ended if ended else 0.0
+
+    @property
+    def mean_seconds(self) -> float:
+        """How long a finished call took on average; NaN if there is none."""
+        return statistics.fmean(self.seconds) if self.seconds else math.nan
 
 
 def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
@@ -284,31 +291,26 @@ def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
         ClusterError: an answer is neither a result nor a refusal.
     """
     finished: list[float] = []
-    refused: list[float] = []
-    late: list[float] = []
-    ends: list[float] = []
     answers: list[Answer] = []
     idle: list[Caller] = []
     begin = time.monotonic()
 
-    def call(planned: float) -> None:
-        late.append(time.monotonic() - begin - planned)
+    def call() -> None:
         try:
             caller = idle.pop()
         except IndexError:
             caller = Caller(url)
         began = time.monotonic()
         answer = caller.ask(request)
-        ended = time.monotonic()
-        ends.append(ended - begin)
         answers.append(answer)
-        (refused if answer.outcome == "refused" else finished).append(ended - began)
+        if answer.outcome != "refused":
+            finished.append(time.monotonic() - began)
         idle.append(caller)
 
     threads = []
     for planned in arrivals:
         time.sleep(max(0.0, begin + planned - time.monotonic()))
-        thread = threading.Thread(target=call, args=(planned,))
+        thread = threading.Thread(target=call)
         thread.start()
         threads.append(thread)
     for thread in threads:
@@ -318,4 +320,4 @@ def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
     for answer in answers:
         if answer.outcome not in ("completed", "refused"):
             raise ClusterError(f"a call was answered with {answer.outcome}: {answer.reason}")
-    return Observed(finished, len(refused), max(ends, default=0.0), nearest_rank(sorted(late), 0.99))
+    return Observed(finished, len(answers) - len(finished))

@@ -73,7 +73,6 @@ class Simulated:
         refusals: how many requests replicas refused, those included that another one took.
         sheds: how many legs were handed on.
         busy_seconds: how long each replica's core was at work.
-        ended_at: when the last call ended.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -81,7 +80,6 @@ class Simulated:
     refusals: int = 0
     sheds: int = 0
     busy_seconds: list[float] = field(default_factory=list)
-    ended_at: float = 0.0
 
     @property
     def refused_share(self) -> float:
@@ -176,11 +174,9 @@ class _Simulation:
             self.later(self._about.retry_after_seconds, lambda: self.send(call))
         else:
             self.result.refused += 1
-            self.result.ended_at = self.now
 
     def finish(self, call: _Call) -> None:
         self.result.seconds.append(self.now - call.arrived_at)
-        self.result.ended_at = self.now
 
 
 class _Replica:
