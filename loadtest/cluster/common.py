@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,15 @@ HOST = "127.0.0.1"
 START_SECONDS = 40.0
 STOP_SECONDS = 40.0
 POLL_SECONDS = 0.02
-SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin"
+SYSTEM_DIRECTORIES = (
+    "/usr/local/sbin",
+    "/usr/local/bin",
+    "/usr/sbin",
+    "/usr/bin",
+    "/sbin",
+    "/bin",
+    "/opt/homebrew/bin",
+)
 
 
 class ClusterError(Exception):
@@ -81,12 +90,15 @@ def port_of(bound: socket.socket) -> int:
 def find_program(*names: str, package: str) -> str:
     """Return the path of the first of these programs that the system has.
 
+    Those of an active virtual environment do not count: the Redis that comes in a wheel is old and knows no TLS.
+
     Raises:
         ClusterError: it has none; the message names the Debian package.
     """
-    path = os.pathsep.join([os.environ.get("PATH", ""), SYSTEM_DIRECTORIES])
+    own = str(Path(sys.executable).parent)
+    searched = [*os.environ.get("PATH", "").split(os.pathsep), *SYSTEM_DIRECTORIES]
     for name in names:
-        found = shutil.which(name, path=path)
+        found = shutil.which(name, path=os.pathsep.join(directory for directory in searched if directory != own))
         if found:
             return found
     raise ClusterError(f"{' or '.join(names)} is missing: install it (on Debian and Ubuntu the package is {package})")

@@ -28,6 +28,7 @@ from loadtest.cluster import (
     free_port,
     wait_until,
 )
+from loadtest.cluster.common import find_program
 from tests.integration.raw import Answer, post, request, tool_call
 
 QUICK = {"GATEWAY_DRAIN_NOTICE_SECONDS": "0"}
@@ -218,6 +219,14 @@ def test_a_port_is_kept_for_its_process_only(tmp_path: Path) -> None:
     with pytest.raises(ClusterError, match="was never started"):
         replica.terminate()
     replica.stop()
+
+
+def test_programs_are_the_system_s_also_in_an_active_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", str(own))
+    assert Path(find_program("redis-server", package="redis-server")).parent != own
+    with pytest.raises(ClusterError, match="no-such-program is missing: install it .* the package is such-a-package"):
+        find_program("no-such-program", package="such-a-package")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
