@@ -225,7 +225,7 @@ def test_programs_are_the_system_s_also_in_an_active_environment(monkeypatch: py
     own = Path(sys.executable).parent
     monkeypatch.setenv("PATH", str(own))
     assert Path(find_program("redis-server", package="redis-server")).parent != own
-    with pytest.raises(ClusterError, match="no-such-program is missing: install it .* the package is such-a-package"):
+    with pytest.raises(ClusterError, match=r"no-such-program is missing: install it .* is such-a-package"):
         find_program("no-such-program", package="such-a-package")
 
 
