@@ -15,7 +15,7 @@ from typing import Final
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
 
-_EARLY_DEATH_SECONDS: Final = 10.0
+_EARLY_DEATH_SECONDS: Final = 30.0
 _MAX_EARLY_DEATHS: Final = 3
 _BACKOFF_SECONDS: Final = 0.5
 _READY_RETRY_SECONDS: Final = 0.1
