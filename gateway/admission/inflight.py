@@ -134,8 +134,8 @@ class InFlight:
             reached=self._reached,
         )
         self.queue_wait_p90 = wait = _percentile(self._queue_waits)
-        # As many legs as are too many for the target; they are those that come to a checkpoint first.
-        self._sheds_wanted = math.ceil(self._running * (1 - self._target / wait)) if wait > self._target else 0
+        # As many legs as were too many for the target; they are those that come to a checkpoint first.
+        self._sheds_wanted = math.ceil(self._highest * (1 - self._target / wait)) if wait > self._target else 0
         for samples in (self._loop_waits, self._queue_waits, self._turns):
             samples.clear()
         self._window_began = now

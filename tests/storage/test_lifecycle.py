@@ -452,7 +452,7 @@ async def test_the_servers_arithmetic_of_expiry_is_the_models(here: Deployment, 
 
 async def test_a_task_that_expired_in_the_queue_or_in_a_worker_is_forgotten(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
-    running, queued = (here.new(retention=Retention("created", 200)) for _ in range(2))
+    running, queued = (here.new(retention=Retention("created", 1500)) for _ in range(2))
     await store.create(running, 10)
     claim = await here.claim_one(queue)
     await store.create(queued, 10)
