@@ -88,10 +88,33 @@ async def answer_at_once(_message: str) -> None:
     """Think about nothing."""
 
 
+class Resending(Recorder):
+    """Sends a request again whose reply broke off: of a replica that is killed, the legs in flight need that."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Forward one request, until its reply is complete."""
+        while True:
+            response = await super().handle_async_request(request)
+            if response.headers.get("content-type") != "application/json":
+                return response
+            try:
+                await response.aread()
+            except httpx2.RemoteProtocolError:
+                self.served.pop()
+            else:
+                return response
+
+
 @contextlib.asynccontextmanager
-async def connect(url: str, think: Think = answer_at_once) -> AsyncIterator[User]:
-    """Connect the real client."""
-    recorder = Recorder()
+async def connect(url: str, think: Think = answer_at_once, *, resends: bool = False) -> AsyncIterator[User]:
+    """Connect the real client.
+
+    Args:
+        url: where to.
+        think: awaited before each answer.
+        resends: whether a request is sent again whose reply broke off.
+    """
+    recorder = Resending() if resends else Recorder()
     asked: list[tuple[str, str]] = []
 
     async def elicit(context: object, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:

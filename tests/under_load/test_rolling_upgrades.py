@@ -75,13 +75,14 @@ class Thinkers:
 class BusyUsers:
     """Users who make one call after the other, and answer at once."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, resend: bool = False) -> None:
         self._url = url
+        self._resend = resend
         self._leaving = asyncio.Event()
         self.calls: list[list[Call]] = []
 
     async def _work(self, calls: list[Call]) -> None:
-        async with connect(self._url) as user:
+        async with connect(self._url, resends=self._resend) as user:
             while not self._leaving.is_set():
                 calls.append(await user.call(TOOL))
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -182,7 +183,7 @@ async def test_nobody_notices_either_when_the_seal_keys_rotate_meanwhile_and_a_r
         keys.write_text(entries)
         await until(lambda: hold(cluster.replicas, seals=seals, opens=opens), "the keys to reach every replica")
 
-    thinkers, busy = Thinkers(cluster.url), BusyUsers(cluster.url)
+    thinkers, busy = Thinkers(cluster.url), BusyUsers(cluster.url, resend=True)
     async with busy.working(2):
         await thinkers.start(4)
         await rotate(f"{old},{new}", seals=old, opens=new)
