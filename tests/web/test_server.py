@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from gateway.web.server import REPEATED_SIGNAL_SECONDS
 from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
-from tests.integration.raw import Answer, RawConnection, call
+from tests.integration.raw import Answer, RawConnection, call, head_of, tool_call
 
 TOOLS = {"GATEWAY_TOOLS": "tests.integration.tools"}
 LONG = "3600"
@@ -222,3 +223,16 @@ def test_a_call_whose_state_is_too_large_to_hand_on_is_finished_where_it_is(
         release.touch()
         assert answer.result().text == "released in leg 2"
         assert fleet["r1"].wait() == 0
+
+
+def test_a_client_that_is_still_sending_keeps_nobody_out(tmp_path: Path) -> None:
+    message = tool_call("echo", {"text": "late"})
+    body = json.dumps(message).encode()
+    head = [*head_of(message), ("Content-Length", str(len(body))), ("Expect", "100-continue")]
+    settings = {**TOOLS, "GATEWAY_MAX_INFLIGHT": "1"}
+    with Fleet(tmp_path, settings, names=("r1",)) as fleet, RawConnection(fleet["r1"]) as slow:
+        slow.head(head)
+        assert slow.socket.recv(100).startswith(b"HTTP/1.1 100 ")  # it is waited for
+        assert call(fleet["r1"], "echo", {"text": "hello"}).text == "hello"
+        slow.socket.sendall(body)
+        assert slow.answer().text == "late"
