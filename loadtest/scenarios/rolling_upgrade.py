@@ -47,7 +47,6 @@ SCENARIO = Scenario(
         _still_served("r1"),
         _still_served("r2"),
         Bound("Processes that did not leave cleanly", "bad_exits", at_most=0),
-        Bound("Legs that were handed on during the upgrade", "legs_shed", at_least=1, window=Window(BEGAN, DONE)),
         Bound("Calls finished during the upgrade", "calls_finished", at_least=1, window=Window(BEGAN, DONE)),
         Bound("States that did not open", "states_rejected", at_most=0),
     ),
