@@ -23,12 +23,12 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures
 from gateway.ports import Caller, RandomBytes, Shedding
+from gateway.protocol import notifications
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.jsonrpc import result_response
-from gateway.protocol.released import notifications
-from gateway.protocol.released.requests import Continuation, ReleasedRequest
 from gateway.protocol.released.results import ResultWriter, read_answers
 from gateway.protocol.released.tasks import task
+from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.strict_json import encode
 from gateway.protocol.versions import Wire
 from gateway.sealing.binding import request_state_binding
@@ -60,7 +60,7 @@ class Call:
         post: where notifications about the request go, or None if the client takes none.
     """
 
-    request: ReleasedRequest
+    request: McpRequest
     caller: Caller
     served: Served
     target: str
@@ -334,7 +334,7 @@ class _Passage:
 class _RequestNotices:
     """Sends what a leg tells of itself on the answer to its request, as far as the client asked for it."""
 
-    def __init__(self, request: ReleasedRequest, post: Post) -> None:
+    def __init__(self, request: McpRequest, post: Post) -> None:
         self._request = request
         self._post = post
 

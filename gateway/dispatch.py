@@ -33,19 +33,18 @@ from gateway.ports import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, RequestId, Response, parse_message, request_id_of, result_response
 from gateway.protocol.param_headers import check_param_headers
-from gateway.protocol.released.requests import (
-    NAMED_METHODS,
+from gateway.protocol.released.requests import NAMED_METHODS, read_request
+from gateway.protocol.released.results import ResultWriter
+from gateway.protocol.requests import (
     CompletionRequest,
     Continuation,
-    ReleasedRequest,
+    McpRequest,
     read_completion,
     read_cursor,
     read_prompt_get,
-    read_request,
     read_resource_read,
     read_tool_call,
 )
-from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import choose_wire
 from gateway.subscriptions import ChangeHub
@@ -84,7 +83,7 @@ class Listening:
 
 Reply: TypeAlias = Answered | Accepted | Refused | Listening
 
-TaskMethod: TypeAlias = Callable[[ReleasedRequest, Caller, Registry], Awaitable[dict[str, Any]]]
+TaskMethod: TypeAlias = Callable[[McpRequest, Caller, Registry], Awaitable[dict[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ class Incoming:
         post: sends a notification ahead of the answer, or None if the client takes none.
     """
 
-    request: ReleasedRequest
+    request: McpRequest
     headers: Headers
     caller: Caller
     post: Post | None

@@ -14,9 +14,10 @@ from gateway.errors import TaskStoreDown
 from gateway.ports import Caller
 from gateway.protocol.jsonrpc import RequestId, result_response
 from gateway.protocol.released import notifications
-from gateway.protocol.released.requests import ListenFilter, ReleasedRequest, read_listen
+from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
+from gateway.protocol.requests import McpRequest
 from gateway.subscriptions import ChangeHub, Subscription
 from gateway.task_methods import TaskMethods, require_tasks
 from gateway.tasks.model import TaskView
@@ -60,7 +61,7 @@ class Listener:
         self._changes = changes
         self._tasks = tasks
 
-    async def listen(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> AsyncIterator[bytes]:
+    async def listen(self, request: McpRequest, caller: Caller, registry: Registry) -> AsyncIterator[bytes]:
         """Return the messages of the stream.
 
         Raises:

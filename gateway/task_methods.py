@@ -15,15 +15,15 @@ from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, MissingCapability, ValueTooLarge
 from gateway.ports import Caller, TaskStore
 from gateway.protocol.capabilities import TASKS, supports
-from gateway.protocol.released.fields import quote
-from gateway.protocol.released.requests import ReleasedRequest
+from gateway.protocol.fields import quote
 from gateway.protocol.released.results import ResultWriter, read_answers
 from gateway.protocol.released.tasks import detailed_task, not_found, read_task_id, read_task_update, task_meta
+from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import owner
 from gateway.tasks.model import TaskView, WireQuestion
 
 
-def require_tasks(request: ReleasedRequest) -> None:
+def require_tasks(request: McpRequest) -> None:
     """Let only requests through whose client declared the extension.
 
     Raises:
@@ -49,7 +49,7 @@ class TaskMethods:
         self._audience = audience
         self._audit = audit
 
-    async def get(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    async def get(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/get`.
 
         Raises:
@@ -62,7 +62,7 @@ class TaskMethods:
         view = await self._find(read_task_id(request.params), caller, registry)
         return self._results.complete(detailed_task(view), task_meta(view))
 
-    async def update(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    async def update(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/update`: record answers to what is asked now, all of them or, if one does not fit, none.
 
         Raises:
@@ -80,7 +80,7 @@ class TaskMethods:
                 raise InvalidParams(str(error)) from None
         return self._done(request, caller, view)
 
-    async def cancel(self, request: ReleasedRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    async def cancel(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/cancel`; a task that has ended stays as it is.
 
         Raises:
@@ -113,7 +113,7 @@ class TaskMethods:
             raise InsufficientScope(registry.tools[view.tool].scopes)
         return view
 
-    def _done(self, request: ReleasedRequest, caller: Caller, view: TaskView) -> dict[str, Any]:
+    def _done(self, request: McpRequest, caller: Caller, view: TaskView) -> dict[str, Any]:
         """Note what was done with a task, and acknowledge it."""
         self._audit.task(caller.principal, request.method, view.tool, task=view.task_id, phase=view.phase.value)
         return self._results.complete({})

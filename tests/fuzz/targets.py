@@ -32,6 +32,7 @@ from gateway.errors import (
 )
 from gateway.hosts import is_loopback, without_port
 from gateway.protocol import headers as http
+from gateway.protocol import requests as params
 from gateway.protocol.jsonrpc import (
     MAX_ID_CHARS,
     Notification,
@@ -130,18 +131,18 @@ def _read_request(value: Any) -> None:
     assert request.method == message.method
     assert same(request.id, value["id"])
     for read in (
-        released.read_tool_call,
-        released.read_prompt_get,
-        released.read_resource_read,
-        released.read_completion,
+        params.read_tool_call,
+        params.read_prompt_get,
+        params.read_resource_read,
+        params.read_completion,
         released.read_listen,
-        released.read_cursor,
+        params.read_cursor,
     ):
         try:
             read(request.params)
         except InvalidParams as error:
             assert len(error.message) < 1000, "a refusal repeats what the client sent"
-    call = released.read_continuation(request.params)
+    call = params.read_continuation(request.params)
     assert isinstance(call.input_responses, dict)
 
 

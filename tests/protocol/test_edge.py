@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gateway.errors import HttpRefusal, RpcError
 from gateway.protocol.headers import Headers, check_content
 from gateway.protocol.jsonrpc import Request, Response, error_response, parse_message, request_id_of
-from gateway.protocol.released.requests import ToolCall, read_request, read_tool_call
+from gateway.protocol.released.requests import read_request
+from gateway.protocol.requests import ToolCall, read_tool_call
 from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.versions import choose_wire
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import MissingCapability, TaskStoreDown
 from gateway.listening import Listener
-from gateway.protocol.released.requests import ReleasedRequest
+from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView
 from tests.storage.servers import Server
 from tests.tasks_released.conftest import CAN, World
@@ -57,7 +57,7 @@ async def listening(
     """Listen on the next replica; the acknowledgement comes first on the stream."""
     dispatcher = world.next_app()._services.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
-    request = ReleasedRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
+    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
     listener: Listener = dispatcher._listener
     messages = await listener.listen(request, Caller(sub), world.registry)
     try:

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
-from gateway.protocol.released.requests import ReleasedRequest
 from gateway.protocol.released.results import ResultWriter
+from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Principal
 from gateway.task_methods import TaskMethods
 from tests.integration.raw import Answer
@@ -244,7 +244,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     task_id = await world.start("guarded", scopes=("secret",))
     tasks = TaskMethods(world.store, ResultWriter({}), "tests", AuditLog(len, "r1", float, as_json=True))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
-    request = ReleasedRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
+    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
     with pytest.raises(InsufficientScope):
         await answer(request, Caller("ada"), world.registry)
     with pytest.raises(InvalidParams, match="Task not found"):

@@ -8,30 +8,22 @@ headers what a proxy routes by (2026-07-28 "basic", "Per-request protocol fields
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
 from gateway.errors import HeaderMismatch, InvalidParams, UnsupportedVersion
 from gateway.protocol import headers as header
 from gateway.protocol.capabilities import check_capabilities
+from gateway.protocol.fields import quote, read_flag, read_names, require_object
 from gateway.protocol.headers import Headers, decode_header_value
-from gateway.protocol.jsonrpc import Request, RequestId
-from gateway.protocol.released.fields import (
-    quote,
-    read_flag,
-    read_names,
-    read_object,
-    read_string,
-    read_strings,
-    require_object,
-)
+from gateway.protocol.jsonrpc import Request
+from gateway.protocol.requests import MAX_TASK_ID_CHARS, McpRequest, read_progress_token
 from gateway.protocol.versions import (
     LOG_LEVELS,
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
     META_LOG_LEVEL,
-    META_PROGRESS_TOKEN,
     META_PROTOCOL_VERSION,
     RELEASED,
     SUPPORTED_VERSIONS,
@@ -56,90 +48,9 @@ MAX_URI_CHARS: Final = 2048
 MAX_LISTEN_TASKS: Final = 1000
 """How many tasks one `subscriptions/listen` may name: each is read at once, and again every few seconds."""
 
-MAX_TASK_ID_CHARS: Final = 128
-"""Longest id of a task that is looked up."""
-
 _META: Final = "params._meta"
 _FILTER: Final = "params.notifications"
 _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
-
-
-class ReleasedRequest(msgspec.Struct, frozen=True):
-    """A request whose `_meta` and headers are complete, agree, and have the right types.
-
-    Attributes:
-        id: to be echoed exactly.
-        method: not yet looked up.
-        params: as sent, `_meta` included; the parameters of the method are not yet checked.
-        meta: `params._meta`.
-        capabilities: what the client declared for this request.
-        client_info: `name`, `version` and more as the client tells them, for display and logs only.
-        log_level: one of `LOG_LEVELS`, or None if the client wants no log messages.
-        progress_token: what progress must be marked with, or None if the client wants none.
-    """
-
-    id: RequestId
-    method: str
-    params: dict[str, Any]
-    meta: dict[str, Any]
-    capabilities: dict[str, Any]
-    client_info: dict[str, Any] | None
-    log_level: str | None
-    progress_token: str | int | None
-
-
-class Continuation(msgspec.Struct, frozen=True):
-    """The part of a retry that goes on with an earlier leg ("Multi Round-Trip Requests").
-
-    Attributes:
-        input_responses: the client's answers by key, each still unchecked.
-        request_state: as sent, of any type; None if there is none. What is no sealed token is refused by
-            whoever opens it, in the same words as a forged one.
-    """
-
-    input_responses: dict[str, Any]
-    request_state: Any
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """The parameters of `tools/call`; `arguments` is `{}` when absent or null."""
-
-    name: str
-    arguments: dict[str, Any]
-    continuation: Continuation
-
-
-class PromptGet(msgspec.Struct, frozen=True):
-    """The parameters of `prompts/get`; `arguments` is `{}` when absent or null."""
-
-    name: str
-    arguments: dict[str, str]
-    continuation: Continuation
-
-
-class ResourceRead(msgspec.Struct, frozen=True):
-    """The parameters of `resources/read`; that `uri` is one is for whoever looks it up."""
-
-    uri: str
-    continuation: Continuation
-
-
-class CompletionRequest(msgspec.Struct, frozen=True):
-    """The parameters of `completion/complete`.
-
-    Attributes:
-        kind: what is being completed an argument of.
-        target: the name of the prompt, or the uri or uri template of the resource.
-        argument: the name of the argument.
-        value: what the user typed so far.
-        context: the arguments that are settled already.
-    """
-
-    kind: Literal["prompt", "resource"]
-    target: str
-    argument: str
-    value: str
-    context: dict[str, str]
 
 
 class ListenFilter(msgspec.Struct, frozen=True):
@@ -160,7 +71,7 @@ class ListenFilter(msgspec.Struct, frozen=True):
     task_ids: tuple[str, ...] = ()
 
 
-def read_request(request: Request, headers: Headers) -> ReleasedRequest:
+def read_request(request: Request, headers: Headers) -> McpRequest:
     """Check `_meta` and headers of a request.
 
     The order decides which error a client with several mistakes sees: required fields of `_meta`, the
@@ -183,7 +94,7 @@ def read_request(request: Request, headers: Headers) -> ReleasedRequest:
     name_parameter = NAMED_METHODS.get(request.method)
     if name_parameter is not None:
         _check_name(headers.get(header.NAME), params.get(name_parameter))
-    return ReleasedRequest(
+    return McpRequest(
         request.id,
         request.method,
         params,
@@ -191,59 +102,7 @@ def read_request(request: Request, headers: Headers) -> ReleasedRequest:
         check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]'),
         _read_client_info(meta),
         _read_log_level(meta),
-        _read_progress_token(meta),
-    )
-
-
-def read_tool_call(params: Mapping[str, Any]) -> ToolCall:
-    """Read the parameters of `tools/call`.
-
-    Raises:
-        InvalidParams: `name`, `arguments` or `inputResponses` has the wrong type; the message names it.
-    """
-    return ToolCall(read_string(params, "name"), read_object(params, "arguments"), read_continuation(params))
-
-
-def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
-    """Read the parameters of `prompts/get`.
-
-    Raises:
-        InvalidParams: `name`, `arguments`, one of them or `inputResponses` has the wrong type; the message names it.
-    """
-    return PromptGet(read_string(params, "name"), read_strings(params, "arguments"), read_continuation(params))
-
-
-def read_resource_read(params: Mapping[str, Any]) -> ResourceRead:
-    """Read the parameters of `resources/read`.
-
-    Raises:
-        InvalidParams: `uri` or `inputResponses` has the wrong type; the message names it.
-    """
-    return ResourceRead(read_string(params, "uri"), read_continuation(params))
-
-
-def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
-    """Read the parameters of `completion/complete`.
-
-    Raises:
-        InvalidParams: a field is missing, has the wrong type, or `ref` is of no known type; the message names it.
-    """
-    ref = require_object(params, "ref")
-    kind: Literal["prompt", "resource"]
-    match ref.get("type"):
-        case "ref/prompt":
-            kind, target = "prompt", read_string(ref, "name", "params.ref")
-        case "ref/resource":
-            kind, target = "resource", read_string(ref, "uri", "params.ref")
-        case _:
-            raise InvalidParams('params.ref.type must be "ref/prompt" or "ref/resource"')
-    argument = require_object(params, "argument")
-    return CompletionRequest(
-        kind,
-        target,
-        read_string(argument, "name", "params.argument"),
-        read_string(argument, "value", "params.argument"),
-        read_strings(read_object(params, "context"), "arguments", "params.context"),
+        read_progress_token(meta),
     )
 
 
@@ -262,29 +121,6 @@ def read_listen(params: Mapping[str, Any]) -> ListenFilter:
         read_names(asked, "resourceSubscriptions", _FILTER, max_entries=MAX_LISTEN_URIS, max_chars=MAX_URI_CHARS),
         read_names(asked, "taskIds", _FILTER, max_entries=MAX_LISTEN_TASKS, max_chars=MAX_TASK_ID_CHARS),
     )
-
-
-def read_continuation(params: Mapping[str, Any]) -> Continuation:
-    """Read `inputResponses` and `requestState`, the same on every method that may ask; null is as absent.
-
-    Raises:
-        InvalidParams: `inputResponses` is not an object.
-    """
-    return Continuation(read_object(params, "inputResponses"), params.get("requestState"))
-
-
-def read_cursor(params: Mapping[str, Any]) -> str | None:
-    """Read the `cursor` of a list request; None asks for the first page.
-
-    Raises:
-        InvalidParams: it is not a string.
-    """
-    cursor = params.get("cursor")
-    if type(cursor) is str:
-        return cursor
-    if "cursor" in params:
-        raise InvalidParams("params.cursor must be a string")
-    return None
 
 
 def _read_required_meta(params: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -319,15 +155,6 @@ def _read_log_level(meta: Mapping[str, Any]) -> str | None:
     if type(level) is not str or level not in _LOG_LEVEL_SET:
         raise _wrong_meta(meta, META_LOG_LEVEL, f"one of {', '.join(LOG_LEVELS)}")
     return level
-
-
-def _read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
-    token = meta.get(META_PROGRESS_TOKEN)
-    if type(token) is str or type(token) is int:
-        return token
-    if META_PROGRESS_TOKEN in meta:
-        raise _wrong_meta(meta, META_PROGRESS_TOKEN, "a string or an integer")
-    return None
 
 
 def _check_name(sent: str | None, value: Any) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import InternalError, InvalidParams
-from gateway.protocol.released.fields import read_object, read_string
-from gateway.protocol.released.requests import MAX_TASK_ID_CHARS
+from gateway.protocol.fields import read_object, read_string
+from gateway.protocol.requests import MAX_TASK_ID_CHARS
 from gateway.tasks.model import Phase, Progress, TaskView
 from gateway.tasks.times import poll_interval_ms
 
