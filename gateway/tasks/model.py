@@ -120,6 +120,7 @@ class TaskView:
         error: the JSON-RPC error `{code, message, data?}`, once done with one.
         opened: False if what is sealed in it cannot be opened here; then `capabilities`, `questions`, `result` and
             `error` are empty.
+        kept_ms: how long it is kept from its end on, None if its retention counts from its creation.
     """
 
     task_id: str
@@ -139,3 +140,4 @@ class TaskView:
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
     opened: bool = True
+    kept_ms: int | None = None

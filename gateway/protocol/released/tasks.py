@@ -7,27 +7,18 @@ The stored task is neutral (`gateway.tasks.model`); what is said of it here is w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from gateway.errors import InternalError, InvalidParams
-from gateway.protocol.fields import read_object, read_string
-from gateway.protocol.requests import MAX_TASK_ID_CHARS
-from gateway.tasks.model import Phase, Progress, TaskView
+from gateway.errors import InvalidParams
+from gateway.protocol import task_words
+from gateway.protocol.fields import read_object
+from gateway.tasks.model import Progress, TaskView
 from gateway.tasks.times import poll_interval_ms
 
 META_PROGRESS: Final = "dev.sealedgateway/progress"
 """The `_meta` of a task whose tool told numbers: `{"progress": …, "total": …}`, the total only if it is known."""
-
-_STATUS: Final = {
-    Phase.QUEUED: "working",
-    Phase.RUNNING: "working",
-    Phase.WAITING: "input_required",
-    Phase.DONE: "completed",
-    Phase.CANCELLED: "cancelled",
-}
 
 
 class TaskUpdate(msgspec.Struct, frozen=True):
@@ -48,10 +39,7 @@ def read_task_id(params: Mapping[str, Any]) -> str:
     Raises:
         InvalidParams: `taskId` is missing, no string, or longer than that of any task.
     """
-    task_id = read_string(params, "taskId")
-    if len(task_id) > MAX_TASK_ID_CHARS:
-        raise not_found()
-    return task_id
+    return task_words.read_task_id(params, not_found)
 
 
 def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
@@ -65,12 +53,12 @@ def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
 
 def task(view: TaskView) -> dict[str, Any]:
     """Return the `Task`: what is known of every task, whatever its status."""
-    told: dict[str, Any] = {"taskId": view.task_id, "status": _status(view)}
+    told: dict[str, Any] = {"taskId": view.task_id, "status": task_words.status(view)}
     message = _status_message(view)
     if message is not None:
         told["statusMessage"] = message
-    told["createdAt"] = _time(view.created_ms)
-    told["lastUpdatedAt"] = _time(view.updated_ms)
+    told["createdAt"] = task_words.iso_time(view.created_ms)
+    told["lastUpdatedAt"] = task_words.iso_time(view.updated_ms)
     told["ttlMs"] = view.ttl_ms
     told["pollIntervalMs"] = poll_interval_ms(view.now_ms - view.created_ms)
     return told
@@ -81,13 +69,11 @@ def detailed_task(view: TaskView) -> dict[str, Any]:
     told = task(view)
     match told["status"]:
         case "input_required":
-            told["inputRequests"] = {
-                key: {"method": question.method, "params": question.params} for key, question in view.questions.items()
-            }
+            told["inputRequests"] = task_words.input_requests(view)
         case "completed":
             told["result"] = {"resultType": "complete", **(view.result or {})}
         case "failed":
-            told["error"] = _error(view)
+            told["error"] = task_words.error_of(view)
     return told
 
 
@@ -101,16 +87,9 @@ def task_meta(view: TaskView) -> dict[str, Any]:
     return {META_PROGRESS: progress}
 
 
-def _status(view: TaskView) -> str:
-    if view.phase is Phase.CANCELLED:
-        return "cancelled"
-    return _STATUS[view.phase] if view.opened and view.error is None else "failed"
-
-
 def _status_message(view: TaskView) -> str | None:
-    status = _status(view)
-    if status == "failed":
-        return str(_error(view)["message"])
+    if task_words.status(view) == "failed":
+        return str(task_words.error_of(view)["message"])
     if view.progress is None or view.phase.ended:
         return None
     return _progress_message(view.progress)
@@ -125,15 +104,3 @@ def _progress_message(progress: Progress) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else str(value)
-
-
-def _error(view: TaskView) -> Mapping[str, Any]:
-    if view.error is not None:
-        return view.error
-    unreadable = InternalError("The task cannot be read")
-    return {"code": unreadable.code, "message": unreadable.message}
-
-
-def _time(milliseconds: int) -> str:
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
