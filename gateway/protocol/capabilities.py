@@ -6,10 +6,11 @@ A capability is named by its path in the object, e.g. `("elicitation", "form")`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.errors import InvalidParams
+from gateway.sealing.session import FLAGS
 
 CapabilityPath: TypeAlias = tuple[str, ...]
 
@@ -44,21 +45,44 @@ def capability_path(name: str) -> CapabilityPath:
 
 
 def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
-    """Whether checked capabilities declare `path`; null declares nothing.
+    """Whether checked capabilities declare `path`; null and false declare nothing.
 
-    An `elicitation` that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
+    Where a capability is a list of names, as `tasks.responses.modes` is, each of them is declared. An `elicitation`
+    that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
     """
     declared: Any = capabilities
     for name in path:
-        if type(declared) is not dict:
+        if type(declared) is dict:
+            declared = declared.get(name)
+        elif type(declared) is list:
+            declared = name in declared
+        else:
             return False
-        declared = declared.get(name)
-    if declared is not None:
+    if declared is not None and declared is not False:
         return True
     if path == ELICITATION_FORM:
         elicitation = capabilities.get("elicitation")
         return type(elicitation) is dict and "url" not in elicitation
     return False
+
+
+def flags_of(capabilities: Mapping[str, Any]) -> frozenset[str]:
+    """Return which flags a session remembers of checked capabilities; everything else in them is dropped."""
+    return frozenset(flag for flag in FLAGS if supports(capabilities, capability_path(flag)))
+
+
+def from_flags(flags: Collection[str]) -> dict[str, Any]:
+    """Write the flags of a session as capabilities that support the same as those they were read from.
+
+    Each member is an object, also where the schema has `true` or a list of names. A flag that is not known is dropped.
+    """
+    capabilities: dict[str, Any] = {}
+    for flag in FLAGS:
+        if flag in flags:
+            declared = capabilities
+            for name in capability_path(flag):
+                declared = declared.setdefault(name, {})
+    return capabilities
 
 
 def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:

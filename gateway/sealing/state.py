@@ -4,6 +4,8 @@ Inside the token is a MessagePack map: `v` the schema number, `iat` and `exp` th
 expiry in seconds since the epoch, `j` the journal, itself a map. What is not known here is left alone:
 fields of the journal travel on untouched, further fields beside it are ignored. Only a schema number
 higher than this release writes is refused, so releases next to each other read each other's state.
+
+What every kind of token shares is here too: `pack`, `unpack` and `open_payload`.
 """
 
 from __future__ import annotations
@@ -119,24 +121,50 @@ def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_byt
     Raises:
         Rejected: with the reason, which is for the log and the counter only.
     """
-    plaintext, key_id = sealer.open(token, aad, max_chars=max_bytes)
+    payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=max_bytes, now=now)
+    journal = payload.get("j")
+    if type(journal) is not dict:
+        raise Rejected(RejectReason.MALFORMED)
+    return OpenedState(journal, key_id)
+
+
+def open_payload(
+    sealer: Sealer, token: object, *, aad: bytes, schema: int, max_chars: int, now: float | None = None
+) -> tuple[dict[str, Any], bytes]:
+    """Open a token of ours and judge what all of them have inside: a map with the number of its schema and its expiry.
+
+    Args:
+        sealer: the process's sealer.
+        token: whatever the client sent.
+        aad: the associated data computed for the request that presents it.
+        schema: the highest schema number that this release reads for tokens of this purpose.
+        max_chars: a longer token is refused before it is decoded.
+        now: seconds since the epoch; None for a token that does not expire.
+
+    Returns:
+        The map, and the 4-byte id of the key that sealed it.
+
+    Raises:
+        Rejected: with the reason, which is for the log and the counter only.
+    """
+    plaintext, key_id = sealer.open(token, aad, max_chars=max_chars)
     try:
         payload = unpack(plaintext)
     except ValueError:
         raise Rejected(RejectReason.MALFORMED) from None
     # The schema number comes first: the rest of a newer layout is not ours to judge.
-    schema = payload.get("v") if type(payload) is dict else None
-    if type(schema) is not int:
+    number = payload.get("v") if type(payload) is dict else None
+    if type(number) is not int:
         raise Rejected(RejectReason.MALFORMED)
-    if schema > SCHEMA:
+    if number > schema:
         raise Rejected(RejectReason.NEWER_SCHEMA)
-    expires_at = payload.get("exp")
-    journal = payload.get("j")
-    if type(expires_at) not in (int, float) or type(journal) is not dict:
-        raise Rejected(RejectReason.MALFORMED)
-    if not now < expires_at:
-        raise Rejected(RejectReason.EXPIRED)
-    return OpenedState(journal, key_id)
+    if now is not None:
+        expires_at = payload.get("exp")
+        if type(expires_at) not in (int, float):
+            raise Rejected(RejectReason.MALFORMED)
+        if not now < expires_at:
+            raise Rejected(RejectReason.EXPIRED)
+    return payload, key_id
 
 
 def _with_big_integers(value: Any) -> Any:

@@ -1,0 +1,104 @@
+"""Pure: the session of a client that shook hands, as a sealed `Mcp-Session-Id`: any replica reads it, none stores it.
+
+Inside the token is a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `ver` the
+protocol version, `caps` what the client declared, one bit for each of `FLAGS`, and `nonce`. Further fields are ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.errors import RejectReason
+from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.state import open_payload, pack
+
+SCHEMA: Final = 1
+"""Raise it only for a layout that the release before cannot read."""
+
+MAX_SESSION_CHARS: Final = 512
+"""Longest token that is opened, and none that is sealed is longer: clients and proxies limit what a header holds."""
+
+MAX_VERSION_CHARS: Final = 32
+NONCE_BYTES: Final = 16
+
+FLAGS: Final = (
+    "elicitation.form",
+    "elicitation.url",
+    "sampling",
+    "sampling.tools",
+    "sampling.context",
+    "roots",
+    "roots.listChanged",
+    "tasks.responses.modes.task",
+    "tasks.responses.modes.immediate",
+    "tasks.responses.modes.streaming",
+)
+"""The client capabilities that a session remembers, as paths into the client's declaration.
+
+A flag's place is its bit in the token: add new ones at the end and never take one away.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a client and a replica agreed on when they shook hands.
+
+    Attributes:
+        version: the protocol version, at most `MAX_VERSION_CHARS` ASCII characters.
+        flags: which of `FLAGS` the client declared; `gateway.protocol.capabilities` converts from and to its words.
+        nonce: 16 random bytes, which tell this session from every other one.
+        expires_at: the second since the epoch from which the session is no longer accepted.
+    """
+
+    version: str
+    flags: frozenset[str]
+    nonce: bytes
+    expires_at: float
+
+
+def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
+    """Seal a session into an `Mcp-Session-Id` of at most `MAX_SESSION_CHARS` characters.
+
+    A flag that is not one of `FLAGS` is dropped.
+
+    Args:
+        sealer: the process's sealer.
+        session: what was agreed on.
+        aad: `gateway.sealing.binding.session_binding` of the caller.
+
+    Raises:
+        ValueError: the version is too long or not ASCII, or the nonce has another size.
+    """
+    if len(session.version) > MAX_VERSION_CHARS or not session.version.isascii():
+        raise ValueError(f"a version has at most {MAX_VERSION_CHARS} ASCII characters")
+    if len(session.nonce) != NONCE_BYTES:
+        raise ValueError(f"a session's nonce has {NONCE_BYTES} bytes")
+    payload = {
+        "v": SCHEMA,
+        "exp": session.expires_at,
+        "ver": session.version,
+        "caps": sum(1 << bit for bit, flag in enumerate(FLAGS) if flag in session.flags),
+        "nonce": session.nonce,
+    }
+    return sealer.seal(pack(payload), aad)
+
+
+def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Session:
+    """Open an `Mcp-Session-Id` that a client presents. A session is expired at exactly its expiry.
+
+    Args:
+        sealer: the process's sealer.
+        token: whatever the client sent.
+        aad: `gateway.sealing.binding.session_binding` of the caller that presents it.
+        now: seconds since the epoch.
+
+    Raises:
+        Rejected: with the reason, which is for the log and the counter only.
+    """
+    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_SESSION_CHARS, now=now)
+    version, bits, nonce = payload.get("ver"), payload.get("caps"), payload.get("nonce")
+    if type(version) is not str or type(bits) is not int or bits < 0 or type(nonce) is not bytes:
+        raise Rejected(RejectReason.MALFORMED)
+    flags = frozenset(flag for bit, flag in enumerate(FLAGS) if bits >> bit & 1)
+    return Session(version, flags, nonce, payload["exp"])

@@ -1,0 +1,55 @@
+"""Pure: cursors of `tasks/list`, sealed, because a place in a caller's list names one of the caller's tasks.
+
+Inside the token is a MessagePack map: `v` the schema number, `ms` and `task` the expiry and the id of the last task
+told. Further fields are ignored. A cursor does not expire: it says where to go on, and that place stays one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.errors import RejectReason
+from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.state import open_payload, pack
+
+SCHEMA: Final = 1
+"""Raise it only for a layout that the release before cannot read."""
+
+MAX_TASK_CURSOR_CHARS: Final = 512
+"""Longest token that is sealed or opened."""
+
+
+def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> str:
+    """Seal a place in a caller's list of tasks into a cursor of at most `MAX_TASK_CURSOR_CHARS` characters.
+
+    Args:
+        sealer: the process's sealer.
+        mark: when the last task told expires, in milliseconds since the epoch, and its id.
+        aad: `gateway.sealing.binding.cursor_binding` of the caller and the method.
+
+    Raises:
+        ValueError: the id is too long or holds a lone surrogate.
+    """
+    expires_ms, task_id = mark
+    plaintext = pack({"v": SCHEMA, "ms": expires_ms, "task": task_id})
+    if token_chars(len(plaintext)) > MAX_TASK_CURSOR_CHARS:
+        raise ValueError(f"a cursor has at most {MAX_TASK_CURSOR_CHARS} characters")
+    return sealer.seal(plaintext, aad)
+
+
+def open_task_cursor(sealer: Sealer, token: object, *, aad: bytes) -> tuple[int, str]:
+    """Return the place where a cursor goes on that a client presents.
+
+    Args:
+        sealer: the process's sealer.
+        token: whatever the client sent.
+        aad: `gateway.sealing.binding.cursor_binding` of the caller and the method that presents it.
+
+    Raises:
+        Rejected: with the reason, which is for the log and the counter only.
+    """
+    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_TASK_CURSOR_CHARS)
+    expires_ms, task_id = payload.get("ms"), payload.get("task")
+    if type(expires_ms) is not int or type(task_id) is not str:
+        raise Rejected(RejectReason.MALFORMED)
+    return expires_ms, task_id
