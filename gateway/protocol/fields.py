@@ -68,6 +68,20 @@ def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
     return value
 
 
+def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | None:
+    """Read a duration in milliseconds that may be left out; null is as absent, a part of one does not count.
+
+    Raises:
+        InvalidParams: it is no number, or less than nothing.
+    """
+    value = node.get(name)
+    if value is None:
+        return None
+    if type(value) not in (int, float) or value < 0:
+        raise InvalidParams(f"{parent}.{name} must be a number of milliseconds, not less than 0")
+    return int(value)
+
+
 def read_names(node: Mapping[str, Any], name: str, parent: str, *, max_entries: int, max_chars: int) -> tuple[str, ...]:
     """Read an array of strings that may be left out; return each once, in order.
 
