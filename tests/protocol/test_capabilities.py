@@ -19,8 +19,11 @@ from gateway.protocol.capabilities import (
     CapabilityPath,
     capability_path,
     check_capabilities,
+    flags_of,
+    from_flags,
     supports,
 )
+from gateway.sealing.session import FLAGS
 
 ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS]
 
@@ -46,6 +49,83 @@ ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS
 )
 def test_only_what_is_declared_is_supported(declared: dict[str, Any], supported: list[CapabilityPath]) -> None:
     assert [path for path in ALL if supports(check_capabilities(declared, "capabilities"), path)] == supported
+
+
+@pytest.mark.parametrize("nothing", [None, False])
+def test_null_and_false_declare_nothing(nothing: Any) -> None:
+    assert not supports({"roots": {"listChanged": nothing}}, ("roots", "listChanged"))
+    assert not supports({"tomorrow": nothing}, ("tomorrow",))
+    assert supports({"roots": {"listChanged": True}}, ("roots", "listChanged"))
+
+
+def test_each_name_in_a_list_of_names_is_declared() -> None:
+    modes = ("tasks", "responses", "modes")
+    declared: dict[str, Any] = {"tasks": {"responses": {"modes": ["streaming", "tomorrow", {}, None]}}}
+    assert [name for name in ("task", "streaming", "tomorrow") if supports(declared, (*modes, name))] == [
+        "streaming",
+        "tomorrow",
+    ]
+    assert not supports(declared, (*modes, "streaming", "more"))
+
+
+anything = st.recursive(
+    st.sampled_from([None, False, True, 0, "", "task", "streaming"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["modes", "responses", "task", "streaming", "more"]), inner, max_size=3)
+    ),
+)
+objects = st.fixed_dictionaries({}, optional={"more": anything, "listChanged": st.sampled_from([None, False, True, 1])})
+modes = st.lists(st.sampled_from(["task", "immediate", "streaming", "tomorrow"]) | anything, max_size=4)
+declarations = st.fixed_dictionaries(
+    {},
+    optional={
+        "elicitation": st.fixed_dictionaries({}, optional={"form": objects, "url": objects, "more": anything}),
+        "sampling": st.fixed_dictionaries({}, optional={"tools": objects, "context": objects, "more": anything}),
+        "roots": objects,
+        "tasks": anything | st.fixed_dictionaries({"responses": st.fixed_dictionaries({"modes": modes | anything})}),
+        "extensions": st.fixed_dictionaries({}, optional={TASKS[1]: objects}),
+        "experimental": st.fixed_dictionaries({}, optional={"sampling": objects}),
+        "tomorrow": anything,
+    },
+)
+
+
+@given(declarations)
+def test_what_a_session_remembers_supports_the_same_as_what_was_declared(declared: dict[str, Any]) -> None:
+    flags = flags_of(check_capabilities(declared, "capabilities"))
+    remembered = check_capabilities(from_flags(flags), "capabilities")
+    for flag in FLAGS:
+        path = capability_path(flag)
+        assert supports(remembered, path) == supports(declared, path), flag
+    assert flags_of(remembered) == flags
+
+
+@given(declarations)
+def test_a_session_remembers_neither_extensions_nor_what_is_unknown(declared: dict[str, Any]) -> None:
+    remembered = from_flags(flags_of(declared) | {"extensions.io.modelcontextprotocol/tasks", "tomorrow"})
+    assert remembered.keys() <= {"elicitation", "sampling", "roots", "tasks"}
+    assert not supports(remembered, TASKS)
+
+
+def test_an_elicitation_without_modes_is_remembered_as_forms_only() -> None:
+    flags = flags_of({"elicitation": {}})
+    assert flags == {"elicitation.form"}
+    assert supports(from_flags(flags), ELICITATION_FORM)
+    assert not supports(from_flags(flags), ELICITATION_URL)
+    assert flags_of({"elicitation": {"url": {}}}) == {"elicitation.url"}
+
+
+def test_every_flag_alone_is_one_that_a_client_can_declare() -> None:
+    everything = {
+        "elicitation": {"form": {}, "url": {}},
+        "sampling": {"tools": {}, "context": {}},
+        "roots": {"listChanged": True},
+        "tasks": {"responses": {"modes": ["task", "immediate", "streaming"]}},
+    }
+    assert flags_of(check_capabilities(everything, "capabilities")) == set(FLAGS)
+    assert flags_of({}) == frozenset()
+    assert from_flags(()) == {}
 
 
 def required_by(*paths: CapabilityPath) -> Any:

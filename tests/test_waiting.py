@@ -1,0 +1,183 @@
+"""Answers of clients find the call that waits for them, once, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.errors import Overloaded
+from gateway.waiting import Response, WaitingCall, WaitingCalls
+
+BOOT = b"b" * 16
+YES: Response = {"result": {"action": "accept"}}
+NO: Response = {"error": {"code": -1, "message": "no"}}
+
+
+def numbered() -> Callable[[int], bytes]:
+    numbers = itertools.count()
+    return lambda size: next(numbers).to_bytes(size, "big")
+
+
+def make_calls(limit: int = 100) -> WaitingCalls:
+    return WaitingCalls(BOOT, numbered(), limit=limit)
+
+
+async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Response]]:
+    waiting = asyncio.create_task(call.answers())
+    await asyncio.sleep(0)
+    return waiting
+
+
+async def test_a_call_goes_on_with_the_last_answer_that_it_expects() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        call.expect(["first", "second"])
+        waiting = await begin_to_wait(call)
+        assert calls.deliver(BOOT, call.call_id, "second", NO)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        assert calls.deliver(BOOT, call.call_id, "first", YES)
+        assert list((await waiting).items()) == [("first", YES), ("second", NO)]
+
+
+async def test_an_answer_may_come_before_anybody_waits_for_it() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        call.expect(["key"])
+        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert await call.answers() == {"key": YES}
+        assert await call.answers() == {"key": YES}
+
+
+async def test_a_call_that_expects_nothing_does_not_wait() -> None:
+    with make_calls().open() as call:
+        call.expect([])
+        assert await call.answers() == {}
+
+
+async def test_a_call_that_has_not_asked_takes_no_answer() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        assert not calls.deliver(BOOT, call.call_id, "key", YES)
+
+
+async def test_an_answer_counts_once_and_the_first_one_counts() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        call.expect(["key", "key", "other"])
+        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert not calls.deliver(BOOT, call.call_id, "key", NO)
+        assert calls.deliver(BOOT, call.call_id, "other", YES)
+        assert not calls.deliver(BOOT, call.call_id, "other", NO)
+        assert await call.answers() == {"key": YES, "other": YES}
+
+
+async def test_what_nobody_waits_for_is_not_taken() -> None:
+    calls = make_calls()
+    with calls.open() as call, calls.open() as other:
+        call.expect(["key"])
+        other.expect(["other"])
+        assert not calls.deliver(b"c" * 16, call.call_id, "key", YES)
+        assert not calls.deliver(b"", call.call_id, "key", YES)
+        assert not calls.deliver(BOOT, b"?" * 16, "key", YES)
+        assert not calls.deliver(BOOT, other.call_id, "key", YES)
+        assert not calls.deliver(BOOT, call.call_id, "other", YES)
+        waiting = await begin_to_wait(call)
+        assert not waiting.done()
+        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert await waiting == {"key": YES}
+
+
+async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        call.expect(["key", "unanswered"])
+        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        call.expect(["key~2"])
+        assert not calls.deliver(BOOT, call.call_id, "key", NO)
+        assert not calls.deliver(BOOT, call.call_id, "unanswered", NO)
+        waiting = await begin_to_wait(call)
+        assert not waiting.done()
+        assert calls.deliver(BOOT, call.call_id, "key~2", NO)
+        assert await waiting == {"key~2": NO}
+
+
+async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -> None:
+    calls = make_calls()
+    with suppress(LookupError), calls.open() as call:
+        call.expect(["key"])
+        raise LookupError
+    assert not calls.deliver(BOOT, call.call_id, "key", YES)
+    assert len(calls) == 0
+
+
+async def test_a_wait_that_is_given_up_can_be_taken_up_again() -> None:
+    calls = make_calls()
+    with calls.open() as call:
+        call.expect(["key"])
+        waiting = await begin_to_wait(call)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert await call.answers() == {"key": YES}
+
+
+async def test_no_more_calls_wait_than_may() -> None:
+    calls = make_calls(limit=2)
+    with calls.open(), calls.open():
+        assert len(calls) == 2
+        with pytest.raises(Overloaded), calls.open():
+            pass
+    with calls.open():
+        assert len(calls) == 1
+
+
+async def test_calls_are_told_apart_by_ids_of_sixteen_random_bytes() -> None:
+    asked: list[int] = []
+    source = numbered()
+
+    def random_bytes(size: int) -> bytes:
+        asked.append(size)
+        return source(size)
+
+    calls = WaitingCalls(BOOT, random_bytes)
+    assert calls.boot == BOOT
+    with calls.open() as first, calls.open() as second:
+        assert first.call_id != second.call_id
+    assert asked == [16, 16]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abc"), unique=True), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abcd")), max_size=30),
+)
+def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
+    expected: list[list[str]], deliveries: list[tuple[int, str]]
+) -> None:
+    calls = make_calls()
+    open_calls = [calls.open() for _ in expected]
+    waiting = [context.__enter__() for context in open_calls]
+    for call, keys in zip(waiting, expected, strict=True):
+        call.expect(keys)
+    first: dict[tuple[int, str], Response] = {}
+    for number, (index, key) in enumerate(deliveries):
+        response = {"result": number}
+        call_id = waiting[index].call_id if index < len(waiting) else b"nobody"
+        wanted = index < len(waiting) and key in expected[index] and (index, key) not in first
+        assert calls.deliver(BOOT, call_id, key, response) == wanted
+        if wanted:
+            first[index, key] = response
+    for index, (call, keys) in enumerate(zip(waiting, expected, strict=True)):
+        if all((index, key) in first for key in keys):
+            answers = asyncio.run(call.answers())
+            assert answers == {key: first[index, key] for key in keys}
+    for context in open_calls:
+        context.__exit__(None, None, None)
+    assert len(calls) == 0
