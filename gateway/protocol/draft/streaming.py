@@ -141,7 +141,7 @@ def partial(segments: Segments, after: int, task_id: str, *, complete: bool, is_
         is_error: whether it ends with what went wrong.
     """
     numbered = [
-        {"seqNr": number, **block} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
+        {**block, "seqNr": number} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
     ]
     return {"partial-content": numbered, "isError": is_error, "isComplete": complete, **related(task_id)}
 
