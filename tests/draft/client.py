@@ -215,13 +215,9 @@ class DraftClient:
             {"jsonrpc": "2.0", "method": method, **({} if params is None else {"params": dict(params)})}
         )
 
-    async def respond(self, request_id: int | str, result: Mapping[str, Any], *, after: str | None = None) -> None:
-        """Answer a request of the server's."""
-        await self._hand_in({"jsonrpc": "2.0", "id": request_id, "result": dict(result)}, after)
-
-    async def respond_error(self, request_id: int | str, code: int, text: str, *, after: str | None = None) -> None:
-        """Answer a request of the server's with an error."""
-        await self._hand_in({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}, after)
+    async def respond(self, request_id: int | str, response: Mapping[str, Any], *, after: str | None = None) -> None:
+        """Answer a request of the server's, with `{"result": …}` or `{"error": …}`."""
+        await self._hand_in({"jsonrpc": "2.0", "id": request_id, **response}, after)
 
     async def _hand_in(self, message: Message, after: str | None = None) -> None:
         """Send a message that is acknowledged and not answered."""

@@ -26,7 +26,7 @@ MAX_LEGS: Final = 40
 
 Result: TypeAlias = dict[str, Any]
 Answers: TypeAlias = Mapping[str, Any]
-"""What the user says. See `answer_to`."""
+"""What the user, or the client, says. See `answer_to`."""
 
 
 def accept(**content: Any) -> Result:
@@ -34,13 +34,20 @@ def accept(**content: Any) -> Result:
     return {"action": "accept", "content": content}
 
 
+class Refusal(dict[str, Any]):
+    """An answer that is a JSON-RPC error instead of a result."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code=code, message=message)
+
+
 async def answer_to(request: Mapping[str, Any], answers: Answers, key: str = "") -> Result:
-    """Return the result of what the server asks.
+    """Return the response to what the server asks, without what makes it a message: `result` or `error`.
 
     Args:
         request: `method` and `params` of the question.
-        answers: results, or functions (async ones too) that make one of the question; by the question's key, else by
-            a property of its form, else by its method.
+        answers: results, `Refusal`s, or functions (async ones too) that make one of the question; by the question's
+            key, else by a property of its form, else by its method.
         key: of the question, if it has one on the wire.
 
     Raises:
@@ -50,14 +57,15 @@ async def answer_to(request: Mapping[str, Any], answers: Answers, key: str = "")
     for name in (key, *properties, request.get("method", "")):
         if name in answers:
             answer = answers[name]
-            result = answer(request) if callable(answer) else answer
-            return dict(await result if inspect.isawaitable(result) else result)
+            made = answer(request) if callable(answer) else answer
+            said = await made if inspect.isawaitable(made) else made
+            return {"error" if isinstance(said, Refusal) else "result": dict(said)}
     raise ProtocolError(f"no answer to the question {key!r}: {request}")
 
 
 async def wrapped_answers(questions: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
     """Return the `inputResponses` to some `inputRequests`."""
-    return {key: {"result": await answer_to(request, answers, key)} for key, request in questions.items()}
+    return {key: await answer_to(request, answers, key) for key, request in questions.items()}
 
 
 def is_response(message: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.draft.client import DraftClient
-from tests.draft.messages import CAPABILITIES, accept
+from tests.draft.messages import CAPABILITIES, Refusal, accept
 from tests.draft.scripted_server import (
     BREAK,
     TASK_ID,
@@ -217,6 +217,38 @@ async def test_answers_can_be_functions_and_are_found_by_key_or_property_or_meth
         "k": {"result": accept(name="Please provide your GitHub username")},
         "r": {"result": {"roots": []}},
     }
+
+
+async def test_the_next_leg_and_an_answer_go_elsewhere_whatever_else_is_sent_meanwhile(
+    server: ScriptedServer, client: DraftClient
+) -> None:
+    async def after_another_request(_request: Mapping[str, Any]) -> dict[str, Any]:
+        await client.request("ping")
+        return accept(name="n")
+
+    server.on("ping", result())
+    server.on(
+        "tools/call",
+        result(inputRequests={"k": LOGIN}, requestState="s"),
+        stream({"id": "address", **LOGIN}, server.until(server.responses), {"result": DONE}),
+    )
+    await client.call_tool("t", answers={"name": after_another_request})
+    assert client.urls_of("tools/call") == server.urls
+    assert [response.url for response in server.responses()] == [server.urls[0]]
+
+
+async def test_what_a_client_refuses_to_answer_is_an_error_in_either_form(
+    server: ScriptedServer, client: DraftClient
+) -> None:
+    server.on(
+        "tools/call",
+        result(inputRequests={"k": LOGIN}),
+        stream({"id": "address", **LOGIN}, server.until(server.responses), {"result": DONE}),
+    )
+    await client.call_tool("t", answers={"elicitation/create": Refusal(-1, "User rejected")})
+    refused = {"error": {"code": -1, "message": "User rejected"}}
+    assert server.params("tools/call")[1]["inputResponses"] == {"k": refused}
+    assert server.responses()[0].message == {"jsonrpc": "2.0", "id": "address", **refused}
 
 
 async def test_a_question_without_an_answer_and_a_call_without_end_are_errors(
@@ -483,7 +515,7 @@ async def test_a_call_that_asks_before_it_streams_takes_two_legs(server: Scripte
 async def test_the_connection_can_be_broken_on_purpose_after_so_many_segments(
     server: ScriptedServer, client: DraftClient, count: int
 ) -> None:
-    server.on("tools/call", stream({"result": {"task": task()}}, segments(1, 2), segments(3, complete=True)))
+    server.on("tools/call", stream({"result": {"task": task()}}, segments(1), segments(2, 3, complete=True)))
     server.on("tasks/get", result(**task("completed")))
 
     def rest(arrived: Arrived) -> Plain:
