@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -131,6 +131,7 @@ class NewTask:
         journal: what the call has learned so far (`Journal.to_map`).
         max_attempts: how many workers may be lost over it.
         context: whatever else a worker needs to run it, kept sealed.
+        request: what `TaskStore.of_request` finds it by, telling nothing by itself, such as a digest; "" for nothing.
     """
 
     owner: str
@@ -145,6 +146,31 @@ class NewTask:
     journal: Mapping[str, Any]
     max_attempts: int = 3
     context: Mapping[str, Any] = field(default_factory=dict)
+    request: str = ""
+
+
+class TaskPlaceMark(NamedTuple):
+    """A place in the list of an owner's tasks, which are in the order of these marks.
+
+    Attributes:
+        expires_ms: when the task of that place expires, as things were.
+        task_id: its id.
+    """
+
+    expires_ms: int
+    task_id: str
+
+
+class TaskPage(NamedTuple):
+    """A part of the list of an owner's tasks.
+
+    Attributes:
+        views: the tasks, in brief: `questions` is empty, and `result` says nothing but `isError`, where it is true.
+        last: after which place the next page begins; None if there is none.
+    """
+
+    views: Sequence[TaskView]
+    last: TaskPlaceMark | None
 
 
 @dataclass(slots=True, eq=False)
@@ -266,13 +292,34 @@ class TaskStore(Protocol):
 
         Raises:
             TooManyTasks: the quota is used up.
-            TaskIdTaken: the owner has a task of this id.
+            TaskIdTaken: the owner has a task of this id, or had one and deleted it; nothing is changed.
             ValueTooLarge: the task has more to keep than the store takes.
         """
         ...
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
-        """Return a task, or None if it is unknown, another owner's, or expired."""
+        """Return a task, or None if it is unknown, another owner's, deleted, or expired."""
+        ...
+
+    async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
+        """List an owner's tasks: all that `get` returns, in brief, beginning with the one that expires first.
+
+        Whoever goes from page to page sees each task once that lives all the while and keeps its time of expiry,
+        whatever happens to others.
+
+        Args:
+            owner: whose tasks.
+            after: the end of the page before, None for the first page.
+            limit: how many tasks at most, 1 or more. Where some have just gone there are fewer, whether or not more
+                pages follow.
+        """
+        ...
+
+    async def of_request(self, owner: str, request: str) -> str | None:
+        """Return the id of the task that was created with this `NewTask.request`, None if that is unknown.
+
+        A task that is deleted or expired may still be found.
+        """
         ...
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
@@ -289,8 +336,37 @@ class TaskStore(Protocol):
         """Cancel a task for good, wherever it is; one that has ended stays as it is."""
         ...
 
+    async def delete(self, owner: str, task_id: str) -> TaskView | None:
+        """Forget a task, wherever it is. A running one is cancelled, and its worker is told.
+
+        It is unknown from then on, and no longer counts for the quota. Its id stays taken until it would have expired.
+
+        Returns:
+            The task as it was a moment before, or None if there was none.
+        """
+        ...
+
+    async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
+        """Take or prolong the right to deliver a task's questions.
+
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            stream: tells who asks from any other, such as a random name.
+            ms: for how long, from now on. With 0 the right is given back, and listeners are told.
+
+        Returns:
+            Whether the stream has the right. False while another one has it, and where there is nothing to deliver any
+            more, since the task has ended or is unknown.
+        """
+        ...
+
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """Return what the task has emitted: segment `after + 1`, the next, and so on to the last one stored."""
+        """Return what the task has emitted: segment `after + 1`, the next, and so on to the last one stored.
+
+        Who wants both reads the task first, then its segments. If the task had ended, then they are all there, for as
+        long as the task; the other way round the last ones may be missing. A task deleted in between has none.
+        """
         ...
 
     def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:

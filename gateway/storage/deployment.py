@@ -9,7 +9,8 @@ from contextlib import suppress
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.keys import Keys
-from gateway.storage.scripts import AGREE, GROUP
+from gateway.storage.other_scripts import AGREE
+from gateway.storage.scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
 

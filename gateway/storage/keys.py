@@ -80,6 +80,7 @@ class Keys:
             f"{base}:segments:{owner}:{task_id}",
             self.owner_index(owner),
             *self._phases[partition],
+            self.requests(owner),
         )
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
 
@@ -90,6 +91,10 @@ class Keys:
     def owner_index(self, owner: str) -> str:
         """Name the sorted set of an owner's task ids by expiry."""
         return f"{self._of_partition[self.partition_of(owner)]}:owner:{owner}"
+
+    def requests(self, owner: str) -> str:
+        """Name the hash from requests that created tasks to the ids of these tasks."""
+        return f"{self._of_partition[self.partition_of(owner)]}:requests:{owner}"
 
     def phase_index(self, partition: int, phase: Phase) -> str:
         """Name the sorted set of a partition's tasks in one phase, by expiry."""
@@ -112,7 +117,7 @@ class Keys:
         return f"{self.prefix}:changes:{owner}"
 
     def cancellations(self) -> str:
-        """Name the channel of running tasks that were cancelled: `<owner><task id>`."""
+        """Name the channel of running tasks that were cancelled or deleted: `<owner><task id>`."""
         return f"{self.prefix}:cancelled"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.state import pack, unpack
 from gateway.settings import MAX_STORED_BYTES
 from gateway.storage.keys import TaskPlace
+from gateway.storage.other_scripts import BRIEF_FIELDS
 from gateway.storage.scripts import VIEW_FIELDS
 from gateway.tasks import rest
 from gateway.tasks.keys import wire_keys
@@ -117,10 +120,10 @@ class Records:
         return field_binding(self._audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
     def created(self, new: NewTask) -> list[Any]:
-        """Return the sealed call, then pairs of field and value: a new task as `scripts.CREATE` takes it.
+        """Return what is told about a new task, then pairs of field and value, as `scripts.CREATE` takes them.
 
         What is clear about the task, such as the name of its tool, is bound to what is sealed with it: whoever changes
-        one makes the other unreadable.
+        one makes the other unreadable. A random part of it tells this creation from any other.
 
         Raises:
             ValueTooLarge: a part of it, or all of its journal, is larger than what is kept.
@@ -132,11 +135,17 @@ class Records:
             "context": dict(new.context),
         }
         about = _json.encode(
-            {"tool": new.tool, "version": new.tool_version, "form": new.form, "attempts": new.max_attempts}
+            {
+                "tool": new.tool,
+                "version": new.tool_version,
+                "form": new.form,
+                "attempts": new.max_attempts,
+                "creation": secrets.token_hex(8),
+            }
         )
         arguments: list[Any] = [
-            self.seal(new.owner, new.task_id, "call", call, about),
-            *("about", about),
+            about,
+            *("call", self.seal(new.owner, new.task_id, "call", call, about)),
             *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)),
         ]
         journal = {name: pack(value) for name, value in rest.split(new.journal).items()}
@@ -192,7 +201,26 @@ class Records:
         """Return the task that a script's `view()` told of, None if there is none."""
         if not reply:
             return None
-        now_ms, fields = int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True))
+        return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)))
+
+    def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
+        """Return a task in brief, as a list tells of it; None if there is none any more.
+
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            now_ms: when it was read.
+            values: of `BRIEF_FIELDS`.
+        """
+        brief = dict(zip(BRIEF_FIELDS, values, strict=True))
+        if brief["phase"] is None:
+            return None
+        view = self._view(owner, task_id, now_ms, {**dict.fromkeys(VIEW_FIELDS), **brief})
+        if view.opened and view.phase is Phase.DONE and view.error is None:
+            return replace(view, result={"isError": True} if brief["failed"] else {})
+        return view
+
+    def _view(self, owner: str, task_id: str, now_ms: int, fields: Mapping[str, Any]) -> TaskView:
         about = _json.decode(fields["about"])
         clear: dict[str, Any] = {
             "task_id": task_id,
@@ -206,6 +234,7 @@ class Records:
             "ttl_ms": int(fields["expires"]) - int(fields["created"]),
             "now_ms": now_ms,
             "generation": int(fields["generation"]),
+            "kept_ms": None if fields["kept"] is None else int(fields["kept"]),
         }
         try:
             return TaskView(**clear, **self._sealed_parts(owner, task_id, clear["phase"], fields))
@@ -224,9 +253,9 @@ class Records:
         about, capabilities = fields["about"] or b"", fields["capabilities"] or b""
         parts["capabilities"] = self.open(owner, task_id, "capabilities", capabilities, about)
         parts["progress"] = _progress(fields["progress"], opened.get("message"))
-        if phase is Phase.WAITING:
+        if phase is Phase.WAITING and fields["open"] is not None:
             rows = opened["questions"]
-            parts["questions"] = {name: WireQuestion(*rows[name]) for name in _json.decode(fields["open"] or b"[]")}
+            parts["questions"] = {name: WireQuestion(*rows[name]) for name in _json.decode(fields["open"])}
         return parts
 
     def claimed(

@@ -1,11 +1,13 @@
 """Every transition of a task as one Lua script, so that it happens entirely or not at all.
 
-All task scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments:
-the task's member in indexes, its id, and its owner's channel. The clock is the server's, to the millisecond. What a
+All scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments: the
+task's member in indexes, its id, and its owner's channel. The clock is the server's, to the millisecond. What a
 script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record names another claim, it reports and
 changes nothing. Each can be repeated after a lost reply: the second time finds its own work done.
 
-Where a server is full, scripts that make room (they acknowledge a queue entry first) still pass; those that only take
+A deleted task leaves a record without a phase, which is no task to any script; it only keeps the id taken.
+
+Where a server is full, scripts that make room (they begin with taking something away) still pass; those that only take
 room fail before they write anything.
 """
 
@@ -17,12 +19,9 @@ from dataclasses import dataclass, field
 GROUP = "workers"
 """The consumer group of every queue."""
 
-SPENT_ANSWER_MS = 60_000
-"""How long an identical repeat of a single-use request gets the first answer."""
-
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
-    *("message", "open", "capabilities", "questions", "result", "error"),
+    *("message", "open", "capabilities", "questions", "result", "error", "kept"),
 )
 """What a reader gets of a task, after the time of reading."""
 
@@ -44,15 +43,15 @@ class Script:
         object.__setattr__(self, "sha", digest)
 
 
-_CLOCK = """
+CLOCK = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
 _COMMON = (
-    _CLOCK
+    CLOCK
     + """
-local task, queue, segments, owned = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local task, queue, segments, owned, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[10]
 local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
 
@@ -93,10 +92,11 @@ end
 _HELD = """
 -- ARGV[4] and ARGV[5] are the generation and the token of the claim that the caller believes to hold. The token tells
 -- two claims apart that got one generation because the server lost its newest changes in between.
-local phase, generation, token, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires'))
+local phase, generation, token, expires, deleted =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires', 'deleted'))
 local function held(after)
   if generation == ARGV[4] and token == ARGV[5] and (phase == 'running' or phase == after) then return nil end
-  if phase == 'cancelled' then return 'cancelled' end
+  if phase == 'cancelled' or deleted then return 'cancelled' end
   return 'lost'
 end
 """
@@ -120,7 +120,7 @@ local function close(from, to, generation, ...)
   for _, name in ipairs(redis.call('HKEYS', task)) do
     if parts[string.match(name, '^(%l):')] then redis.call('HDEL', task, name) end
   end
-  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry')
+  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry', 'stream', 'stream_ends')
   expires = kept and now + tonumber(kept) or tonumber(expires)
   redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
   move(from, to, expires)
@@ -139,25 +139,36 @@ CREATE = Script(
     _COMMON
     + """
 -- Store and queue a task. 4 quota, 5 longest life (ms), 6 retention (ms), 7 'created' or 'ended' (it counts from),
--- 8 the sealed call, which also tells a repeat of this creation from another one; then pairs of fields.
-local call = redis.call('HGET', task, 'call')
-if call == ARGV[8] then return {'created', redis.call('HGET', task, 'created'), redis.call('HGET', task, 'expires')} end
+-- 8 the request that it is found by or '', 9 what is told about it, with a token that tells a repeat of this creation
+-- from another one; then pairs of fields.
+local about, created, expires = unpack(redis.call('HMGET', task, 'about', 'created', 'expires'))
+if about == ARGV[9] then return {'created', created, expires} end
 if redis.call('EXISTS', task) == 1 then return {'taken'} end
 if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
   local first = redis.call('ZRANGEBYSCORE', owned, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return {'full', first[2] and math.ceil(first[2] - now) or 0}
 end
 local longest, retention = tonumber(ARGV[5]), tonumber(ARGV[6])
-local expires = now + (ARGV[7] == 'created' and retention or longest)
+expires = now + (ARGV[7] == 'created' and retention or longest)
 -- Nothing that was queued before any living task can have begun is of use.
 local entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
 redis.call('HSET', task, 'phase', 'queued', 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
-  'entry', entry, 'call', ARGV[8], unpack(ARGV, 9))
+  'entry', entry, 'about', ARGV[9], unpack(ARGV, 10))
 if ARGV[7] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
 redis.call('ZADD', owned, expires, id)
 outlive(owned, expires)
 move(nil, 'queued', expires)
+if ARGV[8] ~= '' then
+  -- Some of those that are there are looked at each time, so those that no task has any more stay few.
+  local some = redis.call('HRANDFIELD', requests, 8, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    local ends = redis.call('ZSCORE', owned, some[i + 1])
+    if not ends or tonumber(ends) <= now then redis.call('HDEL', requests, some[i]) end
+  end
+  redis.call('HSET', requests, ARGV[8], id)
+  outlive(requests, expires)
+end
 for i = 4, 9 do
   local old = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', now, 'LIMIT', 0, 8)
   if #old > 0 then redis.call('ZREM', KEYS[i], unpack(old)) end
@@ -302,11 +313,11 @@ FINISH = Script(
     + _HELD
     + _CLOSE
     + """
--- End a running task with what it came to. 6 'result' or 'error', 7 that, sealed.
+-- End a running task with what it came to. From 6: 'result' or 'error', and that, sealed; then pairs of more fields.
 local refusal = held('done')
 if refusal then return refusal end
 if phase == 'done' then return 'ok' end
-close(phase, 'done', generation, ARGV[6], ARGV[7])
+close(phase, 'done', generation, unpack(ARGV, 6))
 return 'ok'
 """
 )
@@ -343,42 +354,37 @@ return view()
 """
 )
 
-AGREE = Script(
-    """
--- Write a number down once, or return the one that is written. KEYS[1] where, 1 the number, 2 lifetime (ms).
-local agreed = redis.call('GET', KEYS[1])
-if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
-if not agreed or agreed == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return agreed or ARGV[1]
+DELETE = Script(
+    _COMMON
+    + """
+-- Forget a task on its owner's wish. 4 the channel that workers listen to, 5 a token that tells a repeat of this
+-- deletion from another one.
+local phase, generation, entry, kept, ended, expires, deleted =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted'))
+if deleted == ARGV[5] then return 'deleted' end
+if not phase then return 'unknown' end
+redis.call('ZREM', owned, id)
+redis.call('ZREM', by_phase[phase], member)
+if entry then dequeue(entry) end
+redis.call('UNLINK', task, segments)
+redis.call('HSET', task, 'deleted', ARGV[5])
+redis.call('PEXPIREAT', task, kept and not ended and now + tonumber(kept) or expires)
+tell(generation)
+if phase == 'running' then redis.call('PUBLISH', ARGV[4], member) end
+return 'deleted'
 """
 )
 
-SPEND = Script(
-    """
--- Use something once. KEYS[1] the mark, KEYS[2] the first answer. 1 a token that tells a repeat of this very attempt,
--- 2 lifetime (ms).
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) or redis.call('GET', KEYS[1]) == ARGV[1] then
-  return {'first'}
-end
-return {'spent', redis.call('GET', KEYS[2])}
-"""
-)
-
-FORGET_CONSUMERS = Script(
-    """
--- Forget consumers that hold nothing. KEYS[1] a queue, 1 the idle time (ms) from which on, 2 one to forget at once.
-local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], '"""
-    + GROUP
-    + """')
-if consumers.err then return end
-for _, consumer in ipairs(consumers) do
-  local about = {}
-  for i = 1, #consumer, 2 do about[consumer[i]] = consumer[i + 1] end
-  if about.pending == 0 and (about.idle >= tonumber(ARGV[1]) or about.name == ARGV[2]) then
-    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], '"""
-    + GROUP
-    + """', about.name)
-  end
-end
+DELIVER = Script(
+    _COMMON
+    + """
+-- Give a stream the right to deliver a task's questions. 4 the stream, 5 for how long (ms).
+local phase, generation, stream, ends =
+  unpack(redis.call('HMGET', task, 'phase', 'generation', 'stream', 'stream_ends'))
+if not phase or phase == 'done' or phase == 'cancelled' then return 0 end
+if stream and stream ~= ARGV[4] and tonumber(ends) > now then return 0 end
+redis.call('HSET', task, 'stream', ARGV[4], 'stream_ends', now + tonumber(ARGV[5]))
+if ARGV[5] == '0' then tell(generation) end
+return 1
 """
 )

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any
 
 from gateway.errors import TaskIdTaken, TooManyTasks
-from gateway.ports import NewTask, Spending, Spent
+from gateway.ports import NewTask, Spending, Spent, TaskPage, TaskPlaceMark
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
-from gateway.storage import scripts
+from gateway.storage import other_scripts, scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, TaskPlace, split_member
@@ -64,9 +64,8 @@ class RedisTaskStore:
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
-        reply = await self._run(
-            scripts.CREATE, place, new.task_id, quota, self._max_ttl_ms, *retention, *self._records.created(new)
-        )
+        arguments = (quota, self._max_ttl_ms, *retention, new.request, *self._records.created(new))
+        reply = await self._run(scripts.CREATE, place, new.task_id, *arguments)
         if reply[0] == b"taken":
             raise TaskIdTaken
         if reply[0] == b"full":
@@ -85,12 +84,33 @@ class RedisTaskStore:
             generation=0,
             form=new.form,
             capabilities=new.capabilities,
+            kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
         return self._records.view(owner, task_id, await self._run(scripts.READ, place, task_id))
+
+    async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
+        """See `gateway.ports.TaskStore.page`."""
+        wanted = (limit + 1, *(after or ("", "")))
+        listed = await self._client.run(other_scripts.PAGE, [self._keys.owner_index(owner)], wanted)
+        marks = [TaskPlaceMark(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
+        more, marks = len(marks) > limit, marks[:limit]
+        if not marks:
+            return TaskPage([], None)
+        keys = [self._keys.place(owner, mark.task_id).task for mark in marks]
+        now_ms, *read = await self._client.run(other_scripts.BRIEFS, keys, ())
+        briefs = [
+            self._records.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
+        ]
+        return TaskPage([view for view in briefs if view is not None], marks[-1] if more else None)
+
+    async def of_request(self, owner: str, request: str) -> str | None:
+        """See `gateway.ports.TaskStore.of_request`."""
+        task_id: bytes | None = await self._command("HGET", self._keys.requests(owner), request)
+        return None if task_id is None else task_id.decode()
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
         """See `gateway.ports.TaskStore.answer`."""
@@ -105,6 +125,19 @@ class RedisTaskStore:
         place = self._keys.place(owner, task_id)
         reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations())
         return self._records.view(owner, task_id, reply)
+
+    async def delete(self, owner: str, task_id: str) -> TaskView | None:
+        """See `gateway.ports.TaskStore.delete`."""
+        view = await self.get(owner, task_id)
+        if view is None:
+            return None
+        place = self._keys.place(owner, task_id)
+        reply = await self._run(scripts.DELETE, place, task_id, self._keys.cancellations(), secrets.token_hex(8))
+        return view if reply == b"deleted" else None
+
+    async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
+        """See `gateway.ports.TaskStore.deliver`."""
+        return bool(await self._run(scripts.DELIVER, self._keys.place(owner, task_id), task_id, stream, max(0, ms)))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.ports.TaskStore.segments`. One that does not open ends the list."""
@@ -140,7 +173,7 @@ class RedisTaskStore:
     async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
         """See `gateway.ports.TaskStore.spend`."""
         keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
-        reply = await self._client.run(scripts.SPEND, keys, [secrets.token_hex(8), max(1, ttl_ms)])
+        reply = await self._client.run(other_scripts.SPEND, keys, [secrets.token_hex(8), max(1, ttl_ms)])
         if reply[0] == b"first":
             return Spent(Spending.FIRST)
         if reply[1] is None:
@@ -155,7 +188,7 @@ class RedisTaskStore:
         """See `gateway.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         key = self._keys.spent_answer(owner, flow_id, leg)
-        await self._command("SET", key, sealed, "PX", scripts.SPENT_ANSWER_MS)
+        await self._command("SET", key, sealed, "PX", other_scripts.SPENT_ANSWER_MS)
 
     async def aclose(self) -> None:
         """See `gateway.ports.TaskStore.aclose`. Closes the client too."""

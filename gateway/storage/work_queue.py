@@ -18,6 +18,7 @@ from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices
+from gateway.storage.other_scripts import FORGET_CONSUMERS
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
 from gateway.storage.scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments
@@ -136,9 +137,10 @@ class RedisWorkQueue:
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
     ) -> None:
         """See `gateway.ports.WorkQueue.finish`."""
-        name, value = ("result", result) if error is None else ("error", error)
-        sealed = self._records.seal(claim.owner, claim.task_id, name, dict(value or {}))
-        await self._write(scripts.FINISH, claim, name, sealed)
+        name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
+        sealed = self._records.seal(claim.owner, claim.task_id, name, value)
+        failed = ("failed", 1) if name == "result" and value.get("isError") is True else ()
+        await self._write(scripts.FINISH, claim, name, sealed, *failed)
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
         """See `gateway.ports.WorkQueue.release`."""
@@ -186,7 +188,7 @@ class RedisWorkQueue:
 
     async def _forget_consumers(self, partition: int, leaving: str = "") -> None:
         queue = self._keys.queue(partition)
-        await self._client.run(scripts.FORGET_CONSUMERS, [queue], [_FORGET_CONSUMER_MS, leaving])
+        await self._client.run(FORGET_CONSUMERS, [queue], [_FORGET_CONSUMER_MS, leaving])
 
     async def _claim(self, entry_bytes: bytes, fields: dict[bytes, bytes]) -> Claim | None:
         entry_id = entry_bytes.decode()

@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Tell whether nothing can happen to the task any more, except that it expires."""
+        """Tell whether nothing can happen to the task any more, except that it is deleted or expires."""
         return self in ENDED
 
 

@@ -46,6 +46,22 @@ async def test_a_task_goes_through_all_its_phases(spread: Deployment, caller: Pr
     assert (await store.totals())[Phase.DONE] == 1
 
 
+@pytest.mark.parametrize("caller", CALLERS, ids=[caller.subject for caller in CALLERS])
+async def test_tasks_are_listed_found_delivered_and_deleted(spread: Deployment, caller: Principal) -> None:
+    store, awkward = spread.store(), ["{", "}{0}", "a:b", "x" * 128]
+    for task_id in awkward:
+        await store.create(spread.new(caller, task_id=task_id, request=f"request {task_id}"), 10)
+    mine = spread.owner(caller)
+    assert await store.of_request(mine, "request a:b") == "a:b"
+    assert await store.deliver(mine, "a:b", "stream", 1000)
+    assert not await store.deliver(mine, "a:b", "other", 1000)
+    for task_id in awkward[:2]:
+        assert await store.delete(mine, task_id) is not None
+    views, last = await store.page(mine, None, 1)
+    rest = await store.page(mine, last, 1)
+    assert ({view.task_id for view in (*views, *rest.views)}, rest.last) == ({"a:b", "x" * 128}, None)
+
+
 async def test_hints_reach_listeners_whichever_node_they_are_at(spread: Deployment) -> None:
     store = spread.store()
     tasks = [spread.new(caller) for caller in CALLERS]

@@ -21,7 +21,7 @@ from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
-from gateway.storage.scripts import Script
+from gateway.storage.scripts import CREATE, Script
 from gateway.tasks.model import Phase, Progress
 from loadtest.cluster import free_port
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
@@ -145,9 +145,9 @@ def outages_told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
-    for _ in range(3):
+    for _ in range(4):
         await store.create(there.new(), 10)
-    first, second, third = await there.claim(queue, count=3)
+    first, second, third, fourth = await there.claim(queue, count=4)
     own_server.ask("CONFIG", "SET", "maxmemory", "1")
     refused = there.new()
     with pytest.raises(TaskStoreDown):
@@ -157,10 +157,11 @@ async def test_a_full_server_takes_nothing_new_and_still_lets_tasks_end(there: D
     await queue.finish(first, result={"content": []})
     await queue.wait(second, {"k": QUESTION}, second.journal)
     await queue.release(third, third.journal)
+    assert await store.delete(fourth.owner, fourth.task_id) is not None
     own_server.ask("CONFIG", "SET", "maxmemory", "0")
     assert await store.get(refused.owner, refused.task_id) is None
     totals = await store.totals()
-    assert (totals[Phase.DONE], totals[Phase.WAITING], totals[Phase.QUEUED]) == (1, 1, 1)
+    assert totals == {**dict.fromkeys(Phase, 0), Phase.DONE: 1, Phase.WAITING: 1, Phase.QUEUED: 1}
     assert len(await there.claim(queue, count=10)) == 1
 
 
@@ -221,6 +222,36 @@ async def test_every_transition_can_be_sent_twice(here: Deployment, monkeypatch:
     assert await store.segments(new.owner, new.task_id) == [{"text": "a"}]
     assert await here.claim(queue) == []
     assert (await store.spend(new.owner, "flow", 1, b"digest", 1000)).outcome is Spending.FIRST
+    assert await store.deliver(new.owner, new.task_id, "stream", 1000) is False
+    assert await store.delete(new.owner, new.task_id) is not None
+    second = here.new(request="request")
+    await store.create(second, 1)
+    assert await store.of_request(second.owner, "request") == second.task_id
+    assert await store.deliver(second.owner, second.task_id, "stream", 60_000)
+    assert await store.delete(second.owner, second.task_id) is not None
+
+
+@pytest.mark.parametrize("meanwhile", ["claimed", "ended", "cancelled"])
+async def test_a_creation_can_be_sent_again_whatever_became_of_the_task(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    run, queue, new = RedisClient.run, here.queue(), here.new()
+
+    async def run_twice(self: RedisClient, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        reply = await run(self, script, keys, args)
+        if script is not CREATE:
+            return reply
+        if meanwhile == "cancelled":
+            await here.store().cancel(new.owner, new.task_id)
+        else:
+            claim = await here.claim_one(queue)
+            if meanwhile == "ended":
+                await queue.finish(claim, result={"content": []})
+        return await run(self, script, keys, args)
+
+    monkeypatch.setattr(RedisClient, "run", run_twice)
+    view = await here.store().create(new, 10)
+    assert (view.task_id, view.phase) == (new.task_id, Phase.QUEUED)
 
 
 async def test_nothing_that_users_gave_can_be_read_from_disk(there: Deployment, own_server: Server) -> None:

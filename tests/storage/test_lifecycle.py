@@ -384,12 +384,40 @@ async def test_a_worker_that_paused_before_its_claim_takes_nothing_from_who_went
     assert {await quick.heartbeat(claim) for claim in claims} == {Heartbeat.OK}
 
 
-async def test_an_id_is_used_once_by_each_owner(here: Deployment) -> None:
-    store = here.store()
-    await store.create(here.new(task_id="mine"), 10)
+@pytest.mark.parametrize("task_id", ["mine", "{0}", "a}{b:c", "~!@#$%^&*()", "x" * 128])
+async def test_an_id_is_used_once_by_each_owner(here: Deployment, task_id: str) -> None:
+    store, queue = here.store(), here.queue()
+    await store.create(here.new(task_id=task_id, request="first"), 1)
+    await queue.emit(await here.claim_one(queue), 1, {"text": "a"})
+    before = await everything(here)
     with pytest.raises(TaskIdTaken):
-        await store.create(here.new(task_id="mine"), 10)
-    await store.create(here.new(BOB, task_id="mine"), 10)
+        await store.create(here.new(task_id=task_id, arguments={"city": "Rome"}, request="second"), 1)
+    assert await everything(here) == before
+    await store.create(here.new(BOB, task_id=task_id), 1)
+
+
+async def everything(here: Deployment) -> dict[bytes, bytes | None]:
+    """Return all keys of a deployment as they are, dumped."""
+    async with here.store()._client._one_server() as server:
+        return {name: await server.dump(name) async for name in server.scan_iter(match=f"{here.keys.prefix}*")}
+
+
+async def test_an_id_can_be_used_again_when_its_task_has_expired(here: Deployment) -> None:
+    store, queue, new = here.store(), here.queue(), here.new(task_id="mine", retention=Retention("ended", 1))
+    await store.create(new, 10)
+    claim = await here.claim_one(queue)
+    await queue.emit(claim, 1, {"text": "a"})
+    await queue.finish(claim, result=RESULT)
+
+    async def gone() -> bool:
+        return await store.get(new.owner, new.task_id) is None
+
+    await eventually(gone)
+    await store.create(here.new(task_id="mine"), 1)
+    assert await store.segments(new.owner, new.task_id) == []
+    with pytest.raises(LeaseLost):
+        await queue.emit(claim, 2, {"text": "b"})
+    assert (await here.claim_one(queue)).segments == 0
 
 
 @pytest.mark.parametrize("task_id", ["{0}", "a}{b:c", "~!@#$%^&*()", "x" * 128])
@@ -400,7 +428,7 @@ def test_ids_of_clients_do_not_move_keys_to_another_slot(task_id: str) -> None:
 
 
 async def test_another_owner_can_neither_see_nor_touch_a_task(here: Deployment) -> None:
-    store, queue, new, bob = here.store(), here.queue(), here.new(), here.owner(BOB)
+    store, queue, new, bob = here.store(), here.queue(), here.new(request="request"), here.owner(BOB)
     await store.create(new, 10)
     claim = await here.claim_one(queue)
     await queue.emit(claim, 1, {"text": "a"})
@@ -410,6 +438,10 @@ async def test_another_owner_can_neither_see_nor_touch_a_task(here: Deployment) 
     assert await store.answer(bob, new.task_id, {"k": ANSWER}) is None
     assert await store.cancel(bob, new.task_id) is None
     assert await store.segments(bob, new.task_id) == []
+    assert await store.delete(bob, new.task_id) is None
+    assert await store.deliver(bob, new.task_id, "stream", 1000) is False
+    assert await store.of_request(bob, new.request) is None
+    assert await store.page(bob, None, 10) == ([], None)
     assert await store._client.command("HGETALL", here.keys.place(new.owner, new.task_id).task) == before
 
 
@@ -430,6 +462,51 @@ async def test_retention_from_the_end_counts_from_the_end(here: Deployment) -> N
 
     await eventually(gone)
     assert await store.segments(new.owner, new.task_id) == []
+
+
+@pytest.mark.parametrize("before", ["queued", "running", "waiting"])
+async def test_retention_from_the_end_counts_from_a_cancellation_too(here: Deployment, before: str) -> None:
+    store, queue, new = here.store(), here.queue(), here.new(retention=Retention("ended", 50))
+    await store.create(new, 1)
+    if before != "queued":
+        claim = await here.claim_one(queue)
+        await queue.emit(claim, 1, {"text": "a"})
+        if before == "waiting":
+            await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    view = await store.cancel(new.owner, new.task_id)
+    assert view is not None
+    assert view.ended_ms is not None
+    assert (view.expires_ms, view.ttl_ms) == (view.ended_ms + 50, view.ended_ms + 50 - view.created_ms)
+
+    async def gone() -> bool:
+        return await store.get(new.owner, new.task_id) is None
+
+    await eventually(gone)
+    await store.create(here.new(), 1)
+    assert await store.segments(new.owner, new.task_id) == []
+
+
+async def test_a_reader_that_reads_the_task_first_has_all_segments_when_it_has_ended(here: Deployment) -> None:
+    store, queue, new, count = here.store(), here.queue(), here.new(retention=Retention("ended", 60_000)), 30
+    await store.create(new, 10)
+    claim = await here.claim_one(queue)
+
+    async def work() -> None:
+        for number in range(count):
+            await queue.emit(claim, number + 1, {"n": number})
+        await queue.finish(claim, result=RESULT)
+
+    working, seen = asyncio.create_task(work()), 0
+    while True:
+        view = await store.get(new.owner, new.task_id)
+        assert view is not None
+        blocks = await store.segments(new.owner, new.task_id)
+        assert len(blocks) >= seen
+        seen = len(blocks)
+        if view.phase.ended:
+            break
+    assert seen == count
+    await working
 
 
 async def test_a_retention_is_cut_to_the_longest_allowed(here: Deployment) -> None:

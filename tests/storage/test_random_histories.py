@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -26,7 +26,8 @@ actions = st.one_of(
     st.tuples(st.just("steal"), st.sampled_from(["w1", "w2"])),
     st.tuples(st.sampled_from(["keep", "emit", "heartbeat", "wait", "release", "finish"]), st.integers(0, 5)),
     st.tuples(st.just("answer"), st.sampled_from(["old", "half", "all"])),
-    st.tuples(st.just("cancel"), st.just("")),
+    st.tuples(st.sampled_from(["cancel", "delete"]), st.just("")),
+    st.tuples(st.just("deliver"), st.sampled_from(["left", "right"])),
 )
 
 
@@ -42,6 +43,8 @@ class Model:
     open: set[str] = field(default_factory=set)
     answered: dict[str, Any] = field(default_factory=dict)
     ended_by: list[int] = field(default_factory=list)
+    deleted: bool = False
+    stream: str | None = None
 
     def move(self, move: Move) -> bool:
         if self.phase not in TRANSITIONS[move]:
@@ -51,6 +54,10 @@ class Model:
 
     def holds(self, claim: Claim) -> bool:
         return self.phase is Phase.RUNNING and self.generation == claim.generation
+
+    def delete(self) -> None:
+        """To its workers, a deleted task is a cancelled one."""
+        self.deleted, self.phase, self.ended_by = True, Phase.CANCELLED, []
 
 
 class History:
@@ -73,6 +80,10 @@ class History:
             elif name == "cancel":
                 await self.store.cancel(self.new.owner, self.new.task_id)
                 self.model.move(Move.CANCEL)
+            elif name == "delete":
+                await self.delete()
+            elif name == "deliver":
+                await self.deliver(argument)
             elif self.claims:
                 await self.work(name, *self.claims[argument % len(self.claims)])
             await self.compare()
@@ -143,6 +154,19 @@ class History:
             if name == "finish":
                 model.ended_by.append(claim.generation)
 
+    async def delete(self) -> None:
+        view = await self.store.delete(self.new.owner, self.new.task_id)
+        assert (view is None) == self.model.deleted
+        assert view is None or view.phase is self.model.phase
+        self.model.delete()
+
+    async def deliver(self, stream: str) -> None:
+        model = self.model
+        may = not model.phase.ended and model.stream in (None, stream)
+        assert await self.store.deliver(self.new.owner, self.new.task_id, stream, 60_000) is may
+        if may:
+            model.stream = stream
+
     async def answer(self, which: str) -> None:
         model = self.model
         keys = {"old": ["a"] if model.asked > 1 else ["c"], "half": sorted(model.open)[:1], "all": sorted(model.open)}[
@@ -159,7 +183,15 @@ class History:
 
     async def compare(self) -> None:
         view = await self.store.get(self.new.owner, self.new.task_id)
+        page = await self.store.page(self.new.owner, None, 10)
+        if self.model.deleted:
+            assert (view, page.views) == (None, [])
+            assert await self.store.segments(self.new.owner, self.new.task_id) == []
+            return
         assert view is not None
+        assert [replace(brief, now_ms=view.now_ms) for brief in page.views] == [
+            replace(view, questions={}, result=None if view.result is None else {})
+        ]
         assert (view.phase, view.generation) == (self.model.phase, self.model.generation)
         assert set(view.questions) == (self.model.open if view.phase is Phase.WAITING else set())
         if view.phase is Phase.DONE:
@@ -180,7 +212,8 @@ class History:
         assert await self.store._client.command("XLEN", queue) == 0
         assert (await self.store._client.command("XPENDING", queue, "workers"))["pending"] == 0
         totals = await self.store.totals()
-        assert {phase for phase, count in totals.items() if count} == {self.model.phase}
+        left = set() if self.model.deleted else {self.model.phase}
+        assert {phase for phase, count in totals.items() if count} == left
 
 
 @settings(max_examples=60)
