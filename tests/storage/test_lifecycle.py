@@ -525,6 +525,8 @@ async def test_the_servers_arithmetic_of_expiry_is_the_models(here: Deployment, 
     view = await store.get(new.owner, new.task_id)
     assert view is not None
     assert view.expires_ms == expires_ms(retention, view.created_ms, view.ended_ms, MAX_TTL_MS)
+    kept = min(retention.ms, MAX_TTL_MS) if retention.counts_from == "ended" else None
+    assert created.kept_ms == view.kept_ms == kept
 
 
 async def test_a_task_that_expired_in_the_queue_or_in_a_worker_is_forgotten(here: Deployment) -> None:

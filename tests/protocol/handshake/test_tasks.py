@@ -256,6 +256,11 @@ def test_an_answer_that_names_no_task_is_refused(params: dict[str, Any], message
     assert caught.value.message == message
 
 
+def test_of_several_names_the_first_is_asked_for() -> None:
+    with pytest.raises(InvalidParams, match=RELATED_TASK):
+        read_related_task({}, (RELATED_TASK, OWN))
+
+
 @given(json_values, json_values, json_values)
 def test_anything_in_place_of_the_metadata_is_read_or_refused(meta: Any, wish: Any, task_id: Any) -> None:
     for params in ({"_meta": meta}, {"_meta": {RELATED_TASK: wish}}, {"_meta": {RELATED_TASK: {"taskId": task_id}}}):
