@@ -44,6 +44,8 @@ class Refusal(dict[str, Any]):
 async def answer_to(request: Mapping[str, Any], answers: Answers, key: str = "") -> Result:
     """Return the response to what the server asks, without what makes it a message: `result` or `error`.
 
+    A request on a stream has no key, so its answer is found by a property of its form, or by its method.
+
     Args:
         request: `method` and `params` of the question.
         answers: results, `Refusal`s, or functions (async ones too) that make one of the question; by the question's
