@@ -53,7 +53,7 @@ class GatewayApp:
         origins = _origin_policy(settings, bound_to)
         self._site = GuardedSite(self._create_site(), origins, services.telemetry, services.audit)
         self._endpoint = McpEndpoint(
-            services.dispatcher,
+            services.wires.dispatcher,
             services.authenticator,
             origins,
             services.telemetry,
@@ -67,7 +67,7 @@ class GatewayApp:
         )
 
     def _create_site(self) -> FastAPI:
-        metadata, dispatcher = self._services.metadata, self._services.dispatcher
+        metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
         if metadata is None:
             return create_site(lambda: not self.leaving)
         return create_site(

@@ -19,22 +19,18 @@ from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
-from gateway.catalogue import Catalogue
-from gateway.dispatch import Dispatcher
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.ports import Authenticator, TaskStore, WorkQueue
 from gateway.protocol.challenges import Challenges
-from gateway.protocol.released.results import ResultWriter
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
-from gateway.task_methods import TaskMethods
 from gateway.telemetry import Telemetry
 from gateway.watch import FileWatcher
+from gateway.wires import Parts, Wires
 
 log = logging.getLogger(__name__)
 
@@ -52,11 +48,9 @@ class Services:
     settings: Settings
     ring: KeyRing
     registry: Registry
-    results: ResultWriter
-    cursors: CursorMaker
     authenticator: Authenticator
     calls: CallRunner
-    dispatcher: Dispatcher
+    wires: Wires
     telemetry: Telemetry
     changes: ChangeHub
     host: AsyncioHost
@@ -67,20 +61,15 @@ class Services:
     metadata: ResourceMetadata | None
     challenges: Challenges
 
-    def catalogue_of(self, registry: Registry) -> Catalogue:
-        """Return what this process tells of a registry."""
-        return Catalogue(registry, self.results, self.cursors, tasks=self.store is not None)
-
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
         if ring == self.ring:
             return
         self.ring = ring
-        self.cursors = CursorMaker(ring)
         self.calls.replace_carrier(_carrier(self.settings, ring, self.telemetry))
         if self.store is not None:
             self.store.replace_sealer(Sealer(ring, os.urandom))
-        self.dispatcher.replace(self.catalogue_of(self.dispatcher.registry))
+        self.wires.take_ring(ring)
         self.telemetry.seal_keys(_log_ring(ring))
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
@@ -102,10 +91,8 @@ def build(settings: Settings) -> Services:
     telemetry = Telemetry(registry.names)
     changes = ChangeHub()
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
-    results = ResultWriter(SERVER_INFO, empty_requests=settings.shed_input_requests)
     load = _load(settings)
     telemetry.watch_load(load)
-    cursors = CursorMaker(ring)
     telemetry.seal_keys(_key_ids(ring))
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
@@ -117,7 +104,6 @@ def build(settings: Settings) -> Services:
         carrier=_carrier(settings, ring, telemetry),
         host=host,
         telemetry=telemetry,
-        results=results,
         audience=settings.audience,
         random_bytes=os.urandom,
         audit=audit,
@@ -126,25 +112,28 @@ def build(settings: Settings) -> Services:
         strict_asks=settings.strict_asks,
         shedding=load,
     )
-    dispatcher = Dispatcher(
-        catalogue=Catalogue(registry, results, cursors, tasks=store is not None),
+    parts = Parts(
+        audience=settings.audience,
+        server_info=SERVER_INFO,
+        session_ttl_seconds=settings.session_ttl_seconds,
+        empty_requests=settings.shed_input_requests,
+        max_json_depth=settings.max_json_depth,
         calls=calls,
         host=host,
-        results=results,
+        store=store,
         changes=changes,
         audit=audit,
-        max_json_depth=settings.max_json_depth,
-        tasks=None if store is None else TaskMethods(store, results, settings.audience, audit),
+        telemetry=telemetry,
+        clock=time.time,
+        random_bytes=os.urandom,
     )
     return Services(
         settings=settings,
         ring=ring,
         registry=registry,
-        results=results,
-        cursors=cursors,
         authenticator=make_verifier(settings, telemetry, challenges),
         calls=calls,
-        dispatcher=dispatcher,
+        wires=Wires(parts, registry, ring),
         telemetry=telemetry,
         changes=changes,
         host=host,

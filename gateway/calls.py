@@ -1,4 +1,4 @@
-"""One leg of a call on the released wire: open → run → seal → encode."""
+"""One leg of a call, on whichever wire: open → run → seal → encode."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
-from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
+from gateway.errors import RejectReason, TooManyAnswers
 from gateway.failures import Failures
 from gateway.ports import Caller, RandomBytes, Shedding
 from gateway.protocol import notifications
-from gateway.protocol.capabilities import TASKS, supports
-from gateway.protocol.jsonrpc import result_response
-from gateway.protocol.released.results import ResultWriter, read_answers
-from gateway.protocol.released.tasks import task
+from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.strict_json import encode
-from gateway.protocol.versions import Wire
+from gateway.protocol.words import Words
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
-from gateway.task_calls import AlreadyUsed, TaskCalls
+from gateway.task_calls import AlreadyUsed, TaskCalls, TaskOrder
+from gateway.tasks.model import TaskView
 from gateway.telemetry import Telemetry
 
 MAX_ANSWERS = 100
@@ -44,6 +42,19 @@ Post = Callable[[bytes], None]
 
 Told: TypeAlias = tuple[msgspec.Raw, str]
 """The result of a leg as JSON, and the name of its outcome."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What came of a leg.
+
+    Attributes:
+        result: what the client is to be told, as JSON.
+        task: the task that the call has become, if it has.
+    """
+
+    result: msgspec.Raw
+    task: TaskView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,8 @@ class Call:
         arguments: as parsed.
         continuation: the state and the answers that the client brings.
         post: where notifications about the request go, or None if the client takes none.
+        words: how the result is told.
+        order: the task that the call becomes where it can, or None if its client takes none.
     """
 
     request: McpRequest
@@ -67,6 +80,8 @@ class Call:
     arguments: dict[str, Any]
     continuation: Continuation
     post: Post | None
+    words: Words
+    order: TaskOrder | None = None
 
 
 class CallRunner:
@@ -76,7 +91,6 @@ class CallRunner:
         carrier: opens and seals the state of calls.
         host: runs legs.
         telemetry: counts legs.
-        results: writes results.
         audience: the name all replicas of this deployment share; bound into every state.
         random_bytes: a source of strong randomness.
         audit: notes each leg.
@@ -92,7 +106,6 @@ class CallRunner:
         carrier: SealedCarrier,
         host: Host,
         telemetry: Telemetry,
-        results: ResultWriter,
         audience: str,
         random_bytes: RandomBytes,
         audit: AuditLog,
@@ -104,7 +117,6 @@ class CallRunner:
         self._carrier = carrier
         self._host = host
         self._telemetry = telemetry
-        self._results = results
         self._audience = audience
         self._failures = Failures(random_bytes)
         self._tasks = tasks
@@ -117,8 +129,8 @@ class CallRunner:
         """Let another carrier open and seal for legs that begin from now on."""
         self._carrier = carrier
 
-    async def run(self, call: Call) -> bytes:
-        """Run one leg and return the response that tells its outcome.
+    async def run(self, call: Call) -> Ran:
+        """Run one leg and return what came of it.
 
         Raises:
             RpcError: the leg ends in a JSON-RPC error.
@@ -132,12 +144,13 @@ class CallRunner:
             passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
             result, outcome = await self._once(call, passage, journal)
+            return Ran(result, passage.task)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
         finally:
             seconds = time.perf_counter() - began
-            self._telemetry.leg_finished(call.request.method, _label(call), outcome, Wire.RELEASED, seconds)
+            self._telemetry.leg_finished(call.request.method, _label(call), outcome, call.words.wire, seconds)
             if journal is not None:
                 self._audit.leg(
                     call.caller.principal,
@@ -148,21 +161,12 @@ class CallRunner:
                     outcome=outcome,
                     seconds=seconds,
                 )
-        return result_response(call.request.id, result)
 
     def _detaching(self, call: Call) -> Detaching:
-        """Tell whether the call can become a task.
-
-        Raises:
-            MissingCapability: it must, and its client cannot.
-        """
-        tool = call.served
-        if not isinstance(tool, Tool) or tool.task == "forbidden":
+        """Tell whether the call can become a task."""
+        if not isinstance(call.served, Tool) or call.served.task == "forbidden":
             return Detaching.FORBIDDEN
-        can = supports(call.request.capabilities, TASKS)
-        if tool.task == "required" and not can:
-            raise MissingCapability(TASKS)
-        return Detaching.POSSIBLE if can and self._tasks is not None else Detaching.IMPOSSIBLE
+        return Detaching.IMPOSSIBLE if call.order is None or self._tasks is None else Detaching.POSSIBLE
 
     async def _once(self, call: Call, passage: _Passage, journal: Journal) -> Told:
         """Run the leg; one of a tool for single use, only if its state was not used before."""
@@ -190,7 +194,7 @@ class CallRunner:
         outcome = await self._outcome(call, answers, passage, journal, self._sheds())
         if isinstance(outcome, Shed):
             try:
-                return msgspec.Raw(encode(self._results.shed(passage.seal(journal)))), "shed"
+                return msgspec.Raw(encode(call.words.shed(passage.seal(journal)))), "shed"
             except CannotContinue:  # so nobody else can go on: it is finished here, from its checkpoint
                 outcome = await self._outcome(call, {}, passage, journal, None)
         return await self._tell(call, outcome, journal, passage)
@@ -215,7 +219,7 @@ class CallRunner:
         served = call.served
         leg = Leg(
             journal,
-            read_answers(answers),
+            call.words.read_answers(answers),
             self._host,
             supports=lambda path: supports(call.request.capabilities, path),
             version=served.version,
@@ -229,8 +233,7 @@ class CallRunner:
             function = served.bind(call.arguments, call.caller.principal)
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             return Failed(error)
-        starts = passage.detaching is Detaching.POSSIBLE and isinstance(served, Tool) and served.starts_as_task
-        return Detached() if starts else await run_leg(function, leg)
+        return Detached() if _starts_as_task(call, passage.detaching) else await run_leg(function, leg)
 
     async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:
@@ -238,7 +241,7 @@ class CallRunner:
             return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
             failed = self._failures.result(call.served, error, journal)
-            return msgspec.Raw(encode(self._results.complete(failed))), "failed"
+            return msgspec.Raw(encode(call.words.complete(failed))), "failed"
 
     async def _result(
         self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
@@ -251,7 +254,7 @@ class CallRunner:
         if isinstance(outcome, InputRequired):
             return await self._ask(call, outcome, journal, passage)
         if isinstance(outcome, Detached):
-            return await self._become_task(call, journal)
+            return await self._become_task(call, journal, passage)
         if isinstance(outcome, Completed):
             return self._completed(call, outcome.value, journal), "completed"
         assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
@@ -266,24 +269,29 @@ class CallRunner:
         except JournalTooLarge:
             if passage.detaching is not Detaching.POSSIBLE:
                 raise
-            return await self._become_task(call, journal)
-        return self._results.input_required(outcome.questions, state), "input_required"
+            return await self._become_task(call, journal, passage)
+        return call.words.input_required(outcome.questions, state), "input_required"
 
-    async def _become_task(self, call: Call, journal: Journal) -> tuple[dict[str, Any], str]:
-        assert self._tasks is not None and isinstance(call.served, Tool)  # noqa: S101, PT018 - seen to by `_detaching`
-        view = await self._tasks.create(
-            call.served, call.caller.principal, call.arguments, call.request.capabilities, journal
+    async def _become_task(self, call: Call, journal: Journal, passage: _Passage) -> tuple[dict[str, Any], str]:
+        assert self._tasks is not None and isinstance(call.served, Tool) and call.order is not None  # noqa: S101, PT018 - seen to by `_detaching`
+        passage.task = await self._tasks.create(
+            call.served,
+            call.order,
+            journal,
+            principal=call.caller.principal,
+            arguments=call.arguments,
+            capabilities=call.request.capabilities,
         )
-        return self._results.task_created(task(view)), "task_created"
+        return call.words.task_created(passage.task), "task_created"
 
     def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
         fields = call.served.whole_result(value, call.target, journal.segments)
         if not isinstance(call.served, Resource):
-            return self._results.complete(fields)
+            return call.words.complete(fields)
         # A read that depended on answers must not be kept (MCP "Caching", Cache Key).
         is_retry = bool(call.continuation.input_responses) or call.continuation.request_state is not None
         ttl_ms = 0 if is_retry else call.served.ttl_ms
-        return self._results.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
+        return call.words.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
 
 
 class _Passage:
@@ -294,11 +302,15 @@ class _Passage:
         audience: bound into the state.
         call: what the state is bound to.
         detaching: whether the call can become a task.
+
+    Attributes:
+        task: what the call has become in this leg, if it has.
     """
 
     def __init__(self, carrier: SealedCarrier, audience: str, call: Call, detaching: Detaching) -> None:
         self.carrier = carrier
         self.detaching = detaching
+        self.task: TaskView | None = None
         self._audience = audience
         self._call = call
         self._bound: bytes | None = None
@@ -351,6 +363,12 @@ class _RequestNotices:
 def _notices(call: Call) -> Notices | None:
     asked = call.request.progress_token is not None or call.request.log_level is not None
     return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
+
+
+def _starts_as_task(call: Call, detaching: Detaching) -> bool:
+    if detaching is not Detaching.POSSIBLE or call.order is None or not isinstance(call.served, Tool):
+        return False
+    return call.order.at_once or call.served.starts_as_task
 
 
 def _label(call: Call) -> str:

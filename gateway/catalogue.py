@@ -1,60 +1,61 @@
-"""What `server/discover` and the lists tell: made once for a registry, told many times."""
+"""What the lists of a wire tell, and what its server can do: made once for a registry, told many times."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
 from gateway.errors import InvalidParams
 from gateway.ports import Caller
 from gateway.protocol.capabilities import TASKS
-from gateway.protocol.released.results import CacheScope, ResultWriter
-from gateway.protocol.versions import SUPPORTED_VERSIONS
+from gateway.protocol.words import CacheScope, Words
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Rejected
 
 TTL_MS = 60_000
-"""How long clients may keep lists and the discovery result."""
+"""How long clients may keep lists, and what they discovered."""
 
 PAGE_SIZE = 250
 """Entries on one page of a list."""
 
 
 class Catalogue:
-    """The lists of one registry, in pages.
+    """The lists of one registry as one wire tells them, in pages.
 
     Args:
         registry: what is served.
-        results: writes results.
+        words: the wire's.
         cursors: makes cursors that every replica reads.
+        capabilities: what the server declares that it can do.
         page_size: entries on one page.
-        tasks: whether calls can become tasks.
+        entry: tells one thing that is served.
     """
 
     def __init__(
         self,
         registry: Registry,
-        results: ResultWriter,
+        words: Words,
         cursors: CursorMaker,
+        capabilities: Mapping[str, Any],
         page_size: int = PAGE_SIZE,
         *,
-        tasks: bool = False,
+        entry: Callable[[Served], dict[str, Any]] = methodcaller("catalogue_entry"),
     ) -> None:
         self.registry = registry
-        self._results = results
+        self.capabilities = capabilities
+        self._words = words
         self._cursors = cursors
         self._page_size = page_size
-        self.discovery = self._cacheable(
-            {"supportedVersions": list(SUPPORTED_VERSIONS), "capabilities": _capabilities(registry, tasks=tasks)}
-        )
         self._lists: dict[str, _Entries] = {
-            "tools": _Entries(registry.tools),
-            "prompts": _Entries(registry.prompts),
-            "resources": _Entries(registry.resources),
-            "resourceTemplates": _Entries(registry.templates),
+            "tools": _Entries(registry.tools, entry),
+            "prompts": _Entries(registry.prompts, entry),
+            "resources": _Entries(registry.resources, entry),
+            "resourceTemplates": _Entries(registry.templates, entry),
         }
         self._pages: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -98,10 +99,8 @@ class Catalogue:
         fields: dict[str, Any] = {name: [entries.told[place] for place in page]}
         if next(visible, None) is not None:
             fields["nextCursor"] = self._cursors.make(name, entries.names[page[-1]])
-        return self._cacheable(fields, "private" if entries.has_scopes else "public")
-
-    def _cacheable(self, fields: Mapping[str, Any], scope: CacheScope = "public") -> dict[str, Any]:
-        return self._results.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
+        scope: CacheScope = "private" if entries.has_scopes else "public"
+        return self._words.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
         """Return which lists differ in another catalogue, as `subscriptions/listen` names them."""
@@ -111,10 +110,10 @@ class Catalogue:
 
 
 class _Entries:
-    def __init__(self, served: Mapping[str, Served]) -> None:
+    def __init__(self, served: Mapping[str, Served], entry: Callable[[Served], dict[str, Any]]) -> None:
         self.names: Sequence[str] = list(served)
-        self.told = [entry.catalogue_entry() for entry in served.values()]
-        self.scopes = [entry.scopes for entry in served.values()]
+        self.told = [entry(each) for each in served.values()]
+        self.scopes = [each.scopes for each in served.values()]
         self.has_scopes = any(self.scopes)
         self.positions = {name: position for position, name in enumerate(self.names)}
 
@@ -122,8 +121,13 @@ class _Entries:
         return (self.told, self.scopes) != (other.told, other.scopes)
 
 
-def _capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
-    """Return the server capabilities that the registry gives reason for."""
+def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
+    """Return what a server of the 2026-07-28 wire declares, as far as the registry gives reason for it.
+
+    Args:
+        registry: what is served.
+        tasks: whether there is a store for tasks.
+    """
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
     if registry.prompts:
         capabilities["prompts"] = {"listChanged": True}
@@ -134,3 +138,30 @@ def _capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
     if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
         capabilities["extensions"] = {TASKS[-1]: {}}
     return capabilities
+
+
+def handshake_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
+    """Return what `initialize` declares, as far as the registry gives reason for it; of changes nobody is told.
+
+    Args:
+        registry: what is served.
+        tasks: whether there is a store for tasks.
+    """
+    capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
+    if registry.prompts:
+        capabilities["prompts"] = {}
+    if registry.resources or registry.templates:
+        capabilities["resources"] = {}
+    if registry.completes:
+        capabilities["completions"] = {}
+    if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
+        capabilities["tasks"] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    return capabilities
+
+
+def handshake_entry(served: Served) -> dict[str, Any]:
+    """Return an entry of a list as the handshake wires tell it: a tool says whether it takes tasks."""
+    entry = served.catalogue_entry()
+    if isinstance(served, Tool):
+        entry["execution"] = {"taskSupport": served.task}
+    return entry

@@ -22,6 +22,7 @@
         ├── InvalidParams           -32602
         │   ├── ArgumentsTooLarge   -32602, over a limit
         │   ├── InvalidRequestState -32602, one frozen text for every reason
+        │   ├── ResourceNotFound    -32602
         │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
         ├── InternalError           -32603
@@ -225,6 +226,18 @@ class TaskIdTaken(InvalidParams):
 
     def __init__(self) -> None:
         super().__init__("Task ID already exists")
+
+
+class ResourceNotFound(InvalidParams):
+    """There is no resource of this uri.
+
+    Attributes:
+        uri: as the client sent it.
+    """
+
+    def __init__(self, uri: str) -> None:
+        super().__init__("Resource not found", {"uri": uri})
+        self.uri = uri
 
 
 class InternalError(_FixedCode):

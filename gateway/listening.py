@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gateway.authoring.registry import Registry
 from gateway.errors import TaskStoreDown
+from gateway.following import pumping, timeless
 from gateway.ports import Caller
 from gateway.protocol.jsonrpc import RequestId, result_response
 from gateway.protocol.released import notifications
@@ -19,14 +18,9 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.requests import McpRequest
 from gateway.subscriptions import ChangeHub, Subscription
-from gateway.task_methods import TaskMethods, require_tasks
+from gateway.task_access import TaskAccess
+from gateway.task_methods import require_tasks
 from gateway.tasks.model import TaskView
-
-log = logging.getLogger(__name__)
-
-
-_TIMELESS = {"lastUpdatedAt": None, "pollIntervalMs": None}
-"""What changes of a task without being news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +50,7 @@ class Listener:
         tasks: reads tasks, or None where there are none.
     """
 
-    def __init__(self, results: ResultWriter, changes: ChangeHub, tasks: TaskMethods | None = None) -> None:
+    def __init__(self, results: ResultWriter, changes: ChangeHub, tasks: TaskAccess | None = None) -> None:
         self._results = results
         self._changes = changes
         self._tasks = tasks
@@ -122,12 +116,8 @@ class Listener:
         if not honoured.task_ids or self._tasks is None:
             yield
             return
-        pump = asyncio.create_task(_pump(self._tasks, honoured.task_ids, caller, subscription))
-        try:
+        async with pumping(self._tasks, honoured.task_ids, caller, subscription, _Task):
             yield
-        finally:
-            pump.cancel()
-            await asyncio.wait({pump})
 
     async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
         """Return a task if there is something about it that was not told. Every hint is looked into; few are news."""
@@ -138,24 +128,11 @@ class Listener:
             return None  # the store is asked again in a few seconds
         if view is None:
             return None
-        news = {**detailed_task(view), "_meta": task_meta(view), **_TIMELESS}
+        news = timeless({**detailed_task(view), "_meta": task_meta(view)})
         if told.get(task_id) == news:
             return None
         told[task_id] = news
         return view
-
-
-async def _pump(tasks: TaskMethods, task_ids: tuple[str, ...], caller: Caller, subscription: Subscription) -> None:
-    try:
-        async with contextlib.aclosing(tasks.watch(task_ids, caller)) as hints:
-            async for task_id in hints:
-                subscription.tell(_Task(task_id))
-    except Exception:
-        log.exception("watching tasks failed; the stream ends")
-        raise
-    finally:
-        # Without hints the stream would go silent: its client had better begin a new one.
-        subscription.close()
 
 
 def _topics(honoured: ListenFilter) -> dict[Hashable, _Telling]:

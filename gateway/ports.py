@@ -67,6 +67,33 @@ class CallerLimits(Protocol):
         ...
 
 
+class Client(Protocol):
+    """The other end of a request's connection."""
+
+    @property
+    def post(self) -> Callable[[bytes], None] | None:
+        """Sends a message ahead of the answer, from any thread; None if the client takes no stream."""
+        ...
+
+    async def enter(self) -> None:
+        """Take a place among the requests that are worked on, unless this one needs none. To be called once.
+
+        Raises:
+            Overloaded: there is none.
+        """
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Wait for somebody else while the context is open.
+
+        The request gives up its place, counts as an open stream of its caller, and ends if the client goes away.
+
+        Raises:
+            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+        """
+        ...
+
+
 class Shedding(Protocol):
     """Tells which legs should end early, so that another replica goes on with what they have learned."""
 

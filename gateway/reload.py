@@ -68,7 +68,7 @@ class Reloader:
         importlib.invalidate_caches()
         try:
             registry = load_tools(self._services.settings)
-            self._services.catalogue_of(registry)
+            self._services.wires.check(registry)
             await stack.enter_async_context(open_all(registry.lifespans))
         except Exception as error:
             for name in self._loaded():
@@ -81,7 +81,7 @@ class Reloader:
             )
             return
         # Made anew: the keys of its cursors may have changed meanwhile.
-        self._services.dispatcher.replace(self._services.catalogue_of(registry))
+        self._services.wires.serve(registry)
         log.info("reloaded", extra={"tools": len(registry.tools), "prompts": len(registry.prompts)})
 
     def _loaded(self) -> list[str]:

@@ -242,6 +242,10 @@ class Settings(BaseSettings):
     state_max_bytes: _Bytes = Field(
         default=65536, description="The size up to which a half-finished call travels through the client."
     )
+    session_ttl_seconds: _Seconds = Field(
+        default=2592000,
+        description="How long a client of an older protocol version may use a session before it has to begin another.",
+    )
     auth: Annotated[Literal["jwt", "none"], BeforeValidator(_lower), Expects("jwt or none")] = Field(
         default="jwt",
         description="`jwt`: each request needs a bearer token. `none`: no identity, only on a loopback address.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,6 +27,27 @@ TASK_ID_BYTES: Final = 32
 
 class AlreadyUsed(Exception):
     """The leg was taken before, by another request or by one that has not been answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOrder:
+    """The task that a client asks for, as far as its wire lets it choose.
+
+    Attributes:
+        form: the words of the wire, such as `released`.
+        counts_from: what its retention counts from.
+        retention_ms: how long it is to be kept, or None for what the deployment gives.
+        task_id: the client's own choice, or None for one of ours.
+        request: what the client may cancel it by, see `NewTask.request`.
+        at_once: whether the task begins before the function runs, whatever its author prefers.
+    """
+
+    form: str
+    counts_from: Literal["created", "ended"] = "created"
+    retention_ms: int | None = None
+    task_id: str | None = None
+    request: str = ""
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +84,27 @@ class TaskCalls:
     async def create(
         self,
         tool: Tool,
+        order: TaskOrder,
+        journal: Journal,
+        *,
         principal: Principal | None,
         arguments: Mapping[str, Any],
         capabilities: Mapping[str, Any],
-        journal: Journal,
     ) -> TaskView:
         """Make a task of a call; it is durable and queued when this returns.
+
+        Args:
+            tool: what it runs.
+            order: what the client asks for.
+            journal: what the call has learned so far.
+            principal: the caller.
+            arguments: as the client sent them.
+            capabilities: what the client declared.
 
         Raises:
             ArgumentsTooLarge: the arguments are larger than those of a task may be.
             CannotContinue: the call has learned more than a task can keep.
+            TaskIdTaken: the caller has, or had, a task of the id that the client chose.
             TooManyTasks: the caller has as many as one may.
             TaskStoreDown: the store does not answer.
         """
@@ -81,21 +113,26 @@ class TaskCalls:
             raise ArgumentsTooLarge(size, limit)
         new = NewTask(
             owner=owner(principal, self._audience),
-            task_id="t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
+            task_id=order.task_id or "t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
             tool=tool.name,
             tool_version=tool.version,
-            form="released",
-            retention=Retention("created", self._limits.ttl_ms),
+            form=order.form,
+            retention=Retention(order.counts_from, self._retention_ms(order)),
             capabilities=capabilities,
             arguments=arguments,
             principal=principal,
             journal=journal.to_map(),
             max_attempts=tool.max_attempts,
+            request=order.request,
         )
         try:
             return await self._store.create(new, self._limits.per_principal)
         except ValueTooLarge as error:
             raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
+
+    def _retention_ms(self, order: TaskOrder) -> int:
+        wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms
+        return max(1, min(wanted, self._limits.ttl_ms))
 
     async def once(
         self,

@@ -165,6 +165,15 @@ class Telemetry:
         rejections = Counter(
             "gateway_state_rejections", "Request states not accepted, by reason.", ["reason"], registry=self.registry
         )
+        sessions = Counter(
+            "gateway_session_rejections", "Sessions not accepted, by reason.", ["reason"], registry=self.registry
+        )
+        responses = Counter(
+            "gateway_response_rejections",
+            "Responses of clients to requests that this deployment did not send them, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._state_bytes = Histogram(
             "gateway_state_bytes",
             "The size of request states as the client carries them.",
@@ -199,6 +208,8 @@ class Telemetry:
         )
         # Children bound once: looking one up by its labels costs more than counting.
         self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
+        self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
+        self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
         self._leg_children: dict[tuple[str, str, str, str], tuple[Counter, Histogram]] = {}
         self._sealed_children: dict[str, Counter] = {}
@@ -265,6 +276,14 @@ class Telemetry:
     def state_rejected(self, reason: RejectReason) -> None:
         """Count a request state that was not accepted."""
         self._rejections[reason].inc()
+
+    def session_rejected(self, reason: RejectReason) -> None:
+        """Count a session that was not accepted."""
+        self._session_rejections[reason].inc()
+
+    def response_rejected(self, reason: RejectReason) -> None:
+        """Count a client's response that was not accepted."""
+        self._response_rejections[reason].inc()
 
     def state_too_large(self) -> None:
         """Count a call that could not go on because its state was over the size limit."""

@@ -8,14 +8,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import complete, prompt, resource, tool
 from gateway.authoring.registry import Registry
-from gateway.catalogue import PAGE_SIZE, TTL_MS, Catalogue
+from gateway.catalogue import (
+    PAGE_SIZE,
+    TTL_MS,
+    Catalogue,
+    handshake_capabilities,
+    handshake_entry,
+    released_capabilities,
+)
 from gateway.errors import InvalidParams
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
@@ -76,7 +82,7 @@ def large_registry(replica: int) -> Registry:
 
 def catalogue(served: Registry, *keys: str, page_size: int = PAGE_SIZE) -> Catalogue:
     ring = KeyRing.parse(",".join(keys or (KEY,)))
-    return Catalogue(served, ResultWriter({"name": "test", "version": "1"}), CursorMaker(ring), page_size)
+    return Catalogue(served, ResultWriter({"name": "test", "version": "1"}), CursorMaker(ring), {}, page_size)
 
 
 def pages(told: Catalogue, name: str, caller: Caller = ANYBODY) -> list[dict[str, Any]]:
@@ -151,7 +157,7 @@ def test_what_one_caller_was_told_is_not_told_to_the_next() -> None:
 
 def test_every_page_has_the_same_caching_hints() -> None:
     told = catalogue(registry(shuffled(30)), page_size=10)
-    found = [page for name in LISTS for page in pages(told, name)] + [told.discovery]
+    found = [page for name in LISTS for page in pages(told, name)]
     assert {(page["ttlMs"], page["cacheScope"], page["resultType"]) for page in found} == {
         (TTL_MS, "public", "complete")
     }
@@ -240,9 +246,7 @@ def test_another_order_is_another_list() -> None:
 
 
 def capabilities(*entries: object) -> dict[str, Any]:
-    declared = catalogue(Registry(entries)).discovery["capabilities"]
-    assert isinstance(declared, dict)
-    return declared
+    return released_capabilities(Registry(entries), tasks=False)
 
 
 def test_what_is_declared_is_what_is_served() -> None:
@@ -263,6 +267,19 @@ def test_what_is_declared_is_what_is_served() -> None:
     assert capabilities(a_prompt, names) == {**always, **prompts, "completions": {}}
 
 
-def test_discovery_can_be_told_as_json() -> None:
-    told = msgspec.json.decode(result_response(1, catalogue(registry(["a"])).discovery))
-    assert told["result"]["supportedVersions"] == ["2026-07-28"]
+def test_what_a_handshake_declares_is_what_is_served_and_no_news_of_it() -> None:
+    a_prompt, a_tool = prompt("p")(read), tool(task="optional")(nothing)
+    declared = handshake_capabilities(Registry([a_prompt, a_tool, resource("docs://r")(nothing)]), tasks=True)
+    tasks: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+    assert declared == {"tools": {}, "logging": {}, "prompts": {}, "resources": {}, "tasks": tasks}
+    assert handshake_capabilities(Registry([a_tool]), tasks=False) == {"tools": {}, "logging": {}}
+
+
+def test_a_handshake_wire_tells_of_each_tool_whether_it_takes_tasks() -> None:
+    entries = [handshake_entry(tool("a", task=support)(nothing)) for support in ("forbidden", "optional", "required")]
+    assert [entry["execution"] for entry in entries] == [
+        {"taskSupport": "forbidden"},
+        {"taskSupport": "optional"},
+        {"taskSupport": "required"},
+    ]
+    assert "execution" not in handshake_entry(prompt("p")(read))

@@ -25,6 +25,7 @@ WRONG_VALUES = {
     "GATEWAY_TOOLS": "not a module",
     "GATEWAY_AUDIENCE": "two\nlines",
     "GATEWAY_STATE_TTL_SECONDS": "0",
+    "GATEWAY_SESSION_TTL_SECONDS": "0",
     "GATEWAY_FLOW_MAX_SECONDS": "1e3",
     "GATEWAY_STATE_MAX_BYTES": "64K",
     "GATEWAY_AUTH": "basic",
@@ -87,6 +88,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.seal_keys is None
     assert settings.auth == "jwt"
     assert (settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes) == (3600, 86400, 65536)
+    assert settings.session_ttl_seconds == 30 * 86400
     assert (settings.leg_seconds, settings.drain_seconds, settings.jwt_leeway_seconds) == (60, 25, 30)
     assert settings.max_body_bytes == 1024 * 1024
     assert (settings.max_header_bytes, settings.max_headers, settings.max_json_depth) == (32768, 100, 100)
@@ -108,6 +110,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             **SERVING,
             "GATEWAY_TOOLS": " one , two.three,",
             "GATEWAY_STATE_TTL_SECONDS": "60",
+            "GATEWAY_SESSION_TTL_SECONDS": "61",
             "GATEWAY_FLOW_MAX_SECONDS": "120",
             "GATEWAY_STATE_MAX_BYTES": "2048",
             "GATEWAY_AUTH": "None",
@@ -165,6 +168,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "tools": ("one", "two.three"),
         "audience": "here",
         "state_ttl_seconds": 60,
+        "session_ttl_seconds": 61,
         "flow_max_seconds": 120,
         "state_max_bytes": 2048,
         "auth": "none",

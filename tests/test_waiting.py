@@ -106,6 +106,11 @@ async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
         assert not waiting.done()
         assert calls.deliver(BOOT, call.call_id, "key~2", NO)
         assert await waiting == {"key~2": NO}
+        call.expect(["key~3"])
+        waiting = await begin_to_wait(call)
+        assert not waiting.done()
+        assert calls.deliver(BOOT, call.call_id, "key~3", YES)
+        assert await waiting == {"key~3": YES}
 
 
 async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.errors import InvalidParams
-from gateway.sealing.session import FLAGS
+from gateway.sealing.client_flags import FLAGS
 
 CapabilityPath: TypeAlias = tuple[str, ...]
 

@@ -18,6 +18,7 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 PROTOCOL_VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
+SESSION_ID: Final = b"mcp-session-id"
 
 _BLANKS: Final = b" \t"
 _SINGLE: Final = frozenset({b"host", b"authorization"})

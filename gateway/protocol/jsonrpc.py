@@ -130,6 +130,15 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
     return encode(message)
 
 
+def server_request(request_id: RequestId, method: str, params: Mapping[str, Any]) -> bytes:
+    """Encode a request to the client, as wires older than 2026-07-28 have them.
+
+    Raises:
+        TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
+    """
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
 def _error_object(error: RpcError) -> dict[str, Any]:
     member: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:

@@ -1,6 +1,7 @@
 """Pure: protocol versions, the names that go with them, and which wire a message chooses.
 
-Sources: 2026-07-28 "Versioning and Compatibility" and "basic", section "`_meta`".
+Sources: 2026-07-28 "Versioning and Compatibility" and "basic", section "`_meta`"; 2025-11-25 "Lifecycle", Version
+Negotiation.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gateway.errors import InvalidParams, UnsupportedVersion
-from gateway.protocol.jsonrpc import Notification, Request
+from gateway.protocol.jsonrpc import Message, Request, Response
 
 RELEASED: Final = "2026-07-28"
+DRAFT: Final = "DRAFT-2026-v1"
+LEGACY_VERSIONS: Final[tuple[str, ...]] = ()
+"""Versions of the handshake wire that are served, newest first."""
 
-SUPPORTED_VERSIONS: Final = (RELEASED,)
-"""What this build tells clients that it serves, newest first."""
+SUPPORTED_VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS)
+"""What this build tells clients that it serves, newest first. Who speaks the draft wire knows that it does."""
 
 META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
@@ -33,31 +37,51 @@ class Wire(StrEnum):
     """A protocol form on the HTTP body; each request chooses its own."""
 
     RELEASED = RELEASED
+    LEGACY = "2025-11-25"
+    DRAFT = "draft"
 
 
-def choose_wire(message: Request | Notification, header_version: str | None) -> Wire:
+def choose_wire(message: Message, header_version: str | None) -> Wire:
     """Choose the wire of a message from what it says of itself, `_meta` before the header.
 
-    A message that says nothing is taken for the released wire, whose checks then name what is missing.
+    `Wire.LEGACY` stands for every message that says nothing else: it needs a session, and what version that was opened
+    for decides in the end, see `wire_of`.
 
     Args:
         message: the parsed body.
         header_version: the `MCP-Protocol-Version` header, trimmed.
 
     Raises:
-        UnsupportedVersion: it asks for a version that is not served here.
+        UnsupportedVersion: it names a version that is not served here.
         InvalidParams: an `initialize` whose `protocolVersion` is not a string.
     """
-    if header_version == RELEASED or _has_modern_meta(message.params):
+    if header_version == RELEASED or (not isinstance(message, Response) and _has_modern_meta(message.params)):
         return Wire.RELEASED
-    if message.method == "initialize":
-        requested = message.params.get("protocolVersion")
-        if type(requested) is not str:
-            raise InvalidParams(f"params.protocolVersion must be a string, such as {RELEASED}")
-        raise UnsupportedVersion(SUPPORTED_VERSIONS, requested)
-    if header_version is not None:
-        raise UnsupportedVersion(SUPPORTED_VERSIONS, header_version)
-    return Wire.RELEASED
+    if isinstance(message, Request) and message.method == "initialize":
+        return wire_of(negotiate(message.params.get("protocolVersion")))
+    if header_version == DRAFT:
+        return Wire.DRAFT
+    if header_version is None or header_version in LEGACY_VERSIONS:
+        return Wire.LEGACY
+    raise UnsupportedVersion(SUPPORTED_VERSIONS, header_version)
+
+
+def negotiate(requested: Any) -> str:
+    """Return the version that an `initialize` is answered with: the one asked for, else one that this build prefers.
+
+    Raises:
+        InvalidParams: `protocolVersion` is not a string.
+    """
+    if type(requested) is not str:
+        raise InvalidParams("params.protocolVersion must be a string, such as 2025-11-25")
+    if requested == DRAFT or requested in LEGACY_VERSIONS:
+        return requested
+    return LEGACY_VERSIONS[0] if LEGACY_VERSIONS else DRAFT
+
+
+def wire_of(version: str) -> Wire:
+    """Return the wire of a version that `negotiate` gave."""
+    return Wire.DRAFT if version == DRAFT else Wire.LEGACY
 
 
 def _has_modern_meta(params: Mapping[str, Any]) -> bool:

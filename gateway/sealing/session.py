@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import RejectReason
+from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.state import open_payload, pack
 
@@ -21,23 +22,6 @@ MAX_SESSION_CHARS: Final = 512
 
 MAX_VERSION_CHARS: Final = 32
 NONCE_BYTES: Final = 16
-
-FLAGS: Final = (
-    "elicitation.form",
-    "elicitation.url",
-    "sampling",
-    "sampling.tools",
-    "sampling.context",
-    "roots",
-    "roots.listChanged",
-    "tasks.responses.modes.task",
-    "tasks.responses.modes.immediate",
-    "tasks.responses.modes.streaming",
-)
-"""The client capabilities that a session remembers, as paths into the client's declaration.
-
-A flag's place is its bit in the token: add new ones at the end and never take one away.
-"""
 
 
 @dataclass(frozen=True, slots=True)

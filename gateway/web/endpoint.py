@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 from gateway.audit import AuditLog
-from gateway.dispatch import Accepted, Answered, Dispatcher, Listening, Refused
+from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
 from gateway.ports import Admission, Authenticator, Caller, CallerLimits, Visit
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
+from gateway.protocol.versions import Wire
+from gateway.replies import Accepted, Answered, Listening, Refused
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, RawHeaders, Receive, Scope, Send
@@ -100,9 +105,9 @@ class McpEndpoint:
         if VISIT not in scope:
             self.arrived(scope)
         visit = scope[VISIT]
-        if visit is REFUSED:
+        if visit is REFUSED and _method_of(scope):
             await self._turn_away(scope, send)
-        elif visit is None:
+        elif visit is None or visit is REFUSED:
             await self._exchange(scope, Exchange(receive, send, self._headers), None)
         else:
             visit.begin()
@@ -150,22 +155,36 @@ class McpEndpoint:
         if scope["method"] != "POST":
             raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
         caller = await self._authenticator.authenticate(headers.get(b"authorization"))
+        refusal: TryAgain | None = None
         try:
             self._callers.admit(caller.principal, _client_of(scope))
         except TryAgain as error:
-            await self._put_off(exchange, error, caller)
+            refusal = error
+        names_method = headers.get(METHOD) is not None
+        if refusal is not None and names_method:
+            await self._put_off(exchange, refusal, caller)
             return
         check_content(headers)
         body = await self._read_body(headers, exchange)
+        if refusal is not None:
+            await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
+            return
         may_stream = _takes_streams(headers)
-        exchange.begin(may_stream=may_stream)
-        if visit is not None:
-            waiting = visit.enter(goes_on=_STATE_MARK in body)
-            if waiting is not None:
-                await waiting
-            if _method_of(scope).startswith(WAITS_ELSEWHERE):
+        # Who names no method in a header speaks a wire whose calls go on without their clients.
+        exchange.begin(may_stream=may_stream, outlives_client=not names_method)
+        client = _Client(
+            exchange.post if may_stream else None,
+            exchange,
+            visit,
+            goes_on=_STATE_MARK in body,
+            refused=scope[VISIT] is REFUSED,
+            stream=functools.partial(self._callers.stream, caller.principal, _client_of(scope)),
+        )
+        if names_method:
+            await client.enter()
+            if visit is not None and _method_of(scope).startswith(WAITS_ELSEWHERE):
                 visit.leave()
-        reply = await self._dispatcher.handle(headers, body, caller, exchange.post if may_stream else None)
+        reply = await self._dispatcher.handle(headers, body, caller, client)
         if isinstance(reply, Listening):
             if not may_stream:
                 raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
@@ -201,15 +220,67 @@ class McpEndpoint:
 
     async def _reply(self, exchange: Exchange, reply: Answered | Accepted | Refused) -> None:
         if isinstance(reply, Answered):
-            await exchange.answer(200, [JSON], reply.body)
+            await exchange.answer(200, [JSON, *reply.headers], reply.body)
         elif isinstance(reply, Accepted):
             await exchange.answer(202, [], b"")
         else:
-            await self._refuse(exchange, reply.error, reply.request_id)
+            always_ok = reply.wire not in (None, Wire.RELEASED)
+            await self._refuse(exchange, reply.error, reply.request_id, always_ok=always_ok)
 
-    async def _refuse(self, exchange: Exchange, error: GatewayError, request_id: str | int | None) -> None:
+    async def _refuse(
+        self, exchange: Exchange, error: GatewayError, request_id: str | int | None, *, always_ok: bool = False
+    ) -> None:
         self._telemetry.request_refused(RefusalReason.of(error))
-        await exchange.answer(*to_http(error, request_id, self._challenges))
+        await exchange.answer(*to_http(error, request_id, self._challenges, always_ok=always_ok))
+
+
+class _Client:
+    """The other end of one request's connection; satisfies `gateway.ports.Client`.
+
+    Args:
+        post: sends a message ahead of the answer, None if the client takes no stream.
+        exchange: the request and its answer.
+        visit: the place of the request, None if it needs none.
+        goes_on: whether it seems to go on with a call.
+        refused: whether there were too many requests when it came.
+        stream: counts an open stream of its caller.
+    """
+
+    __slots__ = ("_exchange", "_goes_on", "_refused", "_stream", "_visit", "post")
+
+    def __init__(
+        self,
+        post: Callable[[bytes], None] | None,
+        exchange: Exchange,
+        visit: Visit | None,
+        *,
+        goes_on: bool,
+        refused: bool,
+        stream: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self.post = post
+        self._exchange = exchange
+        self._visit = visit
+        self._goes_on = goes_on
+        self._refused = refused
+        self._stream = stream
+
+    async def enter(self) -> None:
+        """See `gateway.ports.Client.enter`."""
+        if self._refused:
+            raise Overloaded
+        if self._visit is not None:
+            waiting = self._visit.enter(goes_on=self._goes_on)
+            if waiting is not None:
+                await waiting
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """See `gateway.ports.Client.waiting`."""
+        with self._stream(), self._exchange.ending_with_client():
+            if self._visit is not None:
+                self._visit.leave()
+            yield
 
 
 def _client_of(scope: Scope) -> str:

@@ -33,7 +33,11 @@ _NO_CHALLENGES: Final = Challenges()
 
 
 def to_http(
-    error: GatewayError, request_id: RequestId | None, challenges: Challenges = _NO_CHALLENGES
+    error: GatewayError,
+    request_id: RequestId | None,
+    challenges: Challenges = _NO_CHALLENGES,
+    *,
+    always_ok: bool = False,
 ) -> tuple[int, RawHeaders, bytes]:
     """Return status, headers and body for an error.
 
@@ -41,15 +45,17 @@ def to_http(
         error: what the client is told of.
         request_id: that of the request, or None where none could be read.
         challenges: writes what a caller is told whose token grants too little.
+        always_ok: tell every JSON-RPC error with 200, as clients of the handshake wires need it: they take any other
+            status for the end of their session or connection.
 
     A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
     protocol can show; what the status means does not depend on it.
     """
     if isinstance(error, TryAgain):
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())
-        return STATUS_OF_LATER[error.code], [JSON, retry_after], error_response(request_id, error)
+        return 200 if always_ok else STATUS_OF_LATER[error.code], [JSON, retry_after], error_response(request_id, error)
     if isinstance(error, RpcError):
-        return STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
+        return 200 if always_ok else STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
     if isinstance(error, HttpRefusal):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
         return error.status, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))

@@ -8,8 +8,9 @@ Closing the connection cancels the request (Cancellation).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any, TypeAlias
 
 from gateway.protocol import sse
@@ -51,6 +52,7 @@ class Exchange:
 
     def __init__(self, receive: Receive, send: Send, headers: RawHeaders) -> None:
         self.client_gone = False
+        self._ends_with_client = True
         self._receive = receive
         self._send = send
         self._headers = headers
@@ -90,12 +92,14 @@ class Exchange:
             if not event.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def begin(self, *, may_stream: bool) -> None:
+    def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
         """Watch for the client going away from now on; if it does, the current task is cancelled.
 
         Args:
             may_stream: whether the client takes a stream; one that hears nothing for long then gets one.
+            outlives_client: let the task go on without its client, except inside `ending_with_client`.
         """
+        self._ends_with_client = not outlives_client
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("an exchange runs in a task")
@@ -111,7 +115,23 @@ class Exchange:
             pass
         self.client_gone = True
         self._ending = True
-        task.cancel()
+        if self._ends_with_client:
+            task.cancel()
+
+    @contextlib.contextmanager
+    def ending_with_client(self) -> Iterator[None]:
+        """Do what makes no sense without the client: if it goes away meanwhile, the current task is cancelled.
+
+        Raises:
+            ClientGone: by the context, as it is entered: the client went away before.
+        """
+        if self.client_gone:
+            raise ClientGone
+        before, self._ends_with_client = self._ends_with_client, True
+        try:
+            yield
+        finally:
+            self._ends_with_client = before
 
     def post(self, message: bytes) -> None:
         """Send a message ahead of the answer. May be called from any thread; ignored once the answer is told."""

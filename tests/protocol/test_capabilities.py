@@ -23,7 +23,7 @@ from gateway.protocol.capabilities import (
     from_flags,
     supports,
 )
-from gateway.sealing.session import FLAGS
+from gateway.sealing.client_flags import FLAGS
 
 ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS]
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
 from gateway.sealing.binding import session_binding
+from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.session import FLAGS, MAX_VERSION_CHARS, SCHEMA, Session, open_session, seal_session
+from gateway.sealing.session import MAX_VERSION_CHARS, SCHEMA, Session, open_session, seal_session
 from gateway.sealing.state import pack
 
 NOW = 1_800_000_000

@@ -55,10 +55,10 @@ async def listening(
     world: World, *task_ids: str, sub: str = "ada", can: Any = CAN, **more: Any
 ) -> AsyncIterator[Stream]:
     """Listen on the next replica; the acknowledgement comes first on the stream."""
-    dispatcher = world.next_app()._services.dispatcher
+    dispatcher = world.next_app()._services.wires.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
     request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
-    listener: Listener = dispatcher._listener
+    listener: Listener = dispatcher._released._listener
     messages = await listener.listen(request, Caller(sub), world.registry)
     try:
         yield Stream(messages)

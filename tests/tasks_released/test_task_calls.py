@@ -200,4 +200,4 @@ async def test_the_extension_is_declared_where_a_tool_may_become_a_task(world: W
     assert discovered["capabilities"]["extensions"] == TASKS["extensions"]
     assert "tasks" not in discovered["capabilities"]
     without = make_app("tests.integration.tools", redis_url="redis://127.0.0.1:1", auth="jwt", jwt_secret=SECRET)
-    assert "extensions" not in without._services.dispatcher._catalogue.discovery["capabilities"]
+    assert "extensions" not in without._services.wires.dispatcher._released.methods.catalogue.capabilities

@@ -14,6 +14,7 @@ from gateway.errors import InsufficientScope, InvalidParams
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Principal
+from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
@@ -242,14 +243,15 @@ class Caller:
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
-    tasks = TaskMethods(world.store, ResultWriter({}), "tests", AuditLog(len, "r1", float, as_json=True))
+    access = TaskAccess(world.store, "tests", AuditLog(len, "r1", float, as_json=True))
+    tasks = TaskMethods(access, ResultWriter({}))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
     with pytest.raises(InsufficientScope):
         await answer(request, Caller("ada"), world.registry)
     with pytest.raises(InvalidParams, match="Task not found"):
         await answer(request, Caller("eve"), world.registry)
-    assert await tasks.own([task_id], Caller("ada"), world.registry) == ()
+    assert await access.own([task_id], Caller("ada"), world.registry) == ()
     refused = await world.request(method, {"taskId": task_id, "inputResponses": {}}, scopes=("other",))
     assert refused.status == 403
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]

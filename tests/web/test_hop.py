@@ -207,6 +207,16 @@ async def test_a_body_without_end_is_not_read() -> None:
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
+async def test_the_first_answer_is_the_answer_whatever_follows_it() -> None:
+    async with replica(sends(ACCEPTED + b"HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")) as other:
+        assert await post_on(other.url, HEADERS, BODY, seconds=SECONDS) == 202
+
+
+async def test_a_head_over_64_kib_is_no_answer() -> None:
+    async with replica(sends(b"HTTP/1.1 202 Accepted\r\nx: " + b"y" * 65536 + b"\r\n\r\n")) as other:
+        assert await post_on(other.url, HEADERS, BODY, seconds=SECONDS) == GONE
+
+
 async def test_a_head_without_end_is_no_answer() -> None:
     async with replica(never_ends_its_head) as other:
         assert await post_on(other.url, HEADERS, BODY, seconds=SECONDS) == GONE

@@ -7,22 +7,25 @@ may keep carry `ttlMs` and `cacheScope` (MCP "Caching").
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from gateway.engine.questions import Answer, Question
 from gateway.protocol.jsonrpc import RequestId
-from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID
-
-CacheScope = Literal["public", "private"]
+from gateway.protocol.released.tasks import task
+from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID, Wire
+from gateway.protocol.words import CacheScope
+from gateway.tasks.model import TaskView
 
 
 class ResultWriter:
-    """Writes results that name this server.
+    """Writes results that name this server; satisfies `gateway.protocol.words.Words`.
 
     Args:
         server_info: the `Implementation` object of this server: `name` and `version`.
         empty_requests: whether a result that asks nothing still carries an empty `inputRequests`.
     """
+
+    wire = Wire.RELEASED
 
     def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
         self._meta = {META_SERVER_INFO: dict(server_info)}
@@ -32,9 +35,13 @@ class ResultWriter:
         """Return a final result with these fields, and more of `_meta` if given."""
         return {"resultType": "complete", **fields, "_meta": {**self._meta, **meta} if meta else self._meta}
 
-    def task_created(self, task: Mapping[str, Any]) -> dict[str, Any]:
+    def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return a `CreateTaskResult` (extension `io.modelcontextprotocol/tasks`, Task Creation)."""
-        return {"resultType": "task", **task, "_meta": self._meta}
+        return {"resultType": "task", **task(view), "_meta": self._meta}
+
+    def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
+        """See `read_answers`."""
+        return read_answers(input_responses)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
         """Return a final result that the client may keep for `ttl_ms`."""

@@ -7,7 +7,7 @@ import sys
 from gateway import app, cli
 from gateway.bootstrap import Services
 from gateway.bootstrap import build as make
-from gateway.calls import Call
+from gateway.calls import Call, Ran
 from gateway.settings import Settings
 
 
@@ -16,7 +16,7 @@ def build(settings: Settings) -> Services:
     run, store = services.calls.run, services.store
     assert store is not None
 
-    async def ask_and_run(call: Call) -> bytes:
+    async def ask_and_run(call: Call) -> Ran:
         await store._client.command("PING")
         return await run(call)
 

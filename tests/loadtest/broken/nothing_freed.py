@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from gateway import cli
-from gateway.calls import Call, CallRunner
+from gateway.calls import Call, CallRunner, Ran
 
 BYTES = 1 << 20
 
@@ -13,7 +13,7 @@ run = CallRunner.run
 kept: list[bytes] = []
 
 
-async def run_and_keep(runner: CallRunner, call: Call) -> bytes:
+async def run_and_keep(runner: CallRunner, call: Call) -> Ran:
     kept.append(b"x" * BYTES)
     return await run(runner, call)
 

@@ -1,0 +1,102 @@
+"""Tasks as they change, told to those who wait for them in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+from gateway.errors import TaskStoreDown
+from gateway.ports import Caller
+from gateway.subscriptions import ChangeHub, Subscription
+from gateway.task_access import TaskAccess
+from gateway.tasks.model import TaskView
+
+log = logging.getLogger(__name__)
+
+
+_TIMES = frozenset({"lastUpdatedAt", "pollIntervalMs", "pollInterval", "pollFrequency"})
+
+
+class TaskFollower:
+    """Reads one task again and again, each time that it may have changed.
+
+    Args:
+        access: reaches the tasks.
+        changes: ends who waits when this replica leaves.
+    """
+
+    def __init__(self, access: TaskAccess, changes: ChangeHub) -> None:
+        self._access = access
+        self._changes = changes
+
+    async def views(self, task_id: str, caller: Caller) -> AsyncGenerator[TaskView | None, None]:
+        """Yield the task as it is, then again whenever it may have changed; None once it is gone.
+
+        Ends after a task that has ended or is gone, and before that only when this replica leaves. Close it
+        (`contextlib.aclosing`) when done.
+        """
+        subscription = self._changes.subscribe((task_id,))
+        try:
+            async with pumping(self._access, (task_id,), caller, subscription, str):
+                while await subscription.next() is not None:
+                    try:
+                        view = await self._access.read(task_id, caller)
+                    except TaskStoreDown:
+                        continue  # the store is asked again in a few seconds
+                    yield view
+                    if view is None or view.phase.ended:
+                        return
+        finally:
+            self._changes.unsubscribe(subscription)
+
+
+def timeless(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of a task without what changes of it and is no news, to be compared with another time."""
+    return {name: value for name, value in told.items() if name not in _TIMES}
+
+
+@contextlib.asynccontextmanager
+async def pumping(
+    access: TaskAccess,
+    task_ids: Sequence[str],
+    caller: Caller,
+    subscription: Subscription,
+    topic: Callable[[str], Hashable],
+) -> AsyncIterator[None]:
+    """Hand the hints of the store to a subscription while the context is open.
+
+    Args:
+        access: reaches the tasks.
+        task_ids: which ones.
+        caller: their owner.
+        subscription: is told of each task that may have changed.
+        topic: what stands for a task there.
+    """
+    pump = asyncio.create_task(_pump(access, task_ids, caller, subscription, topic))
+    try:
+        yield
+    finally:
+        pump.cancel()
+        await asyncio.wait({pump})
+
+
+async def _pump(
+    access: TaskAccess,
+    task_ids: Sequence[str],
+    caller: Caller,
+    subscription: Subscription,
+    topic: Callable[[str], Hashable],
+) -> None:
+    try:
+        async with contextlib.aclosing(access.watch(task_ids, caller)) as hints:
+            async for task_id in hints:
+                subscription.tell(topic(task_id))
+    except Exception:
+        log.exception("watching tasks failed; the stream ends")
+        raise
+    finally:
+        # Without hints the stream would go silent: its client had better begin a new one.
+        subscription.close()

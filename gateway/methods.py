@@ -1,0 +1,177 @@
+"""The methods that every wire has: lists, calls and completion, told in the wire's own words."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.authoring.prompts import Prompt
+from gateway.authoring.registry import Registry
+from gateway.authoring.resources import Resource
+from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
+from gateway.calls import Call, CallRunner, Ran
+from gateway.catalogue import Catalogue
+from gateway.engine.host import Host
+from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
+from gateway.ports import Caller, Client
+from gateway.protocol.headers import Headers
+from gateway.protocol.requests import (
+    CompletionRequest,
+    Continuation,
+    McpRequest,
+    ToolCall,
+    read_completion,
+    read_cursor,
+    read_prompt_get,
+    read_resource_read,
+)
+from gateway.protocol.words import Words
+from gateway.task_calls import TaskOrder
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request with all that came with it.
+
+    Attributes:
+        request: the request itself.
+        headers: of the HTTP request that carried it.
+        caller: who sent it.
+        client: the other end of its connection.
+    """
+
+    request: McpRequest
+    headers: Headers
+    caller: Caller
+    client: Client
+
+
+class Methods:
+    """Answers requests with results; holds nothing between two of them.
+
+    Args:
+        catalogue: what is served, as this wire lists it. May be replaced.
+        calls: runs legs.
+        host: runs completions.
+        words: the wire's.
+    """
+
+    def __init__(self, catalogue: Catalogue, calls: CallRunner, host: Host, words: Words) -> None:
+        self.catalogue = catalogue
+        self.words = words
+        self._calls = calls
+        self._host = host
+
+    @property
+    def registry(self) -> Registry:
+        """What is served now."""
+        return self.catalogue.registry
+
+    def page(self, name: str, incoming: Incoming) -> dict[str, Any]:
+        """Answer a list request.
+
+        Raises:
+            InvalidParams: the cursor is none of ours.
+        """
+        return self.catalogue.page(name, read_cursor(incoming.request.params), incoming.caller)
+
+    def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
+        """Return the tool that a call names.
+
+        Raises:
+            InvalidParams: there is none.
+            InsufficientScope: the caller's token does not grant what it takes.
+        """
+        tool = self.registry.tools.get(wanted.name)
+        if tool is None:
+            raise InvalidParams(f"Unknown tool: {wanted.name}")
+        check_scopes(tool, caller)
+        return tool
+
+    async def call_tool(self, incoming: Incoming, tool: Tool, wanted: ToolCall, order: TaskOrder | None) -> Ran:
+        """Run one leg of a `tools/call`; see `CallRunner.run`."""
+        return await self._call(incoming, tool, (wanted.name, wanted.arguments, wanted.continuation), order)
+
+    async def get_prompt(self, incoming: Incoming) -> Ran:
+        """Run one leg of a `prompts/get`; see `CallRunner.run`."""
+        wanted = read_prompt_get(incoming.request.params)
+        prompt = self.registry.prompts.get(wanted.name)
+        if prompt is None:
+            raise InvalidParams(f"Unknown prompt: {wanted.name}")
+        check_scopes(prompt, incoming.caller)
+        return await self._call(incoming, prompt, (wanted.name, dict(wanted.arguments), wanted.continuation))
+
+    async def read_resource(self, incoming: Incoming) -> Ran:
+        """Run one leg of a `resources/read`; see `CallRunner.run`."""
+        wanted = read_resource_read(incoming.request.params)
+        found = self.registry.find_resource(wanted.uri)
+        if found is None:
+            raise ResourceNotFound(wanted.uri)
+        resource, variables = found
+        check_scopes(resource, incoming.caller)
+        return await self._call(incoming, resource, (wanted.uri, dict(variables), wanted.continuation))
+
+    async def _call(
+        self,
+        incoming: Incoming,
+        served: Served,
+        wanted: tuple[str, dict[str, Any], Continuation],
+        order: TaskOrder | None = None,
+    ) -> Ran:
+        target, arguments, continuation = wanted
+        call = Call(
+            request=incoming.request,
+            caller=incoming.caller,
+            served=served,
+            target=target,
+            arguments=arguments,
+            continuation=continuation,
+            post=incoming.client.post,
+            words=self.words,
+            order=order,
+        )
+        return await self._calls.run(call)
+
+    async def complete(self, incoming: Incoming) -> dict[str, Any]:
+        """Answer `completion/complete`.
+
+        Raises:
+            InvalidParams: there is no such prompt or resource.
+            InternalError: the author's function failed.
+        """
+        wanted = read_completion(incoming.request.params)
+        target = self._completed_target(wanted)
+        check_scopes(target, incoming.caller)
+        completer = self.registry.completer(target, wanted.argument)
+        completion: dict[str, Any] = {"values": [], "total": 0, "hasMore": False}
+        if completer is not None:
+            try:
+                completion = await completer.suggest(wanted.value, wanted.context, self._host)
+            except Exception as error:
+                log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
+                raise InternalError("The completion failed") from error
+        return self.words.complete({"completion": completion})
+
+    def _completed_target(self, wanted: CompletionRequest) -> Prompt | Resource:
+        target: Prompt | Resource | None
+        if wanted.kind == "prompt":
+            target = self.registry.prompts.get(wanted.target)
+        else:
+            target = self.registry.templates.get(wanted.target) or self.registry.resources.get(wanted.target)
+        if target is None:
+            raise InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
+        return target
+
+
+def check_scopes(served: Served, caller: Caller) -> None:
+    """Let only callers through whose token grants what it takes.
+
+    Raises:
+        InsufficientScope: it does not.
+    """
+    if served.scopes and not caller.grants(served.scopes):
+        raise InsufficientScope(served.scopes)

@@ -1,0 +1,42 @@
+"""Pure: the handshake (2025-11-25 "Lifecycle", Initialization)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.errors import InvalidParams
+from gateway.protocol.capabilities import check_capabilities
+from gateway.protocol.fields import read_object
+from gateway.protocol.versions import negotiate
+
+
+class Initialize(msgspec.Struct, frozen=True):
+    """What a client says as it begins.
+
+    Attributes:
+        version: the version that the session will speak.
+        capabilities: what the client declares.
+    """
+
+    version: str
+    capabilities: dict[str, Any]
+
+
+def read_initialize(params: Mapping[str, Any]) -> Initialize:
+    """Read the parameters of `initialize`. Who the client says to be counts for nothing, so it is not looked at.
+
+    Raises:
+        InvalidParams: a field has the wrong type; the message names it.
+    """
+    if "capabilities" not in params:
+        raise InvalidParams("params.capabilities must be an object")
+    capabilities = check_capabilities(read_object(params, "capabilities"), "params.capabilities")
+    return Initialize(negotiate(params.get("protocolVersion")), capabilities)
+
+
+def initialize_result(version: str, capabilities: Mapping[str, Any], server_info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an `InitializeResult`."""
+    return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server_info}

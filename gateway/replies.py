@@ -1,0 +1,50 @@
+"""What a request is answered with, before it is HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from gateway.errors import GatewayError
+from gateway.protocol.jsonrpc import RequestId
+from gateway.protocol.versions import Wire
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The request has a JSON-RPC response, `body`, and perhaps further response headers."""
+
+    body: bytes
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A notification or a response was taken, or the request was cancelled: there is nothing to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The request ends in an error.
+
+    Attributes:
+        error: what the client is told.
+        request_id: None where no id could be read.
+        wire: decides what HTTP status tells it, None where that is not known.
+    """
+
+    error: GatewayError
+    request_id: RequestId | None = None
+    wire: Wire | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
+
+    messages: AsyncIterator[bytes]
+    request_id: RequestId
+
+
+Reply: TypeAlias = Answered | Accepted | Refused | Listening

@@ -1,0 +1,69 @@
+"""Return addresses: the ids of requests that the server sends, each of which says where the answer belongs.
+
+An id is a sealed token. So the client's response may reach any replica, and nobody has to remember what was asked.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.errors import RejectReason
+from gateway.ports import Caller, Clock
+from gateway.protocol.jsonrpc import RequestId
+from gateway.sealing.binding import return_address_binding
+from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
+from gateway.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+
+
+class ReturnAddresses:
+    """Writes return addresses, and reads them on any replica.
+
+    Args:
+        sealer: seals and opens under the key ring that all replicas share.
+        audience: the name all replicas of this deployment share.
+        telemetry: counts what is not accepted.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, sealer: Sealer, audience: str, telemetry: Telemetry, clock: Clock) -> None:
+        self._sealer = sealer
+        self._audience = audience
+        self._telemetry = telemetry
+        self._clock = clock
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._sealer = sealer
+
+    def of_task(self, task_id: str, key: str, ttl_ms: int, caller: Caller) -> str:
+        """Return the id of a request that asks a task's question.
+
+        Args:
+            task_id: the task.
+            key: the question, by its wire key.
+            ttl_ms: how long an answer may take.
+            caller: who is to answer.
+        """
+        return self._seal(TaskAddress(task_id, key, self._clock() + ttl_ms / 1000), caller)
+
+    def _seal(self, address: CallAddress | TaskAddress, caller: Caller) -> str:
+        return seal_return_address(self._sealer, address, aad=self._aad(caller))
+
+    def open(self, response_id: RequestId | None, caller: Caller) -> CallAddress | TaskAddress | None:
+        """Return where a response belongs, None if its id is none of ours for this caller; that is counted."""
+        try:
+            return open_return_address(self._sealer, response_id, aad=self._aad(caller), now=self._clock())
+        except Rejected as rejected:
+            self.reject(rejected.reason)
+            return None
+
+    def reject(self, reason: RejectReason) -> None:
+        """Note that a response is not taken."""
+        log.warning("response rejected", extra={"reason": reason.value})
+        self._telemetry.response_rejected(reason)
+
+    def _aad(self, caller: Caller) -> bytes:
+        return return_address_binding(self._audience, caller.principal)

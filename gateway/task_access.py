@@ -1,0 +1,127 @@
+"""How callers reach their tasks, on whichever wire.
+
+A task is found by its owner alone: an id that somebody else learned is an unknown one to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+
+from gateway.audit import AuditLog
+from gateway.authoring.questions import wire_ask
+from gateway.authoring.registry import Registry
+from gateway.engine.questions import Answer, InvalidAnswer
+from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
+from gateway.ports import Caller, TaskPage, TaskPlaceMark, TaskStore
+from gateway.sealing.binding import owner
+from gateway.tasks.model import TaskView, WireQuestion
+
+
+class TaskAccess:
+    """Reads, answers, cancels and forgets tasks for those who own them.
+
+    Args:
+        store: where the tasks are.
+        audience: the name all replicas of this deployment share; part of who owns a task.
+        audit: notes who answers, cancels and deletes. Reading is not noted: clients poll.
+    """
+
+    def __init__(self, store: TaskStore, audience: str, audit: AuditLog) -> None:
+        self._store = store
+        self._audience = audience
+        self._audit = audit
+
+    async def find(self, task_id: str, caller: Caller, registry: Registry) -> TaskView | None:
+        """Return a task of the caller, None if there is no such task.
+
+        Raises:
+            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            TaskStoreDown: the store does not answer.
+        """
+        view = await self.read(task_id, caller)
+        if view is not None and not _may_reach(view, caller, registry):
+            raise InsufficientScope(registry.tools[view.tool].scopes)
+        return view
+
+    async def read(self, task_id: str, caller: Caller) -> TaskView | None:
+        """Return a task that the caller was let to before, None if there is no such task any more."""
+        return await self._store.get(self.owner(caller), task_id)
+
+    async def page(self, after: TaskPlaceMark | None, limit: int, caller: Caller, registry: Registry) -> TaskPage:
+        """Return the next of the caller's tasks; those whose tool the caller may not use any more are left out."""
+        page = await self._store.page(self.owner(caller), after, limit)
+        return TaskPage([view for view in page.views if _may_reach(view, caller, registry)], page.last)
+
+    async def of_request(self, request: str, caller: Caller) -> str | None:
+        """Return the id of the task that a request of the caller created."""
+        return await self._store.of_request(self.owner(caller), request)
+
+    async def segments(self, task_id: str, caller: Caller, after: int = 0) -> Sequence[Mapping[str, object]]:
+        """Return what a task has emitted after a segment."""
+        return await self._store.segments(self.owner(caller), task_id, after)
+
+    async def answer(
+        self, view: TaskView, answers: Mapping[str, Answer], caller: Caller, method: str
+    ) -> TaskView | None:
+        """Record answers that `fitting` let through; return the task as it is then.
+
+        Raises:
+            InvalidParams: one is too large to be kept; the message names its key.
+        """
+        after: TaskView | None = view
+        if answers:
+            try:
+                after = await self._store.answer(self.owner(caller), view.task_id, answers)
+            except ValueTooLarge as error:
+                raise InvalidParams(str(error)) from None
+        self._note(method, caller, after)
+        return after
+
+    async def cancel(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
+        """Cancel a task; one that has ended stays as it is."""
+        view = await self._store.cancel(self.owner(caller), task_id)
+        self._note(method, caller, view)
+        return view
+
+    async def delete(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
+        """Forget a task, wherever it is; return what it was."""
+        view = await self._store.delete(self.owner(caller), task_id)
+        self._note(method, caller, view)
+        return view
+
+    async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[str, ...]:
+        """Return those tasks that the caller may hear of.
+
+        Raises:
+            TaskStoreDown: the store does not answer.
+        """
+        views = [await self.read(task_id, caller) for task_id in task_ids]
+        return tuple(view.task_id for view in views if view is not None and _may_reach(view, caller, registry))
+
+    def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
+        """Yield ids of tasks that are to be read again, each one first; see `TaskStore.watch`."""
+        return self._store.watch(self.owner(caller), task_ids)
+
+    def owner(self, caller: Caller) -> str:
+        """Name the caller as the store knows them."""
+        return owner(caller.principal, self._audience)
+
+    def _note(self, method: str, caller: Caller, view: TaskView | None) -> None:
+        if view is not None:
+            self._audit.task(caller.principal, method, view.tool, task=view.task_id, phase=view.phase.value)
+
+
+def fits(question: WireQuestion, answer: Answer) -> bool:
+    """Tell whether an answer is one to the question. To say no is an answer."""
+    try:
+        wire_ask(question.method, question.params).question(question.key).read(answer)
+    except InvalidAnswer:
+        return False
+    except AskError:
+        pass
+    return True
+
+
+def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
+    tool = registry.tools.get(view.tool)
+    return tool is None or caller.grants(tool.scopes)
