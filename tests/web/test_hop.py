@@ -230,6 +230,16 @@ async def test_a_slow_replica_is_given_up_and_its_connection_ended(answer: Answe
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
+async def test_a_sender_has_as_much_time_as_it_was_given() -> None:
+    async with replica(says_nothing) as other:
+        hasty = asyncio.create_task(post_on(other.url, HEADERS, BODY, seconds=SHORT))
+        patient = asyncio.create_task(post_on(other.url, HEADERS, BODY, seconds=SECONDS))
+        done, _ = await asyncio.wait({hasty, patient}, return_when=asyncio.FIRST_COMPLETED)
+        assert done == {hasty}
+        patient.cancel()
+        await asyncio.wait({patient})
+
+
 async def test_a_replica_that_takes_no_connection_is_given_up() -> None:
     with listen("127.0.0.1", 0) as nobody_accepts:
         port = nobody_accepts.getsockname()[1]
