@@ -20,8 +20,8 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
-from gateway.errors import RejectReason, TooManyAnswers
-from gateway.failures import Failures
+from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
+from gateway.failures import Failures, failed_result
 from gateway.ports import Caller, RandomBytes, Shedding
 from gateway.protocol import notifications
 from gateway.protocol.capabilities import supports
@@ -240,7 +240,7 @@ class CallRunner:
             result, name = await self._result(call, outcome, journal, passage)
             return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
-            failed = self._failures.result(call.served, error, journal)
+            failed = _unable(call, error) or self._failures.result(call.served, error, journal)
             return msgspec.Raw(encode(call.words.complete(failed))), "failed"
 
     async def _result(
@@ -363,6 +363,14 @@ class _RequestNotices:
 def _notices(call: Call) -> Notices | None:
     asked = call.request.progress_token is not None or call.request.log_level is not None
     return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
+
+
+def _unable(call: Call, error: Exception) -> dict[str, Any] | None:
+    """Return the result of a tool that needs more than the client can, on wires that have no error for it."""
+    if not isinstance(error, MissingCapability) or not isinstance(call.served, Tool):
+        return None
+    message = call.words.unable(error)
+    return None if message is None else failed_result(message)
 
 
 def _starts_as_task(call: Call, detaching: Detaching) -> bool:

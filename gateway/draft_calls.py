@@ -98,7 +98,7 @@ def _order(tool: Tool, incoming: Incoming, request_name: str) -> TaskOrder | Non
             at_once=True,
         )
     if wish is not None:
-        return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, request=request_name)
+        return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms)
     if tool.task == "required":
         raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
     return None

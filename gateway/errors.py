@@ -259,11 +259,15 @@ class MissingCapability(_FixedCode):
 
     Args:
         paths: where in `ClientCapabilities` each missing one stands, e.g. `("elicitation", "form")`.
+
+    Attributes:
+        names: the same as texts, e.g. `elicitation.form`.
     """
 
     CODE = -32021
 
     def __init__(self, *paths: tuple[str, ...]) -> None:
+        self.names = tuple(".".join(path) for path in paths)
         required: dict[str, Any] = {}
         for path in paths:
             node = required

@@ -71,6 +71,7 @@ class Journal:
         steps: key → result of a step.
         checkpoint: the last checkpoint, if any.
         progress: the highest progress told so far, if any.
+        total: the highest total told with it, if any.
         logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
         sheds: legs that ended early at a checkpoint, so that another process went on.
@@ -88,6 +89,7 @@ class Journal:
     steps: dict[str, Json] = field(default_factory=dict)
     checkpoint: Checkpoint | None = None
     progress: float | None = None
+    total: float | None = None
     logs: int = 0
     segments: list[dict[str, Any]] = field(default_factory=list)
     sheds: int = 0
@@ -138,6 +140,8 @@ class Journal:
             rest["checkpoint"] = self.checkpoint.to_map()
         if self.progress is not None:
             rest["progress"] = self.progress
+        if self.total is not None:
+            rest["total"] = self.total
         if self.logs:
             rest["logs"] = self.logs
         if self.segments:
@@ -171,6 +175,7 @@ class Journal:
             if "checkpoint" in rest:
                 journal.checkpoint = Checkpoint.from_map(rest["checkpoint"])
             journal.progress = _number(rest.get("progress"))
+            journal.total = _number(rest.get("total"))
             journal.logs = _typed(rest.get("logs", 0), int)
             journal.segments = [_typed(block, dict) for block in _typed(rest.get("segments", []), list)]
             journal.sheds = _typed(rest.get("sheds", 0), int)
@@ -193,6 +198,7 @@ _KNOWN = frozenset(
         "steps",
         "checkpoint",
         "progress",
+        "total",
         "logs",
         "segments",
         "sheds",

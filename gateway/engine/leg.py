@@ -337,6 +337,8 @@ class Leg:
     def progress(self, done: float, total: float | None, message: str | None) -> None:
         """Tell how far the call is. Told once: what an earlier leg told, or less than that, is not told again.
 
+        A total that is told only rises, too: new work may turn up, and none goes away.
+
         Raises:
             AuthoringError: `done` or `total` is no finite number.
         """
@@ -347,6 +349,8 @@ class Leg:
         if self.journal.progress is not None and done <= self.journal.progress:
             return
         self.journal.progress = done = +done  # a plain number, whatever the author counts with
+        if total is not None:
+            self.journal.total = total = max(total, total if self.journal.total is None else self.journal.total)
         if self._notices is not None:
             self._notices.progress(done, total, message)
 

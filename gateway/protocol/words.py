@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TypeAlias
 
 from gateway.engine.questions import Answer, Question
+from gateway.errors import MissingCapability
 from gateway.protocol.versions import Wire
 from gateway.tasks.model import TaskView
 
@@ -38,6 +39,10 @@ class Words(Protocol):
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return the result of a call that has become a task."""
+        ...
+
+    def unable(self, error: MissingCapability) -> str | None:
+        """Return what the model is told of a tool that needs more than the client can; None to tell the error."""
         ...
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:

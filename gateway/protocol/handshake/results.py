@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.errors import MissingCapability
 from gateway.protocol.handshake import tasks
 from gateway.protocol.words import CacheScope
 from gateway.tasks.model import TaskView
@@ -27,6 +28,13 @@ class HandshakeResults:
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:  # noqa: ARG002
         """Return a result with these fields; these wires do not tell how long one may be kept."""
         return dict(fields)
+
+    def unable(self, error: MissingCapability) -> str | None:
+        """Return what to do; this wire has no error for what a client cannot."""
+        lacking = ", ".join(error.names)
+        return (
+            f"This tool has to ask something that the client cannot answer. It needs a client that supports {lacking}."
+        )
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return a `CreateTaskResult` (2025-11-25 "Tasks", Creating Tasks)."""

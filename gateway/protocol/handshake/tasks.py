@@ -22,6 +22,8 @@ RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 _MAX_FAILURE_CHARS: Final = 300
 _CANCELLED: Final = "The task was cancelled by request."
+_WORKING: Final = "The task is in progress."
+_COMPLETED: Final = "The task is completed; tasks/result has its result."
 
 
 class TaskWish(msgspec.Struct, frozen=True):
@@ -171,12 +173,14 @@ def progress(view: TaskView) -> dict[str, Any]:
 
 
 def status_message(view: TaskView, told: str) -> str | None:
-    """Return what people are told of a task with this status, None if there is nothing to add."""
+    """Return what people are told of a task with this status, None for one that these words do not know."""
     match told:
         case "input_required":
             return "Input is required: tasks/result tells what is asked."
         case "working":
-            return None if view.progress is None else view.progress.message
+            return (view.progress and view.progress.message) or _WORKING
+        case "completed":
+            return _COMPLETED
         case "cancelled":
             return _CANCELLED
         case "failed":

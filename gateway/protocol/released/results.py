@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.engine.questions import Answer, Question
+from gateway.errors import MissingCapability
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.released.tasks import task
 from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID, Wire
@@ -38,6 +39,10 @@ class ResultWriter:
     def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return a `CreateTaskResult` (extension `io.modelcontextprotocol/tasks`, Task Creation)."""
         return {"resultType": "task", **task(view), "_meta": self._meta}
+
+    def unable(self, error: MissingCapability) -> str | None:  # noqa: ARG002
+        """Return None: clients of this wire are told which capabilities they lack."""
+        return None
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
         """See `read_answers`."""
