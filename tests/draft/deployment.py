@@ -21,7 +21,7 @@ class Deployment(Fleet):
     """Replicas that know their callers by tokens, and, with a store, one worker called w1.
 
     Args:
-        directory: where the logs go, and what the tools of `tests.draft.tools` note.
+        directory: where the logs go, and what tools note.
         server: the task store; None for none.
         settings: more of all replicas and workers.
         own: settings by replica id; these are the replicas.
@@ -36,7 +36,7 @@ class Deployment(Fleet):
     ) -> None:
         self._has_store = server is not None
         environ = {
-            "GATEWAY_TOOLS": "gateway.demo,tests.draft.tools",
+            "GATEWAY_TOOLS": "gateway.demo,tests.draft.tools,tests.draft.task_tools",
             "GATEWAY_AUDIENCE": AUDIENCE,
             "GATEWAY_AUTH": "jwt",
             "GATEWAY_JWT_SECRET": SECRET,
