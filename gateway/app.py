@@ -153,6 +153,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
+        unread_seconds=settings.unread_seconds,
     )
 
 

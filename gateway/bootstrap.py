@@ -116,6 +116,8 @@ def build(settings: Settings) -> Services:
         audience=settings.audience,
         server_info=SERVER_INFO,
         session_ttl_seconds=settings.session_ttl_seconds,
+        immediate_seconds=settings.immediate_wait_ms / 1000,
+        callers_are_known=settings.auth != "none",
         empty_requests=settings.shed_input_requests,
         max_json_depth=settings.max_json_depth,
         calls=calls,

@@ -13,6 +13,7 @@ from gateway.authoring.tools import Tool
 from gateway.errors import InvalidParams
 from gateway.ports import Caller
 from gateway.protocol.capabilities import TASKS
+from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.words import CacheScope, Words
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Rejected
@@ -140,12 +141,13 @@ def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
     return capabilities
 
 
-def handshake_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
+def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
     """Return what `initialize` declares, as far as the registry gives reason for it; of changes nobody is told.
 
     Args:
         registry: what is served.
         tasks: whether there is a store for tasks.
+        lists_tasks: whether a list of tasks is one caller's own, which takes callers that say who they are.
     """
     capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
     if registry.prompts:
@@ -155,7 +157,22 @@ def handshake_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]
     if registry.completes:
         capabilities["completions"] = {}
     if tasks and any(tool.task != "forbidden" for tool in registry.tools.values()):
-        capabilities["tasks"] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        lists: dict[str, Any] = {"list": {}} if lists_tasks else {}
+        capabilities["tasks"] = {**lists, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    return capabilities
+
+
+def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
+    """Return what `initialize` declares on the draft wire (SEP-1905, Server Capabilities).
+
+    Args:
+        registry: what is served.
+        tasks: whether there is a store for tasks.
+        lists_tasks: whether a list of tasks is one caller's own.
+    """
+    capabilities = handshake_capabilities(registry, tasks=tasks, lists_tasks=lists_tasks)
+    if "tasks" in capabilities:
+        capabilities["tasks"]["responses"] = {"modes": list(MODES)}
     return capabilities
 
 

@@ -6,6 +6,7 @@ Which words a task is told in is decided by the wire and by the form it was crea
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
 from gateway.authoring.registry import Registry
@@ -15,6 +16,7 @@ from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.rounds import read_answers
+from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments_of
 from gateway.protocol.fields import read_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import Response, server_request
@@ -99,37 +101,34 @@ class TaskStream:
     Args:
         words: how the task is told.
         addresses: writes the ids of requests.
-        client: the other end of the stream.
         caller: who is to answer.
     """
 
-    def __init__(self, words: TaskWords, addresses: ReturnAddresses, client: Client, caller: Caller) -> None:
+    def __init__(self, words: TaskWords, addresses: ReturnAddresses, caller: Caller) -> None:
         self._words = words
         self._addresses = addresses
-        self._post = client.post
         self._caller = caller
         self._told: dict[str, Any] | None = None
         self._asked: set[str] = set()
 
-    def tell(self, view: TaskView) -> None:
-        """Tell that something about the task has changed, if it has."""
-        if self._post is None:
-            return
+    def news(self, view: TaskView) -> list[bytes]:
+        """Return what tells that something about the task has changed, if it has."""
         told = timeless(self._words.task(view))
-        if told != self._told:
-            self._told = told
-            self._post(self._words.status_notification(view))
+        if told == self._told:
+            return []
+        self._told = told
+        return [self._words.status_notification(view)]
 
-    def ask(self, view: TaskView) -> None:
-        """Ask those of its open questions that were not asked yet."""
-        if self._post is None:
-            return
+    def questions(self, view: TaskView) -> list[bytes]:
+        """Return what asks those of its open questions that were not asked yet."""
+        requests = []
         for key, question in view.questions.items():
             if key not in self._asked:
                 self._asked.add(key)
                 address = self._addresses.of_task(view.task_id, key, view.expires_ms - view.now_ms, self._caller)
                 params = {**question.params, **self._words.related(view.task_id)}
-                self._post(server_request(address, question.method, params))
+                requests.append(server_request(address, question.method, params))
+        return requests
 
 
 class HandshakeTasks:
@@ -150,9 +149,9 @@ class HandshakeTasks:
         self._addresses = addresses
         self._cursors = cursors
 
-    def stream(self, view: TaskView, client: Client, caller: Caller) -> TaskStream:
-        """Return what tells one stream of a task."""
-        return TaskStream(words_of(view), self._addresses, client, caller)
+    def stream(self, view: TaskView, caller: Caller) -> TaskStream:
+        """Return what one stream is to be told of a task."""
+        return TaskStream(words_of(view), self._addresses, caller)
 
     async def get(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/get`.
@@ -173,12 +172,22 @@ class HandshakeTasks:
             Overloaded: this replica leaves; another one knows the task as well.
         """
         view = await self._find(incoming, registry)
-        if view.form != FIRST_FORM and not _can_be_told(view):
-            view = await self._wait(view, incoming)
+        if view.form != FIRST_FORM:
+            last = read_last_seq_nr(incoming.request.params)
+            if last is not None:
+                return await self._segments_after(last, view, incoming.caller)
+            if not _can_be_told(view):
+                view = await self._wait(view, incoming)
         return _outcome(view)
 
+    async def _segments_after(self, last: int, view: TaskView, caller: Caller) -> dict[str, Any]:
+        """Return what of the result there is now after a segment, nothing where the client is ahead."""
+        after = 0 if ttl_form.has_ended(view) else last
+        segments = segments_of(view, await self._access.segments(view.task_id, caller, after), after)
+        return partial(segments, last, view.task_id, complete=segments.complete, is_error=segments.is_error)
+
     async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
-        stream = self.stream(view, incoming.client, incoming.caller)
+        stream = self.stream(view, incoming.caller)
         with incoming.client.waiting():
             async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:
                 async for now in views:
@@ -186,7 +195,7 @@ class HandshakeTasks:
                         raise ttl_form.not_found()
                     if _can_be_told(now):
                         return now
-                    stream.tell(now)
+                    tell(incoming.client, stream.news(now))
         raise Overloaded
 
     async def page(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
@@ -272,6 +281,13 @@ class HandshakeTasks:
         if view is None:
             raise ttl_form.not_found()
         return view
+
+
+def tell(client: Client, messages: Iterable[bytes]) -> None:
+    """Send messages ahead of the answer, to a client that takes them."""
+    if client.post is not None:
+        for message in messages:
+            client.post(message)
 
 
 def words_of(view: TaskView) -> TaskWords:

@@ -344,7 +344,11 @@ class Settings(BaseSettings):
         ),
     )
     streams_per_principal: _Count = Field(
-        default=32, description="How many `subscriptions/listen` streams each caller may keep open at one replica."
+        default=32,
+        description=(
+            "How many streams each caller may keep open at one replica: those that listen, and requests that wait for "
+            "a task or for an answer."
+        ),
     )
     head_seconds: _ClientSeconds = Field(
         default=10.0,
@@ -352,6 +356,12 @@ class Settings(BaseSettings):
     )
     body_seconds: _ClientSeconds = Field(
         default=10.0, description="How long a client may take to send the body of a request after its head."
+    )
+    unread_seconds: _ClientSeconds = Field(
+        default=30.0,
+        description=(
+            "How long a client may read nothing of an answer; then its connection is cut, and it may go on anew."
+        ),
     )
     max_connections: _Count = Field(
         default=4096, description="How many connections one replica keeps open; more are closed at once."
@@ -471,6 +481,10 @@ class Settings(BaseSettings):
     task_lease_seconds: Annotated[
         float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")
     ] = Field(default=30.0, description="How long after the last sign of a worker its tasks are given to another one.")
+    immediate_wait_ms: Annotated[int, Field(ge=0, le=10_000), Expects("a whole number between 0 and 10000")] = Field(
+        default=250,
+        description="How long a call of the draft wire waits for a task whose result its client wants at once.",
+    )
     worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
         default=32, description="How many tasks one worker runs at a time."
     )

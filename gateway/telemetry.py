@@ -43,6 +43,7 @@ class RefusalReason(StrEnum):
     HEADERS_TOO_LARGE = "headers_too_large"
     SLOW_HEAD = "slow_head"
     SLOW_BODY = "slow_body"
+    SLOW_READER = "slow_reader"
     OVERLOADED = "overloaded"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
 from gateway.calls import CallRunner
-from gateway.catalogue import Catalogue, handshake_capabilities, handshake_entry, released_capabilities
+from gateway.catalogue import Catalogue, draft_capabilities, handshake_entry, released_capabilities
 from gateway.dispatch import Dispatcher
 from gateway.draft_calls import DraftCalls
 from gateway.engine.host import Host
@@ -29,6 +29,7 @@ from gateway.sealing.keyring import KeyRing
 from gateway.sessions import Sessions
 from gateway.subscriptions import ChangeHub
 from gateway.task_access import TaskAccess
+from gateway.task_answers import TaskAnswers
 from gateway.task_cursors import TaskCursors
 from gateway.task_methods import TaskMethods
 from gateway.telemetry import Telemetry
@@ -42,6 +43,8 @@ class Parts:
         audience: the name all replicas of this deployment share.
         server_info: the `Implementation` object of this server.
         session_ttl_seconds: how long a session lasts.
+        immediate_seconds: how long a result may take that the client wants at once.
+        callers_are_known: whether callers have to say who they are.
         empty_requests: whether a shed of the released wire carries an empty `inputRequests`.
         max_json_depth: how deep a body may nest.
         calls: runs legs.
@@ -57,6 +60,8 @@ class Parts:
     audience: str
     server_info: Mapping[str, Any]
     session_ttl_seconds: float
+    immediate_seconds: float
+    callers_are_known: bool
     empty_requests: bool
     max_json_depth: int
     calls: CallRunner
@@ -129,7 +134,8 @@ class Wires:
         return Catalogue(registry, self._released_words, self._cursors, capabilities)
 
     def _handshake_catalogue(self, registry: Registry) -> Catalogue:
-        capabilities = handshake_capabilities(registry, tasks=self._parts.store is not None)
+        parts = self._parts
+        capabilities = draft_capabilities(registry, tasks=parts.store is not None, lists_tasks=parts.callers_are_known)
         return Catalogue(registry, self._draft_words, self._cursors, capabilities, entry=handshake_entry)
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
@@ -141,13 +147,16 @@ class Wires:
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         parts = self._parts
         methods = Methods(self._handshake_catalogue(registry), parts.calls, parts.host, self._draft_words)
-        follower = tasks = None
+        answers = tasks = None
         if access is not None:
             follower = TaskFollower(access, parts.changes)
             tasks = HandshakeTasks(access, follower, self._addresses, self._task_cursors)
+            answers = TaskAnswers(
+                access, follower, tasks, words=self._draft_words, immediate_seconds=parts.immediate_seconds
+            )
         return HandshakeWire(
             methods,
-            DraftCalls(methods, tasks, follower),
+            DraftCalls(methods, answers),
             sessions=self._sessions,
             addresses=self._addresses,
             server_info=parts.server_info,

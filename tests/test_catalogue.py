@@ -18,6 +18,7 @@ from gateway.catalogue import (
     PAGE_SIZE,
     TTL_MS,
     Catalogue,
+    draft_capabilities,
     handshake_capabilities,
     handshake_entry,
     released_capabilities,
@@ -269,10 +270,12 @@ def test_what_is_declared_is_what_is_served() -> None:
 
 def test_what_a_handshake_declares_is_what_is_served_and_no_news_of_it() -> None:
     a_prompt, a_tool = prompt("p")(read), tool(task="optional")(nothing)
-    declared = handshake_capabilities(Registry([a_prompt, a_tool, resource("docs://r")(nothing)]), tasks=True)
+    declared = handshake_capabilities(
+        Registry([a_prompt, a_tool, resource("docs://r")(nothing)]), tasks=True, lists_tasks=False
+    )
     tasks: dict[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
     assert declared == {"tools": {}, "logging": {}, "prompts": {}, "resources": {}, "tasks": tasks}
-    assert handshake_capabilities(Registry([a_tool]), tasks=False) == {"tools": {}, "logging": {}}
+    assert handshake_capabilities(Registry([a_tool]), tasks=False, lists_tasks=True) == {"tools": {}, "logging": {}}
 
 
 def test_a_handshake_wire_tells_of_each_tool_whether_it_takes_tasks() -> None:
@@ -283,3 +286,12 @@ def test_a_handshake_wire_tells_of_each_tool_whether_it_takes_tasks() -> None:
         {"taskSupport": "required"},
     ]
     assert "execution" not in handshake_entry(prompt("p")(read))
+
+
+def test_the_draft_wire_declares_its_response_modes_and_a_list_of_tasks_where_it_is_the_callers_own() -> None:
+    served = Registry([tool(task="optional")(nothing)])
+    modes = {"modes": ["immediate", "streaming", "task"]}
+    declared = draft_capabilities(served, tasks=True, lists_tasks=True)["tasks"]
+    assert declared == {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}, "responses": modes}
+    assert "list" not in draft_capabilities(served, tasks=True, lists_tasks=False)["tasks"]
+    assert "tasks" not in draft_capabilities(served, tasks=False, lists_tasks=True)

@@ -72,6 +72,8 @@ WRONG_VALUES = {
     "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "1023",
     "GATEWAY_TASK_MAX_RESULT_BYTES": "64 MiB",
     "GATEWAY_TASK_LEASE_SECONDS": "0",
+    "GATEWAY_IMMEDIATE_WAIT_MS": "-1",
+    "GATEWAY_UNREAD_SECONDS": "0",
     "GATEWAY_WORKER_CONCURRENCY": "-1",
 }
 
@@ -93,6 +95,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.max_body_bytes == 1024 * 1024
     assert (settings.max_header_bytes, settings.max_headers, settings.max_json_depth) == (32768, 100, 100)
     assert (settings.head_seconds, settings.body_seconds, settings.max_connections) == (10, 10, 4096)
+    assert (settings.unread_seconds, settings.immediate_wait_ms) == (30, 250)
     assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
     assert (settings.max_inflight, settings.queue_target_ms, settings.drain_notice_seconds) == (None, 50, 3)
     assert settings.metrics_port == 9090
@@ -156,6 +159,8 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "2048",
             "GATEWAY_TASK_MAX_RESULT_BYTES": "67108864",
             "GATEWAY_TASK_LEASE_SECONDS": "1.5",
+            "GATEWAY_IMMEDIATE_WAIT_MS": "100",
+            "GATEWAY_UNREAD_SECONDS": "5",
             "GATEWAY_WORKER_CONCURRENCY": "4",
         }
     )
@@ -213,6 +218,8 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "task_max_argument_bytes": 2048,
         "task_max_result_bytes": 67_108_864,
         "task_lease_seconds": 1.5,
+        "immediate_wait_ms": 100,
+        "unread_seconds": 5,
         "worker_concurrency": 4,
     }
     assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]

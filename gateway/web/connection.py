@@ -48,6 +48,7 @@ class ConnectionLimits:
         max_message_bytes: the largest request as sent, with the framing of its chunks.
         head_seconds: how long the first head may take after connecting, others after their first byte.
         body_seconds: how long a body may take after its head.
+        unread_seconds: how long a client may take nothing of an answer that waits to be sent.
     """
 
     max_connections: int
@@ -56,6 +57,7 @@ class ConnectionLimits:
     max_message_bytes: int
     head_seconds: float
     body_seconds: float
+    unread_seconds: float
 
 
 class Arrivals(Protocol):
@@ -94,7 +96,10 @@ class Connection(HttpToolsProtocol):
     """
 
     # uvicorn's own attributes are about as many as Python keeps quick access to in one dictionary.
-    __slots__ = ("_body_due", "_max_header_bytes", "_max_headers", "_received", "_waited_for", "_waited_seconds")
+    __slots__ = (
+        *("_body_due", "_max_header_bytes", "_max_headers", "_received"),
+        *("_unread", "_unread_seconds", "_waited_for", "_waited_seconds"),
+    )
 
     limits: ConnectionLimits
     telemetry: Telemetry
@@ -110,6 +115,8 @@ class Connection(HttpToolsProtocol):
         self._body_due = False
         self._waited_for: tuple[RequestResponseCycle | None, bool] | None = None
         self._waited_seconds = 0.0
+        self._unread = 0  # bytes, when that was last looked at
+        self._unread_seconds = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         """Begin to serve, unless too many connections are open."""
@@ -164,14 +171,16 @@ class Connection(HttpToolsProtocol):
         HttpToolsProtocol.on_message_complete(self)
 
     def check_progress(self, elapsed_seconds: float) -> None:
-        """Cut the connection off if the client takes too long to send what it began; call it each second.
+        """Cut the connection off if the client takes too long to send or to read what was begun; call it each second.
 
-        Only time in which we wait for the client counts: neither that in which a request is answered, nor that in
-        which we do not read, nor that between two requests, which has a limit of its own.
+        Of sending, only time in which we wait for the client counts: neither that in which a request is answered, nor
+        that in which we do not read, nor that between two requests, which has a limit of its own.
 
         Args:
             elapsed_seconds: time since the last call.
         """
+        if self.flow.write_paused:
+            self._check_reading(elapsed_seconds)
         waits_for = self._waits_for()
         if waits_for is None or waits_for != self._waited_for:
             self._waited_for = waits_for
@@ -182,6 +191,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(HttpRefusal(408, "The body took too long to arrive"), RefusalReason.SLOW_BODY)
         elif not self._body_due and self._waited_seconds >= self.limits.head_seconds:
             self._refuse(HttpRefusal(408, "The head took too long to arrive"), RefusalReason.SLOW_HEAD)
+
+    def _check_reading(self, elapsed_seconds: float) -> None:
+        """Cut the connection off if nothing of a full buffer was taken for too long; what fills it has long stopped."""
+        unread = self.transport.get_write_buffer_size()
+        self._unread_seconds = self._unread_seconds + elapsed_seconds if unread == self._unread else 0.0
+        self._unread = unread
+        if self._unread_seconds >= self.limits.unread_seconds:
+            self.telemetry.request_refused(RefusalReason.SLOW_READER)
+            self.transport.abort()
 
     def _waits_for(self) -> tuple[RequestResponseCycle | None, bool] | None:
         """Return what we wait for: the last request that has begun, and whether its body is due or the next head."""

@@ -190,14 +190,18 @@ class Exchange:
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
         """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
         self._ending = True  # what is posted, and a quiet start, need no stream of their own
+        with self.ending_with_client():
+            await self._send_stream(messages)
+        self._stop()
+        await self._send_body(b"", more=False)
+
+    async def _send_stream(self, messages: AsyncIterator[bytes]) -> None:
         await self._send_stream_start()
         try:
             while (message := await self._next(messages)) is not None:
                 await self._send_body(sse.event(message), more=True)
         finally:
             await messages.aclose()  # type: ignore[attr-defined]  # an async generator
-        self._stop()
-        await self._send_body(b"", more=False)
 
     async def _next(self, messages: AsyncIterator[bytes]) -> bytes | None:
         upcoming = asyncio.ensure_future(anext(messages, None))

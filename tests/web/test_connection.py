@@ -31,6 +31,7 @@ LIMITS = ConnectionLimits(
     max_message_bytes=10_000,
     head_seconds=10,
     body_seconds=20,
+    unread_seconds=30,
 )
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: here\r\n"
 HELLO = HEAD + b"Content-Length: 5\r\n\r\nhello"
@@ -46,6 +47,7 @@ class Transport(asyncio.Transport):
         self.written = b""
         self.closed = False
         self.paused = False
+        self.unread = 0
 
     def write(self, data: Any) -> None:
         assert not self.closed, "written after it was closed"
@@ -59,6 +61,9 @@ class Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -498,6 +503,38 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
     server.hold.set()
     await settle()
     assert (transport.statuses, transport.closed) == ([200], False)
+
+
+async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO)
+    transport.unread = 70_000
+    connection.pause_writing()
+    wait(connection, 29)
+    cut_early = transport.closed
+    wait(connection, 3)
+    assert (cut_early, transport.closed) == (False, True)
+    assert server.refused(RefusalReason.SLOW_READER) == 1
+    connection.connection_lost(None)
+    server.hold.set()
+    await settle()
+
+
+async def test_who_reads_slowly_is_waited_for(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, transport = await feed(server, HELLO)
+    transport.unread = 70_000
+    connection.pause_writing()
+    for _ in range(100):
+        transport.unread -= 10
+        wait(connection, 20)
+    connection.resume_writing()
+    wait(connection, 100)
+    assert not transport.closed
+    assert server.refused(RefusalReason.SLOW_READER) == 0
+    server.hold.set()
+    await settle()
+    assert transport.statuses == [200]
 
 
 async def test_an_idle_connection_has_a_limit_of_its_own(server: Server) -> None:

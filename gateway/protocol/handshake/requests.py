@@ -14,8 +14,13 @@ from gateway.protocol.versions import LOG_LEVELS
 LOG_LEVEL: Final = "info"
 """What is told of logs from here on: `logging/setLevel` is acknowledged, but there is nowhere to keep it."""
 
-SESSIONLESS_CAPABILITIES: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
-"""What a client without a session is taken to support."""
+SESSIONLESS_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}},
+    "sampling": {},
+    "roots": {},
+    "tasks": {"responses": {"modes": ["task", "immediate", "streaming"]}},
+}
+"""What a client without a session is taken to support: of the response modes, those that it asks for."""
 
 
 def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpRequest:

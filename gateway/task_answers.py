@@ -1,0 +1,142 @@
+"""What a call of the draft wire is answered with that has become a task: the task, its result, or segments of it.
+
+Whichever it is, the task is there: whoever loses the connection goes on with `tasks/result` at any replica.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from gateway.errors import Overloaded
+from gateway.following import TaskFollower
+from gateway.handshake_tasks import HandshakeTasks, TaskStream, tell
+from gateway.methods import Incoming
+from gateway.protocol.draft import first_form
+from gateway.protocol.draft.streaming import FALLBACK_META, Choice, Segments, partial, response, segments_of
+from gateway.protocol.handshake import tasks as ttl_form
+from gateway.protocol.jsonrpc import result_response
+from gateway.protocol.words import Words
+from gateway.replies import Accepted, Answered, Listening, Reply
+from gateway.task_access import TaskAccess
+from gateway.tasks.model import Phase, TaskView
+
+_GONE: Final = Segments((), complete=True, is_error=True, after=0, emitted=True)
+"""What is told of a task that expired while its segments were sent."""
+
+
+class TaskAnswers:
+    """Answers calls that have become tasks.
+
+    Args:
+        access: reaches the tasks.
+        follower: waits for them.
+        tasks: tells of them.
+        words: the wire's.
+        immediate_seconds: how long a result that is wanted at once may take.
+    """
+
+    def __init__(
+        self,
+        access: TaskAccess,
+        follower: TaskFollower,
+        tasks: HandshakeTasks,
+        *,
+        words: Words,
+        immediate_seconds: float,
+    ) -> None:
+        self._access = access
+        self._follower = follower
+        self._tasks = tasks
+        self._words = words
+        self._immediate_seconds = immediate_seconds
+
+    async def answer_later(self, incoming: Incoming, created: TaskView) -> Reply:
+        """Tell that a task of the first form exists, then what becomes of it; what the call came to is told last.
+
+        A client that does not want to wait polls meanwhile (proposal "Tasks", Graceful Degradation).
+
+        Raises:
+            RpcError: what the call came to.
+            Overloaded: this replica leaves; another one knows the task as well.
+        """
+        stream = self._tasks.stream(created, incoming.caller)
+        tell(incoming.client, [first_form.created_notification(created.task_id)])
+        with incoming.client.waiting():
+            async with contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views:
+                async for view in views:
+                    if view is None:
+                        raise first_form.not_found()
+                    if view.phase is Phase.CANCELLED:
+                        return Accepted()  # a request that its client has cancelled is not answered
+                    if ttl_form.has_ended(view):
+                        return Answered(result_response(incoming.request.id, first_form.call_result(view)))
+                    tell(incoming.client, [*stream.news(view), *stream.questions(view)])
+        raise Overloaded
+
+    async def answer(self, incoming: Incoming, created: TaskView, choice: Choice) -> Reply:
+        """Answer the request that created a task, in the mode that was chosen for it.
+
+        Raises:
+            RpcError: what the task came to at once.
+        """
+        view = created
+        if choice.mode == "immediate":
+            view = await self._soon(incoming, created)
+            if ttl_form.has_ended(view):
+                return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
+        if await self._streams(incoming, view, choice):
+            return Listening(self._segments(incoming, view.task_id), incoming.request.id)
+        told = self._words.task_created(view)
+        if choice.fallback:
+            told["_meta"] = FALLBACK_META
+        return Answered(result_response(incoming.request.id, told))
+
+    async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice) -> bool:
+        """Tell whether the answer is a stream: if that was chosen, or there is no result at once but a part of it."""
+        if incoming.client.post is None or not choice.may_stream:
+            return False
+        return choice.mode == "streaming" or bool(await self._access.segments(view.task_id, incoming.caller))
+
+    async def _soon(self, incoming: Incoming, created: TaskView) -> TaskView:
+        """Return the task as it is when there is something to tell of it, or a short time later at the latest."""
+        latest = created
+        with incoming.client.waiting(), contextlib.suppress(TimeoutError):
+            async with (
+                asyncio.timeout(self._immediate_seconds),
+                contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views,
+            ):
+                async for view in views:
+                    latest = view or latest
+                    if ttl_form.has_ended(latest) or latest.phase is Phase.WAITING:
+                        break
+        return latest
+
+    async def _segments(self, incoming: Incoming, task_id: str) -> AsyncIterator[bytes]:
+        """Yield a response with each lot of segments, the last of them complete, and what else there is to tell.
+
+        The first response comes at once, to tell which task it is. A stream that ends before the complete one has been
+        cut off by a replica that leaves: the client goes on elsewhere.
+        """
+        sent: int | None = None
+        stream: TaskStream | None = None
+        async with contextlib.aclosing(self._follower.views(task_id, incoming.caller)) as views:
+            async for view in views:
+                if view is None:
+                    yield _told(incoming, partial(_GONE, sent or 0, task_id, complete=True, is_error=True))
+                    return
+                after = 0 if ttl_form.has_ended(view) else sent or 0
+                stored = await self._access.segments(task_id, incoming.caller, after)
+                segments = segments_of(view, stored, after)
+                stream = stream or self._tasks.stream(view, incoming.caller)
+                for message in () if segments.complete else stream.news(view):
+                    yield message
+                if segments.complete or stored or sent is None:
+                    yield _told(incoming, response(segments, sent or 0, task_id))
+                    sent = segments.after + len(segments.blocks)
+
+
+def _told(incoming: Incoming, result: Mapping[str, Any]) -> bytes:
+    return result_response(incoming.request.id, result)
