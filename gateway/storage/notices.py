@@ -7,8 +7,9 @@ and every few seconds besides; hints only make that quick.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import ConnectionError as ConnectionLost
@@ -19,15 +20,23 @@ RECHECK_SECONDS = 5.0
 _SUBSCRIBE_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 
+_ANY: Final = ("",)
+"""What stands for whatever is told; no task has an empty id."""
+
 
 class Listener:
     """What one listener has not heard yet.
 
+    Args:
+        topics: the tasks that it wants to hear of, None for whatever is told.
+
     Attributes:
+        topics: as given.
         missed: whether hints may have been lost, so that everything has to be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, topics: frozenset[str] | None) -> None:
+        self.topics = topics
         self.missed = True
         self._texts: dict[str, None] = {}
         self._news = asyncio.Event()
@@ -55,6 +64,45 @@ class Listener:
         return texts
 
 
+class _Channel:
+    """Who listens to one channel, by what they want to hear of: a thousand streams of one owner are a thousand tasks.
+
+    Attributes:
+        live: whether the subscription holds.
+    """
+
+    def __init__(self) -> None:
+        self.live = asyncio.Event()
+        self._all: set[Listener] = set()
+        self._by_topic: dict[str, set[Listener]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, listener: Listener) -> None:
+        self._all.add(listener)
+        for topic in _ANY if listener.topics is None else listener.topics:
+            self._by_topic.setdefault(topic, set()).add(listener)
+
+    def remove(self, listener: Listener) -> None:
+        self._all.discard(listener)
+        for topic in _ANY if listener.topics is None else listener.topics:
+            listeners = self._by_topic[topic]
+            listeners.discard(listener)
+            if not listeners:
+                del self._by_topic[topic]
+
+    def hear(self, text: str) -> None:
+        for topic in {*_ANY, topic_of(text)}:
+            for listener in self._by_topic.get(topic, ()):
+                listener.hear(text)
+
+    def miss(self) -> None:
+        for listener in self._all:
+            listener.miss()
+        self.live.set()
+
+
 class Notices:
     """The one subscriber of a process.
 
@@ -64,36 +112,39 @@ class Notices:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._listeners: dict[str, set[Listener]] = {}
-        self._live: dict[str, asyncio.Event] = {}
+        self._channels: dict[str, _Channel] = {}
         self._anyone = asyncio.Event()
         self._pubsub: PubSub | None = None
         self._reader: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def listen(self, channel: str) -> AsyncIterator[Listener]:
-        """Subscribe to a channel. The subscription holds on entry, unless the store does not answer."""
-        listener = Listener()
-        self._listeners.setdefault(channel, set()).add(listener)
-        live = self._live.setdefault(channel, asyncio.Event())
+    async def listen(self, name: str, topics: Collection[str] | None = None) -> AsyncIterator[Listener]:
+        """Subscribe to a channel. The subscription holds on entry, unless the store does not answer.
+
+        Args:
+            name: of the channel.
+            topics: the tasks whose hints are wanted, None for all that is told there.
+        """
+        listener = Listener(None if topics is None else frozenset(topics))
+        channel = self._channels.setdefault(name, _Channel())
+        channel.add(listener)
         self._anyone.set()
         if self._reader is None or self._reader.done():
             self._reader = asyncio.create_task(self._read_for_ever())
-        elif not live.is_set():
-            await self._ask("subscribe", channel)
+        elif not channel.live.is_set():
+            await self._ask("subscribe", name)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SUBSCRIBE_SECONDS):
-                    await live.wait()
+                    await channel.live.wait()
             yield listener
         finally:
-            listeners = self._listeners[channel]
-            listeners.discard(listener)
-            if not listeners:
-                del self._listeners[channel], self._live[channel]
-                if not self._listeners:
+            channel.remove(listener)
+            if not channel:
+                del self._channels[name]
+                if not self._channels:
                     self._anyone.clear()
-                await self._ask("unsubscribe", channel)
+                await self._ask("unsubscribe", name)
 
     async def aclose(self) -> None:
         """Close the connection. Who still listens hears nothing more."""
@@ -121,14 +172,14 @@ class Notices:
                         await self._read(pubsub)
             finally:
                 self._pubsub = None
-                for live in self._live.values():
-                    live.clear()
+                for channel in self._channels.values():
+                    channel.live.clear()
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _read(self, pubsub: PubSub) -> None:
         await self._anyone.wait()
         channels: set[str] = set()
-        while missing := self._listeners.keys() - channels:
+        while missing := self._channels.keys() - channels:
             await pubsub.subscribe(*missing)
             channels |= missing
         self._pubsub = pubsub
@@ -144,13 +195,16 @@ class Notices:
                 await pubsub.ping()
                 pinged = True
 
-    def _take(self, kind: str, channel_bytes: bytes | None, data: object) -> None:
-        channel = (channel_bytes or b"").decode()
+    def _take(self, kind: str, name: bytes | None, data: object) -> None:
+        channel = self._channels.get((name or b"").decode())
+        if channel is None:
+            return
         if kind == "message" and isinstance(data, bytes):
-            for listener in self._listeners.get(channel, ()):
-                listener.hear(data.decode())
+            channel.hear(data.decode())
         elif kind == "subscribe":
-            for listener in self._listeners.get(channel, ()):
-                listener.miss()
-            if channel in self._live:
-                self._live[channel].set()
+            channel.miss()
+
+
+def topic_of(text: str) -> str:
+    """Return the task that a hint is about: what comes after the number of its claim."""
+    return text.partition(" ")[2]

@@ -14,7 +14,7 @@ from gateway.storage import other_scripts, scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, TaskPlace, split_member
-from gateway.storage.notices import RECHECK_SECONDS, Notices
+from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.tasks.model import Phase, TaskView
 
@@ -145,16 +145,14 @@ class RedisTaskStore:
 
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
         """See `gateway.ports.TaskStore.watch`."""
-        async with self._notices.listen(self._keys.changes(owner)) as listener:
+        async with self._notices.listen(self._keys.changes(owner), task_ids) as listener:
             while True:
                 if listener.missed:
                     listener.missed = False
                     for task_id in task_ids:
                         yield task_id
                 for text in await listener.wait(RECHECK_SECONDS):
-                    task_id = text.partition(" ")[2]
-                    if task_id in task_ids:
-                        yield task_id
+                    yield topic_of(text)
 
     async def totals(self) -> dict[Phase, int]:
         """Count the tasks of all owners by phase.

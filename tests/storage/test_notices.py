@@ -151,3 +151,24 @@ async def test_a_connection_that_breaks_in_an_unforeseen_way_is_replaced(
         assert await anext(hints) == new.task_id
         await store.cancel(new.owner, new.task_id)
         assert await anext(hints) == new.task_id
+
+
+async def test_who_watches_one_task_is_not_woken_by_another_of_its_owner(here: Deployment) -> None:
+    store, first, second = here.store(), here.new(), here.new()
+    await store.create(first, 10)
+    await store.create(second, 10)
+    heard: list[str] = []
+    hear = notices.Listener.hear
+
+    def note(listener: notices.Listener, text: str) -> None:
+        heard.append(notices.topic_of(text))
+        hear(listener, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(notices.Listener, "hear", note)
+        async with aclosing(store.watch(first.owner, [first.task_id])) as hints:
+            assert await anext(hints) == first.task_id
+            await store.cancel(second.owner, second.task_id)
+            await store.cancel(first.owner, first.task_id)
+            assert await anext(hints) == first.task_id
+    assert heard == [first.task_id]
