@@ -55,6 +55,18 @@ def fleet(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
         yield fleet
 
 
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Two replicas of the demo, `old` of release 1 and `new` of release 2, without a store.
+
+    For them any wait is too long: where somebody waits, calls are handed on at their checkpoints.
+    """
+    settings = {"GATEWAY_TOOLS": "gateway.demo", "GATEWAY_QUEUE_TARGET_MS": "1", "GATEWAY_MAX_INFLIGHT": "64"}
+    own = {"old": {"GATEWAY_DEMO_RELEASE": "1"}, "new": {"GATEWAY_DEMO_RELEASE": "2"}}
+    with Deployment(tmp_path_factory.mktemp("releases"), None, settings, own) as releases:
+        yield releases
+
+
 @pytest.fixture
 def name() -> str:
     """A name of this test's own, for users, gates and notes that no other test has."""

@@ -29,9 +29,22 @@ class Name(BaseModel):
 
 
 KINDS: Final[dict[str, Any]] = {
+    "github_login": Elicit("Please provide your GitHub username", Name),
     "form": Elicit("Who are you?", Name),
     "other_form": Elicit("And who is with you?", Name),
     "url": ElicitUrl("Please log in", "https://example.com/login"),
+    "capital_of_france": Sample(
+        "What is the capital of France?",
+        max_tokens=100,
+        system_prompt="You are a helpful assistant.",
+        options={
+            "modelPreferences": {
+                "hints": [{"name": "claude-3-sonnet"}],
+                "intelligencePriority": 0.8,
+                "speedPriority": 0.5,
+            }
+        },
+    ),
     "sampling": Sample("What is the capital of France?", max_tokens=100),
     "roots": Roots(),
 }
@@ -82,6 +95,12 @@ async def ask(ctx: Context, call: str, kinds: list[str]) -> str:
     note(call, ctx.replica_id)
     answers = await ctx.ask(**{kind: KINDS[kind] for kind in kinds})
     return ", ".join(f"{kind}: {told(answers[kind])}" for kind in kinds)
+
+
+@tool(task="optional")
+async def ask_in_turn(ctx: Context, kinds: list[str]) -> str:
+    """Ask one question of these kinds after the other, and tell the answers."""
+    return ", ".join([f"{kind}: {told((await ctx.ask(**{kind: KINDS[kind]}))[kind])}" for kind in kinds])
 
 
 @tool(task="optional")
