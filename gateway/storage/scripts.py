@@ -163,8 +163,7 @@ if ARGV[8] ~= '' then
   -- Some of those that are there are looked at each time, so those that no task has any more stay few.
   local some = redis.call('HRANDFIELD', requests, 8, 'WITHVALUES')
   for i = 1, #some, 2 do
-    local ends = redis.call('ZSCORE', owned, some[i + 1])
-    if not ends or tonumber(ends) <= now then redis.call('HDEL', requests, some[i]) end
+    if not redis.call('ZSCORE', owned, some[i + 1]) then redis.call('HDEL', requests, some[i]) end
   end
   redis.call('HSET', requests, ARGV[8], id)
   outlive(requests, expires)

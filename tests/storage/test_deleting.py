@@ -10,7 +10,7 @@ import redis
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
 from gateway.ports import Heartbeat, Kept, TaskQuestion
-from gateway.storage.task_store import RedisTaskStore
+from gateway.storage import RedisTaskStore, task_store
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
 from tests.storage.deployments import BOB, Deployment, eventually
 
@@ -142,7 +142,8 @@ async def subscribed(here: Deployment) -> bool:
         return [count for _, count in client.pubsub_numsub(here.keys.cancellations())] == [1]
 
 
-async def test_listeners_hear_of_a_deletion(here: Deployment) -> None:
+async def test_listeners_hear_of_a_deletion(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)
     store, new = here.store(), here.new()
     await store.create(new, 10)
     async with aclosing(here.store().watch(new.owner, [new.task_id])) as hints:
@@ -252,7 +253,10 @@ async def test_prolonging_counts_from_then_on(here: Deployment) -> None:
     await eventually(lambda: store.deliver(new.owner, new.task_id, "b", 60_000))
 
 
-async def test_a_right_that_is_given_back_is_free_and_listeners_hear_of_it(here: Deployment) -> None:
+async def test_a_right_that_is_given_back_is_free_and_listeners_hear_of_it(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)
     store, new = here.store(), here.new()
     await store.create(new, 10)
     await store.deliver(new.owner, new.task_id, "a", 60_000)
