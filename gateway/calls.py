@@ -160,6 +160,7 @@ class CallRunner:
                     leg=journal.legs,
                     outcome=outcome,
                     seconds=seconds,
+                    task="" if passage.task is None else passage.task.task_id,
                 )
 
     def _detaching(self, call: Call) -> Detaching:

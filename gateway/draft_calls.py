@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.authoring.tools import Tool
 from gateway.errors import MethodNotFound, TaskIdTaken
@@ -20,6 +20,9 @@ from gateway.protocol.requests import read_tool_call
 from gateway.replies import Answered, Reply
 from gateway.task_answers import TaskAnswers
 from gateway.task_calls import TaskOrder
+
+MIN_KEEP_ALIVE_MS: Final = 1000
+"""A task of the first form is kept this long from its end at least, so that who waits for the end is told of it."""
 
 
 class DraftCalls:
@@ -85,7 +88,7 @@ def _order(
         return TaskOrder(
             FIRST_FORM,
             counts_from="ended",
-            retention_ms=first.keep_alive_ms,
+            retention_ms=None if first.keep_alive_ms is None else max(first.keep_alive_ms, MIN_KEEP_ALIVE_MS),
             task_id=first.task_id,
             request=request_name,
             at_once=True,
