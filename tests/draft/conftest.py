@@ -74,6 +74,12 @@ def name() -> str:
 
 
 @pytest.fixture
+def gate(name: str) -> str:
+    """A gate of this test's own."""
+    return f"gate-{name}"
+
+
+@pytest.fixture
 async def client_of(fleet: Deployment) -> AsyncIterator[ClientOf]:
     """Make clients of the fleet, which are closed after the test; see `Deployment.client`."""
     async with AsyncExitStack() as stack:

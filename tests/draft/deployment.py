@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -70,6 +71,21 @@ class Deployment(Fleet):
         urls, scopes = options.pop("urls", self.urls), options.pop("scopes", ())
         token = mint(SECRET, principal, AUDIENCE, scopes=scopes)
         return DraftClient(urls, token=token, **{"longest_poll_seconds": LONGEST_POLL_SECONDS, **options})
+
+    @contextlib.contextmanager
+    def worked_by(self, name: str, **settings: str) -> Iterator[None]:
+        """Let another worker, with settings of its own, stand in for w1 while the context is open."""
+        usual = self.worker("w1")
+        usual.terminate()
+        try:
+            other = self.add_worker(name, **settings)
+            try:
+                yield
+            finally:
+                self.workers.remove(other)
+                other.stop()
+        finally:
+            usual.restart()
 
     def open(self, gate: str) -> None:
         """Let the tools go on that wait for a gate."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,20 +21,12 @@ from tests.draft.conftest import ClientOf
 from tests.draft.deployment import AUDIENCE, Deployment
 from tests.draft.messages import CAPABILITIES, VERSION, accept
 from tests.draft.transport import RpcError
+from tests.draft.written import call, text_of
 from tests.storage.servers import Server
 
 SESSION = "Mcp-Session-Id"
 BEGINNING = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 ASKED = {"form": accept(name="ada")}
-
-
-def text_of(result: Mapping[str, Any]) -> str:
-    (block,) = result["content"]
-    return str(block["text"])
-
-
-def call(name: str, **arguments: Any) -> dict[str, Any]:
-    return {"name": name, "arguments": arguments}
 
 
 def sealed(
@@ -220,5 +210,4 @@ async def test_a_session_survives_the_loss_of_the_replica_that_opened_it(
         result = await survivor.call_tool("ask", {"call": name, "kinds": ["url"]}, answers={"url": accept()})
         assert result["isError"] is False
     finally:
-        first.start()
-        first.wait_ready()
+        first.restart()

@@ -104,6 +104,16 @@ async def ask_in_turn(ctx: Context, kinds: list[str]) -> str:
 
 
 @tool(task="optional")
+async def ask_and_note(ctx: Context, call: str, gate: str) -> str:
+    """Ask, then wait for a gate; note how far it came in each run."""
+    note(call, "asks")
+    given = await ctx.elicit("form", "Who are you?", Name)
+    note(call, "knows")
+    await opened(gate)
+    return given.name
+
+
+@tool(task="optional")
 async def ask_after_progress(ctx: Context) -> str:
     """Tell how far it is, then ask."""
     ctx.progress(1, 2, "half of it")
@@ -122,6 +132,12 @@ async def ask_politely(ctx: Context) -> str:
 @prompt
 async def greeting(ctx: Context, tone: str) -> str:
     """Ask who is to be greeted."""
+    return f"Greet {(await ctx.elicit('form', 'Who are you?', Name)).name}, {tone}."
+
+
+@tool("greeting")
+async def greet(ctx: Context, tone: str) -> str:
+    """Do what the prompt of this name does."""
     return f"Greet {(await ctx.elicit('form', 'Who are you?', Name)).name}, {tone}."
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.draft.client import DraftClient
-from tests.draft.messages import is_response
+from tests.draft.messages import Answers, is_response
 from tests.draft.transport import Message
 from tests.seeds.examples import Exchange, assert_contains, example, fill
 
@@ -37,6 +37,23 @@ async def say(client: DraftClient, message: Message) -> Said:
     assert is_response(response), received
     assert not any(is_response(one) for one in before), received
     return Said(exchange.url, exchange.status, exchange.headers, response, before)
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """Return the parameters of a tool's call."""
+    return {"name": name, "arguments": arguments}
+
+
+def brought(answers: Answers, state: str | None = None) -> dict[str, Any]:
+    """Return what a retry brings: some answers, and a state if there is one."""
+    responses = {key: {"result": answer} for key, answer in answers.items()}
+    return {"inputResponses": responses, **({} if state is None else {"requestState": state})}
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """Return the text of a tool's result that has one block."""
+    (block,) = result["content"]
+    return str(block["text"])
 
 
 class Example:
