@@ -224,7 +224,7 @@ class McpEndpoint:
         elif isinstance(reply, Accepted):
             await exchange.answer(202, [], b"")
         else:
-            always_ok = reply.wire not in (None, Wire.RELEASED)
+            always_ok = reply.request_id is not None and reply.wire not in (None, Wire.RELEASED)
             await self._refuse(exchange, reply.error, reply.request_id, always_ok=always_ok)
 
     async def _refuse(
