@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from gateway import Context, ProtocolError, content, prompt, resource, tool
-from tests.draft.tools import note, opened
+from tests.draft.tools import Name, note, opened
 
 
 @tool(task="optional")
 async def weather(city: str) -> str:
     """Tell what the weather is like."""
     return f"Current weather in {city}:\nTemperature: 72°F\nConditions: Partly cloudy"
+
+
+@tool(task="optional")
+async def ask_then_wait(ctx: Context, gate: str) -> str:
+    """Ask for a name, then wait for a gate."""
+    who = await ctx.elicit("name", "Who are you?", Name)
+    await opened(gate)
+    return who.name
 
 
 @tool(task="optional")
