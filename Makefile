@@ -6,6 +6,7 @@ RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
 FASTMCP_STAMP := .venvs/fastmcp/.installed
+MCP1_STAMP := .venvs/mcp1/.installed
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
@@ -29,7 +30,7 @@ run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://1
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) ## Run the tests, with real processes, and measure coverage (those with simulated users: make loadtest)
+test: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the tests, with real processes, and measure coverage (those with simulated users: make loadtest)
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
@@ -86,7 +87,7 @@ define run_tests
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(NODE_STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -99,6 +100,10 @@ $(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
 
 $(FASTMCP_STAMP): tests/peers/fastmcp/requirements.txt tests/peers/fastmcp/constraints.txt
 	@sh scripts/venv.sh .venvs/fastmcp tests/peers/fastmcp/constraints.txt --requirement tests/peers/fastmcp/requirements.txt
+	@touch $@
+
+$(MCP1_STAMP): tests/peers/mcp1/requirements.txt tests/peers/mcp1/constraints.txt
+	@sh scripts/venv.sh .venvs/mcp1 tests/peers/mcp1/constraints.txt --requirement tests/peers/mcp1/requirements.txt
 	@touch $@
 
 $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/requirements.txt bench/peers/fastmcp/constraints.txt

@@ -26,6 +26,10 @@ for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/
     freeze "$peer/constraints.txt" constraints.txt --requirement "$peer/requirements.txt"
 done
 
+# Except the client of the generation before ours.
+grep -v '^mcp' constraints.txt >"$scratch/without-mcp"
+freeze tests/peers/mcp1/constraints.txt "$scratch/without-mcp" --requirement tests/peers/mcp1/requirements.txt
+
 # package.json names exact versions: raise them there first. What they need in turn is taken as new as they allow; the
 # lock has versions and digests only, so that every machine asks the registry that it is configured for.
 sh scripts/node.sh "$scratch/node" tests/peers/node --renew
