@@ -148,6 +148,9 @@ class Records:
             *("call", self.seal(new.owner, new.task_id, "call", call, about)),
             *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)),
         ]
+        told = rest.progress(new.journal)
+        if told is not None:
+            arguments += ("progress", encode_progress(told))
         journal = {name: pack(value) for name, value in rest.split(new.journal).items()}
         _check_total(journal)
         for name, packed in journal.items():

@@ -16,6 +16,7 @@ from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.records import Records, Unreadable, segment_field
+from gateway.tasks import rest
 from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
@@ -84,6 +85,7 @@ class RedisTaskStore:
             generation=0,
             form=new.form,
             capabilities=new.capabilities,
+            progress=rest.progress(new.journal),
             kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.tasks.model import Progress
+
 HEAD = "head"
 CHECKPOINT = "cp"
 ANSWER = "a:"
@@ -34,6 +36,12 @@ def split(journal: Mapping[str, Any]) -> dict[str, Any]:
     if _CHECKPOINT in journal:
         fields[CHECKPOINT] = journal[_CHECKPOINT]
     return fields
+
+
+def progress(journal: Mapping[str, Any]) -> Progress | None:
+    """Return what a call has told of its progress before it became a task. A journal keeps no messages."""
+    done = journal.get("progress")
+    return None if done is None else Progress(done, journal.get("total"))
 
 
 def is_journal(field: str) -> bool:
