@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.draft import plays
 from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import Deployment
@@ -17,7 +18,6 @@ from tests.draft.written import Example, brought, call, text_of
 
 FORM = {"form": {"result": accept(name="ada")}}
 BOTH = {"form": accept(name="ada"), "other_form": accept(name="bob")}
-ECHO_ID = "echo_dc792e24-01b5-4c0a-abcb-0559848ca3c5"
 
 
 def related(task_id: object) -> dict[str, Any]:
@@ -44,28 +44,11 @@ async def refusal_of(client: DraftClient, params: dict[str, Any]) -> RpcError:
     return refused.value
 
 
-async def twelve_steps(user: DraftClient) -> list[str]:
-    """Play the example of the echo tool, and return the replicas that were asked."""
-    echo = Example("mrtr_echo_task")
-    created = await echo.send(user, "steps 1 and 2: the call becomes a task")
-    task_id = echo.live[ECHO_ID] = created.response["result"]["task"]["taskId"]
-    await until_it_asks(user, task_id)
-    steps = [created]
-    steps.append(await echo.send(user, "steps 3 and 4: polling shows that input is required"))
-    steps.append(await echo.send(user, "steps 5 and 6: tasks/result tells the questions"))
-    steps.append(await echo.send(user, "steps 7 and 8: the answers are acknowledged"))
-    await user.poll(task_id, lambda _task: False)
-    steps.append(await echo.send(user, "steps 9 and 10: polling shows that the task is completed"))
-    steps.append(await echo.send(user, "steps 11 and 12: tasks/result tells the result"))
-    assert not echo.left
-    assert text_of(steps[-1].response["result"]) == "Echo: Hello World!"
-    return [step.url for step in steps]
-
-
 async def test_example_flow_for_persistent_tools(fleet: Deployment, user: DraftClient) -> None:
-    assert set(await twelve_steps(user)) == set(fleet.urls)
-    urls = user.urls_of()
-    assert all(before != after for before, after in itertools.pairwise(urls))
+    said = await plays.echo_task(user)
+    assert text_of(said[-1].response["result"]) == "Echo: Hello World!"
+    assert {one.url for one in said} == set(fleet.urls)
+    assert all(before != after for before, after in itertools.pairwise(user.urls_of()))
 
 
 async def test_a_task_that_waits_says_so_and_occupies_no_worker(
@@ -123,7 +106,7 @@ async def test_some_answers_leave_the_task_waiting_for_the_others(user: DraftCli
 
 async def test_guidance_for_error_handling_task_without_what_it_needs(user: DraftClient) -> None:
     task_id = await waiting(user, "echo")
-    missing = Example("mrtr_missing_information", {ECHO_ID: task_id})
+    missing = Example("mrtr_missing_information", {plays.ECHO_ID: task_id})
     questions = await user.pending_questions(task_id)
     await missing.send(user, "persistent: an answer without what is needed is acknowledged")
     assert (await user.get_task(task_id))["status"] == "input_required"
@@ -238,6 +221,6 @@ async def test_a_task_never_asks_through_the_call_again(user: DraftClient) -> No
 
 async def test_status_notifications_may_be_there_and_nobody_needs_them(user: DraftClient) -> None:
     user.transport.headers["Accept"] = "application/json"
-    await twelve_steps(user)
+    await plays.echo_task(user)
     heads = [seen.headers["content-type"] for seen in user.log if seen.kind == "head"]
     assert set(heads) == {"application/json"}

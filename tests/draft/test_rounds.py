@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.draft import plays
 from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import Deployment
@@ -35,24 +36,17 @@ async def refusal_of(client: DraftClient, method: str, params: Mapping[str, Any]
 
 
 async def test_example_flow_for_ephemeral_tools(fleet: Deployment, user: DraftClient) -> None:
-    weather = Example("mrtr_get_weather")
-    first = await weather.send(user, "the first leg asks")
-    weather.live["foo"] = first.response["result"]["requestState"]
-    second = await weather.send(user, "the retry is complete")
-    assert [first.url, second.url] == fleet.urls
-    assert "octocat" in text_of(second.response["result"])
+    asked, answered = await plays.get_weather(user)
+    assert [asked.url, answered.url] == fleet.urls
+    assert "octocat" in text_of(answered.response["result"])
 
 
 async def test_real_world_example_for_ephemeral_workflow(releases: Deployment) -> None:
     """There is no store behind these replicas, so nothing can be kept between two rounds."""
-    work_item = Example("mrtr_update_work_item")
     async with releases.client("ada") as user:
-        first = await work_item.send(user, "round 1: the first rule asks for the resolution")
-        second = await work_item.send(user, "round 2: the resolution makes the second rule ask")
-        work_item.live["eyJyZXNvbHV0aW9uIjoiRHVwbGljYXRlIn0..."] = second.response["result"]["requestState"]
-        third = await work_item.send(user, "final: the update is complete")
-    assert [first.url, second.url, third.url] == [*releases.urls, releases.urls[0]]
-    assert text_of(third.response["result"]) == (
+        said = await plays.update_work_item(user)
+    assert [one.url for one in said] == [*releases.urls, releases.urls[0]]
+    assert text_of(said[-1].response["result"]) == (
         "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and duplicate link created."
     )
 

@@ -64,19 +64,23 @@ class Example:
         live: texts of the example → what stands for them here; more can be added between two steps.
 
     Attributes:
-        left: the steps with a message that were not shown yet.
+        live: see the arguments.
     """
 
     def __init__(self, name: str, live: Mapping[str, str] | None = None) -> None:
-        self.example = example(name)
+        self._example = example(name)
         self.live = dict(live or {})
-        self.left = {step.name: step for step in self.example.exchanges if any(step.shown) or step.object is not None}
+        self._left = {step.name for step in self._example.exchanges if any(step.shown) or step.object is not None}
+
+    def check_complete(self) -> None:
+        """Check that all that the example shows was sent or compared."""
+        assert not self._left
 
     async def send(self, client: DraftClient, step: str) -> Said:
         """Send the request of a step as it is written, and compare the answer with the step's if it has one."""
         request = self._show(step).request
         assert request is not None
-        return await self._send(client, self.example[step], fill(request, self.live))
+        return await self._send(client, self._example[step], fill(request, self.live))
 
     async def send_call(self, client: DraftClient, step: str, tool: str, arguments: Mapping[str, object]) -> Said:
         """Send the request of a step whose method is left open, as the call of a tool."""
@@ -85,7 +89,7 @@ class Example:
         written = fill(request, self.live)
         written["method"] = "tools/call"
         written["params"] |= {"name": tool, "arguments": dict(arguments)}
-        return await self._send(client, self.example[step], written)
+        return await self._send(client, self._example[step], written)
 
     async def _send(self, client: DraftClient, step: Exchange, request: Message) -> Said:
         said = await say(client, request)
@@ -106,8 +110,8 @@ class Example:
         return part
 
     def _show(self, step: str) -> Exchange:
-        self.left.pop(step, None)
-        return self.example[step]
+        self._left.discard(step)
+        return self._example[step]
 
     def _compare(self, actual: Message, written: Message) -> None:
         assert_contains(actual, written, live=self.live)
