@@ -188,6 +188,8 @@ class McpEndpoint:
         if isinstance(reply, Listening):
             if not may_stream:
                 raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
+            if visit is not None:
+                visit.leave()
             await self._listen(scope, exchange, reply, caller)
         else:
             await self._reply(exchange, reply)
