@@ -56,11 +56,19 @@ async def climb_first(ctx: Context, gate: str) -> str:
     return "arrived"
 
 
-@tool(task="optional", scopes=["weather"])
-async def guarded(ctx: Context, gate: str) -> str:
-    """Wait for a gate, for some callers."""
+@tool(task="optional")
+async def write(ctx: Context, gate: str) -> str:
+    """Emit two blocks, then wait for a gate."""
+    await ctx.emit("one")
+    await ctx.emit("two")
     await opened(gate)
-    return "guarded"
+    return "three"
+
+
+@tool(task="optional", scopes=["weather"])
+async def guarded(ctx: Context) -> str:
+    """Ask for a name, for some callers."""
+    return (await ctx.elicit("name", "Who are you?", Name)).name
 
 
 @tool
