@@ -22,6 +22,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{WORKERS}the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice",
         f"{WORKERS}a_tool_that_may_be_tried_once_is_not_tried_again",
     ),
+    "clients of a thousand streams break off and go on elsewhere, and a worker is killed": (
+        "tests/chaos/test_streams.py",
+    ),
     "a worker stands still past its lease and goes on": (
         "tests/chaos/test_paused_workers.py",
         f"{WORKERS}a_worker_that_stood_still_past_its_lease_cannot_write_any_more",

@@ -40,3 +40,10 @@ async def hello(ctx: Context) -> str:
     """Ask for a name; a call that no store knows of."""
     given = await ctx.elicit("name", "Who are you?", Name)
     return f"Hello {given.name}"
+
+
+@tool(task="required", max_attempts=3)
+async def count(ctx: Context, name: str, count: int) -> None:
+    """Count in segments."""
+    for number in range(1, count + 1):
+        await ctx.emit(f"{name}: {number}")
