@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -106,6 +107,7 @@ class GatewayApp:
         """Take no new work: hand the rest on, and end the streams that would otherwise stay open."""
         self._services.load.end_notice()
         self._services.changes.close()
+        self._services.waiting.close()
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -141,6 +143,8 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     hosts = settings.allowed_hosts if settings.allowed_hosts or loopback else None
     if hosts is None:
         log.warning("any Host is served; name yours in GATEWAY_ALLOWED_HOSTS")
+    elif settings.replica_url is not None:  # other replicas ask for it
+        hosts = (*hosts, urlsplit(settings.replica_url).netloc)
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 

@@ -24,12 +24,15 @@ from gateway.ports import Authenticator, TaskStore, WorkQueue
 from gateway.protocol.challenges import Challenges
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.return_address import ID_BYTES
 from gateway.settings import Settings
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry
+from gateway.waiting import WaitingCalls
 from gateway.watch import FileWatcher
+from gateway.web.hop import post_on
 from gateway.wires import Parts, Wires
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ class Services:
     wires: Wires
     telemetry: Telemetry
     changes: ChangeHub
+    waiting: WaitingCalls
     host: AsyncioHost
     callers: CallerLimits
     load: InFlight
@@ -112,10 +116,13 @@ def build(settings: Settings) -> Services:
         strict_asks=settings.strict_asks,
         shedding=load,
     )
+    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom)
     parts = Parts(
         audience=settings.audience,
         server_info=SERVER_INFO,
         session_ttl_seconds=settings.session_ttl_seconds,
+        answer_seconds=settings.state_ttl_seconds,
+        replica_url=_replica_url(settings),
         immediate_seconds=settings.immediate_wait_ms / 1000,
         callers_are_known=settings.auth != "none",
         empty_requests=settings.shed_input_requests,
@@ -128,6 +135,8 @@ def build(settings: Settings) -> Services:
         telemetry=telemetry,
         clock=time.time,
         random_bytes=os.urandom,
+        waiting=waiting,
+        hop=post_on,
     )
     return Services(
         settings=settings,
@@ -138,6 +147,7 @@ def build(settings: Settings) -> Services:
         wires=Wires(parts, registry, ring),
         telemetry=telemetry,
         changes=changes,
+        waiting=waiting,
         host=host,
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         load=load,
@@ -146,6 +156,17 @@ def build(settings: Settings) -> Services:
         metadata=metadata,
         challenges=challenges,
     )
+
+
+def _replica_url(settings: Settings) -> str:
+    """Return where other replicas reach this one, "" if they cannot."""
+    if settings.replica_url is None:
+        log.info(
+            "other replicas cannot bring answers to the calls that wait here: clients of 2025-11-25 are asked in vain"
+            " unless their answers come here by themselves; set GATEWAY_REPLICA_URL"
+        )
+        return ""
+    return settings.replica_url
 
 
 def _load(settings: Settings) -> InFlight:

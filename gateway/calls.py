@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,6 +20,7 @@ from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
+from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures, failed_result
 from gateway.ports import Caller, RandomBytes, Shedding
@@ -57,6 +58,26 @@ class Ran:
     task: TaskView | None = None
 
 
+@dataclass(slots=True)
+class Conversation:
+    """A call that asks its client while its request is open: what it has learned rests here between two legs.
+
+    Attributes:
+        answers: those of the client to what the last leg asked, by the author's key.
+        journal: what the call has learned so far, None before its first leg.
+        questions: what the last leg asks, by the author's key; empty once the call is over.
+    """
+
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    journal: Journal | None = None
+    questions: Mapping[str, Question] = field(default_factory=dict)
+
+    @property
+    def continuation(self) -> Continuation:
+        """What the next leg goes on with; there is no state to bring."""
+        return Continuation(dict(self.answers), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One leg as a client asks for it.
@@ -71,6 +92,7 @@ class Call:
         post: where notifications about the request go, or None if the client takes none.
         words: how the result is told.
         order: the task that the call becomes where it can, or None if its client takes none.
+        conversation: holds the journal where the client does not carry it; None where it does.
     """
 
     request: McpRequest
@@ -82,6 +104,7 @@ class Call:
     post: Post | None
     words: Words
     order: TaskOrder | None = None
+    conversation: Conversation | None = None
 
 
 class CallRunner:
@@ -174,7 +197,7 @@ class CallRunner:
         answers = call.continuation.input_responses
         if len(answers) > self._max_answers:
             raise TooManyAnswers(self._max_answers)
-        if not isinstance(call.served, Tool) or not call.served.single_use:
+        if call.conversation is not None or not isinstance(call.served, Tool) or not call.served.single_use:
             return await self._leg(call, answers, passage, journal)
         state = call.continuation.request_state
         if state is None:  # an answer without a state could be given any number of times
@@ -192,7 +215,9 @@ class CallRunner:
             raise passage.carrier.reject(RejectReason.ALREADY_USED) from None
 
     async def _leg(self, call: Call, answers: Mapping[str, Any], passage: _Passage, journal: Journal) -> Told:
-        outcome = await self._outcome(call, answers, passage, journal, self._sheds())
+        # Who is asked on the stream that waits for this leg cannot go on elsewhere.
+        sheds = self._sheds() if call.conversation is None else None
+        outcome = await self._outcome(call, answers, passage, journal, sheds)
         if isinstance(outcome, Shed):
             try:
                 return msgspec.Raw(encode(call.words.shed(passage.seal(journal)))), "shed"
@@ -265,6 +290,9 @@ class CallRunner:
         self, call: Call, outcome: InputRequired, journal: Journal, passage: _Passage
     ) -> tuple[dict[str, Any], str]:
         """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
+        if call.conversation is not None:
+            call.conversation.questions = outcome.questions
+            return {}, "input_required"
         try:
             state = passage.seal(journal)
         except JournalTooLarge:
@@ -322,6 +350,11 @@ class _Passage:
         Raises:
             InvalidRequestState: what the client brings is not accepted.
         """
+        conversation = self._call.conversation
+        if conversation is not None:
+            conversation.questions = {}
+            conversation.journal = conversation.journal or self.carrier.begin()
+            return conversation.journal
         state = self._call.continuation.request_state
         return self.carrier.begin() if state is None else self.carrier.open(state, self._binding())
 

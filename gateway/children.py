@@ -45,6 +45,7 @@ class Child:
         is_ready: tells whether it does its work; None where there is nothing to ask, so it counts as soon as it runs.
         details: what else to tell when it is ready.
         descriptors: the file descriptors it inherits.
+        environ: what its environment has on top of that of all children.
         last_words: returns what else to tell when it has died.
         ready: set when it was ready for the first time.
     """
@@ -54,6 +55,7 @@ class Child:
     is_ready: Callable[[], Awaitable[bool]] | None = None
     details: str = ""
     descriptors: tuple[int, ...] = ()
+    environ: Mapping[str, str] = field(default_factory=dict)
     last_words: Callable[[], str] = _no_words
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     early_deaths: int = 0
@@ -131,7 +133,7 @@ class Nursery:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=self._environ,
+            env={**self._environ, **child.environ},
             pass_fds=child.descriptors,
             process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
             preexec_fn=self._before_exec,

@@ -166,6 +166,7 @@ class _Replica:
             is_ready=partial(_is_ready, self.address),
             details="" if self.metrics_port is None else f", metrics http://{LOOPBACK}:{self.metrics_port}/metrics",
             descriptors=(descriptor,),
+            environ={"GATEWAY_REPLICA_URL": "http://{}:{}".format(*self.address)},
         )
 
 

@@ -56,11 +56,16 @@ class Dispatcher:
         """What is served now."""
         return self._released.methods.registry
 
-    def replace(self, released: Catalogue, handshake: Catalogue) -> None:
-        """Serve newer catalogues of one registry from the next request on, and announce the lists that differ."""
+    def replace(self, released: Catalogue, handshake: Mapping[str, Catalogue]) -> None:
+        """Serve newer catalogues of one registry from the next request on, and announce the lists that differ.
+
+        Args:
+            released: of the released wire.
+            handshake: of the others, by version.
+        """
         changed = self._released.methods.catalogue.changed_lists(released)
         self._released.methods.catalogue = released
-        self._handshake.methods.catalogue = handshake
+        self._handshake.replace(handshake)
         for name in changed:
             self._changes.announce(name)
 
@@ -78,7 +83,7 @@ class Dispatcher:
             wire = choose_wire(message, headers.get(PROTOCOL_VERSION))
             if wire is Wire.RELEASED:
                 return await self._released.answer(message, headers, caller, client)
-            return await self._handshake.answer(message, wire, headers, caller, client)
+            return await self._handshake.answer(message, wire, headers, caller, client, body=body)
         except (RpcError, InsufficientScope) as error:
             method_name, target = _told(value)
             self._audit.refused(error, caller.principal, method=method_name, target=target)

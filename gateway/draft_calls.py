@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.authoring.tools import Tool
+from gateway.calls import Ran
 from gateway.errors import MethodNotFound, TaskIdTaken
 from gateway.handshake_tasks import FIRST_FORM, TTL_FORM
-from gateway.methods import Incoming, Methods
+from gateway.methods import Incoming, Leg, Methods
 from gateway.protocol.capabilities import supports
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.first_form import FirstForm
@@ -26,7 +27,7 @@ MIN_KEEP_ALIVE_MS: Final = 1000
 
 
 class DraftCalls:
-    """Answers `tools/call`.
+    """Answers calls.
 
     Args:
         methods: those that every wire has.
@@ -37,8 +38,12 @@ class DraftCalls:
         self._methods = methods
         self._tasks = tasks
 
-    async def call(self, incoming: Incoming, request_name: str) -> Reply:
-        """Answer one request.
+    async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
+        """Run one leg of a prompt or a resource."""
+        return await leg(incoming)
+
+    async def call(self, incoming: Incoming, request_name: str, /) -> Reply:
+        """Answer one `tools/call`.
 
         Args:
             incoming: the request.

@@ -355,6 +355,8 @@ class RejectReason(StrEnum):
     TOO_LARGE = "too_large"
     NEWER_SCHEMA = "newer_schema"
     ALREADY_USED = "already_used"
+    GONE = "gone"
+    LATE = "late"
 
 
 class InvalidRequestState(InvalidParams):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.calls import Call, CallRunner, Ran
+from gateway.calls import Call, CallRunner, Conversation, Ran
 from gateway.catalogue import Catalogue
 from gateway.engine.host import Host
 from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
@@ -42,12 +43,18 @@ class Incoming:
         headers: of the HTTP request that carried it.
         caller: who sent it.
         client: the other end of its connection.
+        conversation: what its call has learned, where that rests in this process.
     """
 
     request: McpRequest
     headers: Headers
     caller: Caller
     client: Client
+    conversation: Conversation | None = None
+
+
+Leg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
+"""Runs one leg of a call."""
 
 
 class Methods:
@@ -123,16 +130,18 @@ class Methods:
         order: TaskOrder | None = None,
     ) -> Ran:
         target, arguments, continuation = wanted
+        conversation = incoming.conversation
         call = Call(
             request=incoming.request,
             caller=incoming.caller,
             served=served,
             target=target,
             arguments=arguments,
-            continuation=continuation,
+            continuation=continuation if conversation is None else conversation.continuation,
             post=incoming.client.post,
             words=self.words,
             order=order,
+            conversation=conversation,
         )
         return await self._calls.run(call)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from gateway.protocol.headers import RawHeaders
 from gateway.sealing.binding import Principal
 from gateway.tasks.model import Progress, Retention, TaskView
 
@@ -16,6 +17,13 @@ Clock: TypeAlias = Callable[[], float]
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
 """So many cryptographically strong random bytes."""
+
+
+Hop: TypeAlias = Callable[[str, RawHeaders, bytes], Awaitable[int]]
+"""Posts a client's request, by its headers and its body, to `/mcp` of the replica at a URL, within a short time.
+
+Returns the HTTP status of the answer, whatever it is, or 0 if there is none.
+"""
 
 
 class Caller(Protocol):

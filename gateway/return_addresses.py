@@ -6,6 +6,7 @@ An id is a sealed token. So the client's response may reach any replica, and nob
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from gateway.errors import RejectReason
 from gateway.ports import Caller, Clock
@@ -18,6 +19,19 @@ from gateway.telemetry import Telemetry
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaAddress:
+    """Where answers for this process have to go.
+
+    Attributes:
+        url: where other replicas reach it, "" if they cannot.
+        boot: 16 random bytes that it took when it started: a later one at the same URL has others.
+    """
+
+    url: str
+    boot: bytes
+
+
 class ReturnAddresses:
     """Writes return addresses, and reads them on any replica.
 
@@ -26,10 +40,14 @@ class ReturnAddresses:
         audience: the name all replicas of this deployment share.
         telemetry: counts what is not accepted.
         clock: seconds since the epoch.
+        replica: this process.
     """
 
-    def __init__(self, sealer: Sealer, audience: str, telemetry: Telemetry, clock: Clock) -> None:
+    def __init__(
+        self, sealer: Sealer, audience: str, telemetry: Telemetry, clock: Clock, replica: ReplicaAddress
+    ) -> None:
         self._sealer = sealer
+        self._replica = replica
         self._audience = audience
         self._telemetry = telemetry
         self._clock = clock
@@ -48,6 +66,18 @@ class ReturnAddresses:
             caller: who is to answer.
         """
         return self._seal(TaskAddress(task_id, key, self._clock() + ttl_ms / 1000), caller)
+
+    def of_call(self, call_id: bytes, key: str, ttl_seconds: float, caller: Caller) -> str:
+        """Return the id of a request that asks for a call which waits in this process.
+
+        Args:
+            call_id: names the call.
+            key: the question, by its wire key.
+            ttl_seconds: how long an answer may take.
+            caller: who is to answer.
+        """
+        address = CallAddress(self._replica.url, self._replica.boot, call_id, key, self._clock() + ttl_seconds)
+        return self._seal(address, caller)
 
     def _seal(self, address: CallAddress | TaskAddress, caller: Caller) -> str:
         return seal_return_address(self._sealer, address, aad=self._aad(caller))

@@ -78,7 +78,12 @@ class Sessions:
         except Rejected as rejected:
             log.warning("session rejected", extra={"reason": rejected.reason.value})
             self._telemetry.session_rejected(rejected.reason)
-            raise HttpRefusal(404, "The session is unknown or has expired; begin another with initialize") from None
+            raise unknown_session() from None
+
+
+def unknown_session() -> HttpRefusal:
+    """Return what makes clients begin a new session."""
+    return HttpRefusal(404, "The session is unknown or has expired; begin another with initialize")
 
 
 def request_digest(session: Session, request_id: RequestId) -> str:

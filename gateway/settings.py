@@ -52,6 +52,7 @@ READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
+_MAX_REPLICA_URL_CHARACTERS = 255
 _YEAR_SECONDS = 31_536_000
 _MIN_LIMIT_BYTES = 256
 _MAX_LIMIT_BYTES = 2**30
@@ -130,6 +131,14 @@ def is_web_url(text: str, *, query: bool = False) -> bool:
         text: anything.
         query: whether it may have a query.
     """
+    if not _is_url(text, query=query):
+        return False
+    parts = urlsplit(text)
+    return parts.scheme == "https" or is_loopback(parts.hostname or "")
+
+
+def _is_url(text: str, *, query: bool) -> bool:
+    """Tell whether a text is an absolute http or https URL without a user and a fragment."""
     if not _URL.fullmatch(text):
         return False
     try:
@@ -137,9 +146,13 @@ def is_web_url(text: str, *, query: bool = False) -> bool:
         host, port = parts.hostname, parts.port
     except ValueError:
         return False
-    if not host or port == 0 or "@" in parts.netloc or "#" in text or ("?" in text and not query):
-        return False
-    return parts.scheme == "https" or is_loopback(host)
+    return bool(host) and port != 0 and "@" not in parts.netloc and "#" not in text and (query or "?" not in text)
+
+
+def _check_replica_url(url: str) -> str:
+    """Return the URL as other replicas use it. They may be on a network of their own, so http is fine."""
+    good = len(url) <= _MAX_REPLICA_URL_CHARACTERS and _is_url(url, query=False)
+    return _check_url(url, good).rstrip("/")
 
 
 def _check_page(url: str) -> str:
@@ -371,6 +384,19 @@ class Settings(BaseSettings):
     ] = Field(
         default_factory=make_replica_id,
         description="This process's name in logs and in `X-Gateway-Replica`. Unset: made of the host's name.",
+    )
+    replica_url: (
+        Annotated[
+            _Text, AfterValidator(_check_replica_url), Expects("an http or https URL without user, query and fragment")
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description=(
+            "Where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`: they hand on "
+            "the answers of 2025-11-25 clients whose calls wait here. Unset: only answers that reach this process by "
+            "themselves count."
+        ),
     )
     replica_header: _Switch = Field(
         default=True, description="Whether responses carry `X-Gateway-Replica` with the replica's id."

@@ -77,6 +77,10 @@ class TaskAccess:
         self._note(method, caller, after)
         return after
 
+    async def deliver(self, task_id: str, stream: str, ms: int, caller: Caller) -> bool:
+        """Take or prolong the right to ask a task's questions; see `TaskStore.deliver`."""
+        return await self._store.deliver(self.owner(caller), task_id, stream, ms)
+
     async def cancel(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
         """Cancel a task; one that has ended stays as it is."""
         view = await self._store.cancel(self.owner(caller), task_id)

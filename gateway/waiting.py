@@ -18,6 +18,11 @@ from gateway.sealing.return_address import ID_BYTES
 Response: TypeAlias = Mapping[str, Any]
 """What a client answers: `{"result": …}` or `{"error": …}`."""
 
+
+class Leaving(Exception):
+    """Nobody waits in this process any more: it is about to end."""
+
+
 MAX_WAITING: Final = 10_000
 """Calls that one process lets wait at a time."""
 
@@ -33,7 +38,8 @@ class WaitingCall:
         self.call_id = call_id
         self._expected: dict[str, None] = {}  # ordered
         self._answers: dict[str, Response] = {}
-        self._is_complete = asyncio.Event()
+        self._is_over = asyncio.Event()
+        self._is_closed = False
 
     def expect(self, keys: Iterable[str]) -> None:
         """Wait for answers to these keys from now on, and to no others.
@@ -42,12 +48,18 @@ class WaitingCall:
         """
         self._expected = dict.fromkeys(keys)
         self._answers = {}
-        self._is_complete.clear()
+        self._is_over.clear()
         self._note()
 
     async def answers(self) -> dict[str, Response]:
-        """Wait until every expected key has its answer; return them in the order in which they were expected."""
-        await self._is_complete.wait()
+        """Wait until every expected key has its answer; return them in the order in which they were expected.
+
+        Raises:
+            Leaving: there is no time to wait for those that are missing.
+        """
+        await self._is_over.wait()
+        if len(self._answers) < len(self._expected):
+            raise Leaving
         return {key: self._answers[key] for key in self._expected}
 
     def take(self, key: str, response: Response) -> bool:
@@ -58,9 +70,14 @@ class WaitingCall:
         self._note()
         return True
 
+    def close(self) -> None:
+        """Wait no longer, now or later."""
+        self._is_closed = True
+        self._note()
+
     def _note(self) -> None:
-        if len(self._answers) == len(self._expected):
-            self._is_complete.set()
+        if self._is_closed or len(self._answers) == len(self._expected):
+            self._is_over.set()
 
 
 class WaitingCalls:
@@ -77,6 +94,7 @@ class WaitingCalls:
         self._random_bytes = random_bytes
         self._limit = limit
         self._calls: dict[bytes, WaitingCall] = {}
+        self._is_closed = False
 
     def __len__(self) -> int:
         """Return how many calls are open."""
@@ -97,6 +115,8 @@ class WaitingCalls:
         if len(self._calls) >= self._limit:
             raise Overloaded
         call = WaitingCall(self._random_bytes(ID_BYTES))
+        if self._is_closed:
+            call.close()
         self._calls[call.call_id] = call
         try:
             yield call
@@ -111,3 +131,9 @@ class WaitingCalls:
         """
         call = self._calls.get(call_id)
         return boot == self._boot and call is not None and call.take(key, response)
+
+    def close(self) -> None:
+        """End all waits, those that begin later included."""
+        self._is_closed = True
+        for call in self._calls.values():
+            call.close()

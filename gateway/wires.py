@@ -9,20 +9,32 @@ from typing import Any
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
 from gateway.calls import CallRunner
-from gateway.catalogue import Catalogue, draft_capabilities, handshake_entry, released_capabilities
+from gateway.catalogue import (
+    Catalogue,
+    draft_capabilities,
+    handshake_capabilities,
+    handshake_entry,
+    released_capabilities,
+)
+from gateway.deliveries import Deliveries
+from gateway.dialects import Dialect
 from gateway.dispatch import Dispatcher
 from gateway.draft_calls import DraftCalls
+from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
 from gateway.following import TaskFollower
-from gateway.handshake_tasks import HandshakeTasks
 from gateway.handshake_wire import HandshakeWire
+from gateway.legacy_calls import LegacyCalls
+from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
-from gateway.ports import Clock, RandomBytes, TaskStore
+from gateway.ports import Clock, Hop, RandomBytes, TaskStore
 from gateway.protocol.draft.rounds import DraftResults
+from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
+from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.released_wire import ReleasedWire
-from gateway.return_addresses import ReturnAddresses
+from gateway.return_addresses import ReplicaAddress, ReturnAddresses
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
@@ -33,6 +45,7 @@ from gateway.task_answers import TaskAnswers
 from gateway.task_cursors import TaskCursors
 from gateway.task_methods import TaskMethods
 from gateway.telemetry import Telemetry
+from gateway.waiting import WaitingCalls
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,8 @@ class Parts:
         audience: the name all replicas of this deployment share.
         server_info: the `Implementation` object of this server.
         session_ttl_seconds: how long a session lasts.
+        answer_seconds: how long a client may take to answer a call that waits for it.
+        replica_url: where other replicas reach this one, "" if they cannot.
         immediate_seconds: how long a result may take that the client wants at once.
         callers_are_known: whether callers have to say who they are.
         empty_requests: whether a shed of the released wire carries an empty `inputRequests`.
@@ -55,11 +70,15 @@ class Parts:
         telemetry: counts.
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
+        waiting: the calls that wait for their clients.
+        hop: hands an answer on to the replica whose call waits for it.
     """
 
     audience: str
     server_info: Mapping[str, Any]
     session_ttl_seconds: float
+    answer_seconds: float
+    replica_url: str
     immediate_seconds: float
     callers_are_known: bool
     empty_requests: bool
@@ -72,6 +91,8 @@ class Parts:
     telemetry: Telemetry
     clock: Clock
     random_bytes: RandomBytes
+    waiting: WaitingCalls
+    hop: Hop
 
 
 class Wires:
@@ -90,6 +111,7 @@ class Wires:
         self._parts = parts
         self._released_words = ResultWriter(parts.server_info, empty_requests=parts.empty_requests)
         self._draft_words = DraftResults()
+        self._legacy_words = LegacyResults()
         self._cursors = CursorMaker(ring)
         sealer = Sealer(ring, parts.random_bytes)
         self._sessions = Sessions(
@@ -100,7 +122,8 @@ class Wires:
             clock=parts.clock,
             random_bytes=parts.random_bytes,
         )
-        self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock)
+        self._replica = ReplicaAddress(parts.replica_url, parts.waiting.boot)
+        self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock, self._replica)
         self._task_cursors = TaskCursors(sealer, parts.audience)
         access = None if parts.store is None else TaskAccess(parts.store, parts.audience, parts.audit)
         self.dispatcher = Dispatcher(
@@ -113,7 +136,7 @@ class Wires:
 
     def serve(self, registry: Registry) -> None:
         """Serve newer tools from the next request on."""
-        self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogue(registry))
+        self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
 
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on."""
@@ -127,16 +150,24 @@ class Wires:
     def check(self, registry: Registry) -> None:
         """Make what would be told of a registry, and forget it: what cannot be told is found out by that."""
         self._released_catalogue(registry)
-        self._handshake_catalogue(registry)
+        self._handshake_catalogues(registry)
 
     def _released_catalogue(self, registry: Registry) -> Catalogue:
         capabilities = released_capabilities(registry, tasks=self._parts.store is not None)
         return Catalogue(registry, self._released_words, self._cursors, capabilities)
 
-    def _handshake_catalogue(self, registry: Registry) -> Catalogue:
+    def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
+        """Make the catalogues of the handshake wires, by version."""
         parts = self._parts
-        capabilities = draft_capabilities(registry, tasks=parts.store is not None, lists_tasks=parts.callers_are_known)
-        return Catalogue(registry, self._draft_words, self._cursors, capabilities, entry=handshake_entry)
+        has_tasks, lists = parts.store is not None, parts.callers_are_known
+        draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
+        legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
+        before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
+        return {
+            DRAFT: Catalogue(registry, self._draft_words, self._cursors, draft, entry=handshake_entry),
+            LEGACY: Catalogue(registry, self._legacy_words, self._cursors, legacy, entry=handshake_entry),
+            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._cursors, before_tasks),
+        }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         parts, words = self._parts, self._released_words
@@ -146,19 +177,43 @@ class Wires:
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         parts = self._parts
-        methods = Methods(self._handshake_catalogue(registry), parts.calls, parts.host, self._draft_words)
-        answers = tasks = None
-        if access is not None:
-            follower = TaskFollower(access, parts.changes)
-            tasks = HandshakeTasks(access, follower, self._addresses, self._task_cursors)
-            answers = TaskAnswers(
-                access, follower, tasks, words=self._draft_words, immediate_seconds=parts.immediate_seconds
-            )
+        catalogues = self._handshake_catalogues(registry)
+        draft_tasks, draft = self._draft(catalogues[DRAFT], access)
         return HandshakeWire(
-            methods,
-            DraftCalls(methods, answers),
+            {
+                DRAFT: draft,
+                LEGACY: self._legacy(catalogues[LEGACY], access),
+                BEFORE_TASKS: self._legacy(catalogues[BEFORE_TASKS], None),
+            },
             sessions=self._sessions,
             addresses=self._addresses,
+            deliveries=Deliveries(parts.waiting, self._replica, self._addresses, parts.hop),
             server_info=parts.server_info,
-            tasks=tasks,
+            tasks=draft_tasks,
         )
+
+    def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, Dialect]:
+        parts, words = self._parts, self._draft_words
+        methods = Methods(catalogue, parts.calls, parts.host, words)
+        if access is None:
+            return None, Dialect(methods, DraftCalls(methods, None), {})
+        follower = TaskFollower(access, parts.changes)
+        tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
+        answers = TaskAnswers(access, follower, tasks, words=words, immediate_seconds=parts.immediate_seconds)
+        return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
+
+    def _legacy(self, catalogue: Catalogue, access: TaskAccess | None) -> Dialect:
+        """Make a dialect of the 2025-11-25 wire; without access to tasks, it has none."""
+        parts = self._parts
+        methods = Methods(catalogue, parts.calls, parts.host, self._legacy_words)
+        calls = LegacyCalls(
+            methods,
+            self._addresses,
+            parts.waiting,
+            answer_seconds=parts.answer_seconds,
+            takes_tasks=access is not None,
+        )
+        if access is None:
+            return Dialect(methods, calls, {})
+        tasks = LegacyTasks(access, TaskFollower(access, parts.changes), self._addresses, self._task_cursors)
+        return Dialect(methods, calls, tasks.methods(lists_tasks=parts.callers_are_known))

@@ -19,6 +19,8 @@ PROTOCOL_VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 SESSION_ID: Final = b"mcp-session-id"
+HOP: Final = b"x-gateway-hop"
+"""Marks a request that another replica has handed on. Such a request is never handed on again."""
 
 _BLANKS: Final = b" \t"
 _SINGLE: Final = frozenset({b"host", b"authorization"})
@@ -53,6 +55,11 @@ class Headers:
         """
         value = self._values.get(name)
         return None if value is None else value.strip(_BLANKS).decode("latin-1")
+
+    @property
+    def raw(self) -> RawHeaders:
+        """The headers by name, each once: as they came, or joined."""
+        return list(self._values.items())
 
 
 def check_content(headers: Headers) -> None:

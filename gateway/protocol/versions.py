@@ -15,7 +15,11 @@ from gateway.protocol.jsonrpc import Message, Request, Response
 
 RELEASED: Final = "2026-07-28"
 DRAFT: Final = "DRAFT-2026-v1"
-LEGACY_VERSIONS: Final[tuple[str, ...]] = ()
+LEGACY: Final = "2025-11-25"
+BEFORE_TASKS: Final = "2025-06-18"
+"""As 2025-11-25 in all that is served, but for tasks."""
+
+LEGACY_VERSIONS: Final = (LEGACY, BEFORE_TASKS)
 """Versions of the handshake wire that are served, newest first."""
 
 SUPPORTED_VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS)
@@ -37,7 +41,7 @@ class Wire(StrEnum):
     """A protocol form on the HTTP body; each request chooses its own."""
 
     RELEASED = RELEASED
-    LEGACY = "2025-11-25"
+    LEGACY = LEGACY
     DRAFT = "draft"
 
 
@@ -76,7 +80,7 @@ def negotiate(requested: Any) -> str:
         raise InvalidParams("params.protocolVersion must be a string, such as 2025-11-25")
     if requested == DRAFT or requested in LEGACY_VERSIONS:
         return requested
-    return LEGACY_VERSIONS[0] if LEGACY_VERSIONS else DRAFT
+    return LEGACY_VERSIONS[0]
 
 
 def wire_of(version: str) -> Wire:

@@ -15,10 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
-from gateway.protocol.headers import RawHeaders
-
-HOP: Final = b"x-gateway-hop"
-"""The header that marks a request as handed on. Such a request is never handed on again."""
+from gateway.protocol.headers import HOP, RawHeaders
 
 GONE: Final = 0
 """In place of a status: no replica is there, or it did not answer in time."""

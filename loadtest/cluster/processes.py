@@ -111,6 +111,7 @@ class Replica(GatewayProcess):
         if hold:
             self.listener.listen(_BACKLOG)
         self.address = HOST, port_of(self.listener)
+        self.environ.setdefault("GATEWAY_REPLICA_URL", self.url.removesuffix("/mcp"))
 
     @property
     def url(self) -> str:

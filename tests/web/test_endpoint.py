@@ -405,7 +405,7 @@ async def test_other_paths_are_served_by_the_site(app: GatewayApp) -> None:
 
 async def test_discovery_names_the_server_and_what_it_serves(app: GatewayApp) -> None:
     result = (await Client(app).post(request("server/discover"))).result
-    assert result["supportedVersions"] == [VERSION]
+    assert result["supportedVersions"] == [VERSION, "2025-11-25", "2025-06-18"]
     assert "tools" in result["capabilities"]
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "sealed-gateway"
     assert META_CAPABILITIES not in result["_meta"]

@@ -153,7 +153,7 @@ def test_an_agreed_version_that_is_not_served_is_unsupported(version: str) -> No
     draft.meta[VERSION] = draft.headers["mcp-protocol-version"] = version
     error = draft.refusal()
     assert type(error) is UnsupportedVersion
-    assert error.data == {"supported": ["2026-07-28"], "requested": version}
+    assert error.data == {"supported": ["2026-07-28", "2025-11-25", "2025-06-18"], "requested": version}
 
 
 @pytest.mark.parametrize("sent", [None, "", "tools/list", "TOOLS/CALL", "=?base64?dG9vbHMvY2FsbA==?="])

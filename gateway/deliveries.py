@@ -1,0 +1,49 @@
+"""Brings a client's answer to the call that waits for it, in this process or in the one that the answer names."""
+
+from __future__ import annotations
+
+from gateway.errors import RejectReason
+from gateway.ports import Hop
+from gateway.protocol.headers import HOP, Headers
+from gateway.protocol.jsonrpc import Response
+from gateway.return_addresses import ReplicaAddress, ReturnAddresses
+from gateway.sealing.return_address import CallAddress
+from gateway.waiting import WaitingCalls
+
+_TAKEN = 202
+"""The HTTP status of a posted response, whatever becomes of it."""
+
+
+class Deliveries:
+    """Delivers answers to calls.
+
+    Args:
+        waiting: the calls of this process.
+        replica: this process.
+        addresses: told what is not delivered.
+        hop: hands a request on to another replica.
+    """
+
+    def __init__(self, waiting: WaitingCalls, replica: ReplicaAddress, addresses: ReturnAddresses, hop: Hop) -> None:
+        self._waiting = waiting
+        self._replica = replica
+        self._addresses = addresses
+        self._hop = hop
+
+    async def deliver(self, address: CallAddress, response: Response, headers: Headers, body: bytes) -> None:
+        """Deliver an answer; one that nobody waits for any more means nothing, and is counted.
+
+        Args:
+            address: where it belongs. Nothing else says where it may be sent.
+            response: the answer.
+            headers: of the request that brought it. One that was handed on goes no further.
+            body: of that request.
+        """
+        if address.boot == self._replica.boot:
+            answer = {"error": response.error} if response.result is None else {"result": response.result}
+            if not self._waiting.deliver(address.boot, address.call, address.key, answer):
+                self._addresses.reject(RejectReason.LATE)
+            return
+        may_hop = headers.get(HOP) is None and address.replica_url not in ("", self._replica.url)
+        if not may_hop or await self._hop(address.replica_url, headers.raw, body) != _TAKEN:
+            self._addresses.reject(RejectReason.GONE)

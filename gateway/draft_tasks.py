@@ -1,0 +1,142 @@
+"""`tasks/*` of the draft wire: tasks ordered with `params.task`, which tell how far they are, and the first form's.
+
+The latter are told in the words they were created in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.authoring.registry import Registry
+from gateway.errors import Overloaded
+from gateway.handshake_tasks import FIRST_FORM, HandshakeTasks, TaskMethod, TaskWords, TtlWords, tell
+from gateway.methods import Incoming
+from gateway.ports import Caller
+from gateway.protocol.draft import first_form
+from gateway.protocol.draft.rounds import read_answers
+from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments_of
+from gateway.protocol.fields import read_object
+from gateway.protocol.handshake import tasks as ttl_form
+from gateway.task_access import fits
+from gateway.tasks.model import Phase, TaskView
+
+CANCELLED: Final = "notifications/cancelled"
+"""What the audit log names where no request was made."""
+
+_RELATED_NAMES: Final = (ttl_form.RELATED_TASK, first_form.RELATED_TASK)
+"""What a task that a request belongs to may be called in its `_meta`."""
+
+
+class DraftTasks(HandshakeTasks):
+    """Answers requests about tasks."""
+
+    @property
+    def methods(self) -> Mapping[str, TaskMethod]:
+        """The methods, by their names."""
+        return {
+            "tasks/get": self.get,
+            "tasks/result": self.result,
+            "tasks/list": self.page,
+            "tasks/cancel": self.cancel,
+            "tasks/delete": self.delete,
+            "tasks/input_response": self.input_response,
+        }
+
+    def words_of(self, view: TaskView) -> TaskWords:
+        """Return the words that a task is told in: those it was created in, as far as this wire has them."""
+        return first_form if view.form == FIRST_FORM else _TTL_WORDS
+
+    def told(self, view: TaskView) -> dict[str, Any]:
+        """Return a task as the answer to a request about it; the first form says once more which one it is."""
+        return first_form.answer(view) if view.form == FIRST_FORM else super().told(view)
+
+    async def result(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+        """Answer `tasks/result`: at once for a task of the first form, else when it has ended or asks something.
+
+        Raises:
+            RpcError: what the task came to, or like `get`.
+            Overloaded: this replica leaves; another one knows the task as well.
+        """
+        view = await self._find(incoming, registry)
+        if view.form != FIRST_FORM:
+            last = read_last_seq_nr(incoming.request.params)
+            if last is not None:
+                return await self._segments_after(last, view, incoming.caller)
+            if not _can_be_told(view):
+                view = await self._wait(view, incoming)
+        return self._outcome(view)
+
+    async def _segments_after(self, last: int, view: TaskView, caller: Caller) -> dict[str, Any]:
+        """Return what of the result there is now after a segment, nothing where the client is ahead."""
+        after = 0 if ttl_form.has_ended(view) else last
+        segments = segments_of(view, await self._access.segments(view.task_id, caller, after), after)
+        return partial(segments, last, view.task_id, complete=segments.complete, is_error=segments.is_error)
+
+    async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
+        stream = self.stream(view, incoming.caller)
+        with incoming.client.waiting():
+            async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:
+                async for now in views:
+                    if now is None:
+                        raise ttl_form.not_found()
+                    if _can_be_told(now):
+                        return now
+                    tell(incoming.client, stream.news(now))
+        raise Overloaded
+
+    async def delete(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+        """Answer `tasks/delete`: the task is forgotten, wherever it is; one that runs is cancelled.
+
+        Raises:
+            RpcError: like `get`.
+        """
+        view = await self._find(incoming, registry)
+        await self._access.delete(view.task_id, incoming.caller, incoming.request.method)
+        return self.words_of(view).related(view.task_id)
+
+    async def input_response(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+        """Answer `tasks/input_response`: record those answers that fit what is asked, and ignore the rest.
+
+        Raises:
+            InvalidParams: the request names no task, or like `get`.
+        """
+        request = incoming.request
+        view = await self._found(
+            ttl_form.read_related_task(request.params, _RELATED_NAMES),
+            incoming,
+            registry,
+        )
+        answers = read_answers(read_object(request.params, "inputResponses"))
+        fitting = {
+            key: answer
+            for key, answer in answers.items()
+            if key in view.questions and fits(view.questions[key], answer)
+        }
+        await self._access.answer(view, fitting, incoming.caller, request.method)
+        return self.words_of(view).related(view.task_id)
+
+    async def cancel_request(self, request: str, caller: Caller) -> None:
+        """Cancel the task that a request created, if there is one."""
+        task_id = await self._access.of_request(request, caller)
+        if task_id is not None:
+            await self._access.cancel(task_id, caller, CANCELLED)
+
+    def _outcome(self, view: TaskView) -> dict[str, Any]:
+        """Return what `tasks/result` answers now.
+
+        Raises:
+            RpcError: what the task came to, or that it has come to nothing yet.
+        """
+        if view.phase is Phase.WAITING and view.form != FIRST_FORM:
+            return ttl_form.asking(view)
+        return self.words_of(view).final_result(view)
+
+
+def _can_be_told(view: TaskView) -> bool:
+    """Tell whether `tasks/result` has something to answer."""
+    return ttl_form.has_ended(view) or view.phase is Phase.WAITING
+
+
+_TTL_WORDS = TtlWords(with_progress=True)

@@ -1,0 +1,177 @@
+"""Calls of the 2025-11-25 wire: what they ask goes to the client as requests, on the answer that it waits for.
+
+A call stays in the process where it began, its journal rests in memory. The answers come with other requests of the
+client, to this replica or by way of another one. So nothing of a call survives its process, and nothing is handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gateway.authoring.tools import Tool
+from gateway.calls import Conversation, Ran
+from gateway.carrier import CannotContinue
+from gateway.engine.questions import Answer, Question
+from gateway.errors import InternalError, MethodNotFound, TryAgain
+from gateway.failures import failed_result
+from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
+from gateway.methods import Incoming, Leg, Methods
+from gateway.protocol.handshake.questions import request_params
+from gateway.protocol.handshake.tasks import TaskWish, read_task_params
+from gateway.protocol.jsonrpc import result_response, server_request
+from gateway.protocol.requests import read_tool_call
+from gateway.replies import Answered, Reply
+from gateway.return_addresses import ReturnAddresses
+from gateway.task_calls import TaskOrder
+from gateway.waiting import Leaving, WaitingCall, WaitingCalls
+
+
+class LegacyCalls:
+    """Answers `tools/call`, `prompts/get` and `resources/read`.
+
+    Args:
+        methods: those that every wire has.
+        addresses: writes the ids of requests.
+        waiting: brings the answers.
+        answer_seconds: how long the client may take to answer.
+        takes_tasks: whether calls can become tasks.
+    """
+
+    def __init__(
+        self,
+        methods: Methods,
+        addresses: ReturnAddresses,
+        waiting: WaitingCalls,
+        *,
+        answer_seconds: float,
+        takes_tasks: bool,
+    ) -> None:
+        self._methods = methods
+        self._addresses = addresses
+        self._waiting = waiting
+        self._answer_seconds = answer_seconds
+        self._takes_tasks = takes_tasks
+
+    async def call(self, incoming: Incoming, _request_name: str, /) -> Reply:
+        """Answer `tools/call`.
+
+        Raises:
+            RpcError: it ends in an error.
+            InsufficientScope: the caller's token does not grant what it takes.
+        """
+        wanted = read_tool_call(incoming.request.params)
+        tool = self._methods.tool(wanted, incoming.caller)
+        order = _order(tool, read_task_params(incoming.request.params) if self._takes_tasks else None)
+        conversation = Conversation()
+
+        async def leg(incoming: Incoming) -> Ran:
+            return await self._methods.call_tool(incoming, tool, wanted, order)
+
+        result: Any
+        try:
+            result = (await self._converse(incoming, conversation, leg)).result
+        except CannotContinue as error:
+            emitted = [] if conversation.journal is None else conversation.journal.segments
+            result = failed_result(str(error), emitted)
+        return Answered(result_response(incoming.request.id, result))
+
+    async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
+        """Run a prompt or a resource to its end.
+
+        Raises:
+            RpcError: it ends in an error.
+        """
+        try:
+            return await self._converse(incoming, Conversation(), leg)
+        except CannotContinue as error:
+            raise InternalError(str(error)) from None
+
+    async def _converse(self, incoming: Incoming, conversation: Conversation, leg: Leg) -> Ran:
+        """Run leg after leg, and ask in between.
+
+        Raises:
+            CannotContinue: the client cannot be asked, or there is no answer that fits.
+            Overloaded: too many calls wait in this process.
+        """
+        incoming = replace(incoming, conversation=conversation)
+        ran = await leg(incoming)
+        if not conversation.questions:
+            return ran
+        with self._waiting.open() as call:
+            asked: Counter[str] = Counter()
+            while conversation.questions:
+                asked.update(conversation.questions.keys())
+                conversation.answers = await self._ask(incoming, conversation.questions, call, asked)
+                ran = await leg(incoming)
+        return ran
+
+    async def _ask(
+        self, incoming: Incoming, questions: Mapping[str, Question], call: WaitingCall, asked: Mapping[str, int]
+    ) -> dict[str, Answer]:
+        """Send the questions of a leg, and return the answers by the author's keys.
+
+        Raises:
+            CannotContinue: there is nobody to ask, or no waiting for the answers, or one was asked for too often.
+        """
+        client = incoming.client
+        if client.post is None:
+            raise CannotContinue(
+                "This call has to ask something, which takes a stream: send Accept: application/json, text/event-stream"
+            )
+        keys = {_wire_key(key, asked[key]): key for key in questions}
+        call.expect(keys)
+        try:
+            with client.waiting():
+                for wire_key, key in keys.items():
+                    client.post(self._request(incoming, call, wire_key, questions[key]))
+                async with asyncio.timeout(self._answer_seconds):
+                    answers = await call.answers()
+        except (Leaving, TimeoutError, TryAgain) as error:
+            raise CannotContinue(_why(error)) from None
+        return {keys[wire_key]: dict(answer) for wire_key, answer in answers.items()}
+
+    def _request(self, incoming: Incoming, call: WaitingCall, wire_key: str, question: Question) -> bytes:
+        address = self._addresses.of_call(call.call_id, wire_key, self._answer_seconds, incoming.caller)
+        params = request_params(question.method, question.params, f"{call.call_id.hex()}:{wire_key}")
+        return server_request(address, question.method, params)
+
+
+def _wire_key(key: str, asked: int) -> str:
+    """Return what a question is called the n-th time: an answer that comes twice must not be taken for the next one.
+
+    Raises:
+        CannotContinue: it has been asked too often.
+    """
+    if asked > MAX_ASKED:
+        raise CannotContinue(never_fit(key))
+    return key if asked == 1 else f"{key}~{asked}"
+
+
+def _why(error: Exception) -> str:
+    """Return why there is no waiting for an answer, and what to do."""
+    if isinstance(error, Leaving):
+        return "The server is about to restart and cannot wait for the answer; call again"
+    if isinstance(error, TimeoutError):
+        return "No answer came in time; call again"
+    return f"{error}; call again later"
+
+
+def _order(tool: Tool, wish: TaskWish | None) -> TaskOrder | None:
+    """Return the task that a request asks for, None for none (2025-11-25 "Tasks", Tool-Level Negotiation).
+
+    It begins at once: its client does not wait for an answer to the request.
+
+    Raises:
+        MethodNotFound: the tool takes no tasks but one is asked for, or it takes nothing else and none is.
+    """
+    if wish is None:
+        if tool.task == "required":
+            raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
+        return None
+    if tool.task == "forbidden":
+        raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")
+    return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True)
