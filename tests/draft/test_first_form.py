@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,8 @@ EXAMPLE_ID: Final = "786512e2-9e0d-44bd-8f29-789f320fe840"
 LIVE: Final = {EXAMPLE_ID: EXAMPLE_ID}
 LIMITED: Final = -31003
 DAY_MS: Final = 86_400_000
+WRONG_IDS: Final[Sequence[Any]] = (7, True, None, {}, [], "", "x" * 129, "a b", " a", "a\n", "\x00", "é")
+WRONG_KEEP_ALIVES: Final[Sequence[Any]] = (-1, "60000", True, [])
 NEXT: Final[Mapping[str, frozenset[str]]] = {
     "submitted": TERMINAL | {"working", "input_required"},
     "working": TERMINAL | {"input_required"},
@@ -200,10 +202,7 @@ async def test_what_cannot_be_a_task_is_processed_normally(
 
 @pytest.mark.parametrize(
     ("member", "value"),
-    [
-        *[("taskId", value) for value in (7, True, None, {}, [], "", "x" * 129, "a b", " a", "a\n", "\x00", "é")],
-        *[("keepAlive", value) for value in (-1, "60000", True, [])],
-    ],
+    [*[("taskId", wrong) for wrong in WRONG_IDS], *[("keepAlive", wrong) for wrong in WRONG_KEEP_ALIVES]],
 )
 async def test_a_task_id_is_a_string(user: DraftClient, member: str, value: Any, name: str, fleet: Deployment) -> None:
     wanted = {"taskId": name, "keepAlive": 60_000, member: value}
@@ -416,7 +415,7 @@ async def test_everything_about_a_task_names_it(user: DraftClient, name: str) ->
     await user.delete_task("stopped")
     await user.delete_task(EXAMPLE_ID)
     told = [message for message in user.received() if "error" not in message]
-    metas = [message.get("params", message.get("result"))["_meta"] for message in told]
+    metas = [(message.get("params") or message["result"])["_meta"] for message in told]
     assert {meta["modelcontextprotocol.io/related-task"]["taskId"] for meta in metas} == {EXAMPLE_ID, "stopped"}
     assert {message.get("method", "result") for message in told} == {
         "notifications/tasks/created",
@@ -559,7 +558,9 @@ async def test_error_invalid_cursor(user: DraftClient, client_of: ClientOf, name
     assert len((await user.list_tasks(cursor))["tasks"]) == 20
     await user.initialize()
     altered = cursor[:-5] + ("A" if cursor[-5] != "A" else "B") + cursor[-4:]
-    for wrong in ("", "optional-cursor-value", altered, cursor[:-1], cursor + "A", user.session_id, 7, True, [], {}):
+    texts = ("", "optional-cursor-value", altered, cursor[:-1], cursor + "A", user.session_id)
+    others: Sequence[Any] = (7, True, [], {})
+    for wrong in (*texts, *others):
         await refusal(user.request("tasks/list", {"cursor": wrong}))
     await refusal(client_of(f"{name}-other").list_tasks(cursor))
     for method in ("tools/list", "prompts/list", "resources/list"):
@@ -612,7 +613,7 @@ async def test_requests_about_tasks_count_against_the_rate(
 ) -> None:
     with joined_by(fleet, "r3", GATEWAY_RATE_LIMIT="4/h") as replica:
         hasty = client_of(name, urls=[replica.url])
-        asked = [
+        asked: list[Callable[[], Awaitable[object]]] = [
             lambda: hasty.request("tools/call", wish("say", "1", {"call": name})),
             lambda: hasty.get_task("1"),
             lambda: hasty.task_result("1"),

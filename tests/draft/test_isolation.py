@@ -22,6 +22,7 @@ from tests.draft.client import DraftClient
 from tests.draft.deployment import AUDIENCE, SECRET, Deployment
 from tests.draft.first_form import (
     ADA,
+    BOB,
     NOT_FOUND,
     ClientOf,
     call,
@@ -155,12 +156,13 @@ async def test_a_question_is_answered_by_its_own_user_alone(
             assert rejections(fleet, reason=reason) == of_reason + 1, (response_id, reason)
             assert await status_of(user, name) == "input_required"
         before = rejections(fleet)
-        for response in ({"result": {"action": "accept", "content": {"name": 7}}}, {"result": {}}):
-            await user.respond(question, response)
+        unfit: list[dict[str, Any]] = [{"result": {"action": "accept", "content": {"name": 7}}}, {"result": {}}]
+        for said in unfit:
+            await user.respond(question, said)
             assert await status_of(user, name) == "input_required"
         await user.respond(question, ADA)
         response = await request.response()
-        await user.respond(question, {"result": {"action": "accept", "content": {"name": "Eve"}}})
+        await user.respond(question, BOB)
         assert rejections(fleet) == before
     assert response["result"]["content"][0]["text"] == "form: Ada"
     assert (await user.task_result(name)).result == response["result"]
@@ -259,7 +261,8 @@ async def presented(
         error = await refusal(user.list_tasks(token))
         return error.message, error.data
     if kind == "return address":
-        return (await user.respond(token, ADA),)
+        await user.respond(token, ADA)
+        return ("accepted",)
     other.transport.headers["Mcp-Session-Id"] = token
     async with other.transport.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}) as exchange:
         return exchange.status, [message async for message in exchange.messages]

@@ -60,6 +60,7 @@ def only_rises(told: Sequence[Mapping[str, Any]]) -> None:
 
 async def test_a_task_tells_how_far_it_is_in_every_shape(user: DraftClient, fleet: Deployment, gate: str) -> None:
     written = example("task_progress")["a task with its progress"].object
+    assert written is not None
     message = "Reticulating splines..."
     call_of = call_params("climb_first", {"gate": gate}, {})
     created = (await user.request("tools/call", call_of))["task"]
