@@ -11,9 +11,11 @@ import pytest
 from tests.conformance import run
 from tests.conformance.run import (
     ACROSS_PROCESSES,
-    CHECKS,
     CORE,
+    HANDSHAKE,
+    KEPT_NOWHERE,
     ONE_PROCESS,
+    SESSIONS,
     TASKS,
     UNWRITTEN,
     Leg,
@@ -26,60 +28,85 @@ from tests.conformance.run import (
     show,
 )
 
+ONE = Leg("one", [], replicas=1)
+TWO = Leg("two", [], replicas=2)
+SESSION = Leg("session", [], replicas=2, version=HANDSHAKE)
+
 
 def check(status: str, name: str = "a-check", message: str | None = None) -> dict[str, Any]:
     return {"id": name, "status": status, "description": "what it looks at", "errorMessage": message}
 
 
 def test_a_scenario_is_good_when_each_of_its_checks_passed() -> None:
-    verdict = judge("caching", 2, [check("SUCCESS")] * 8 + [check("INFO")])
+    verdict = judge("caching", TWO, [check("SUCCESS")] * 8 + [check("INFO")])
     assert (verdict.passed, verdict.problems) == (8, [])
 
 
 @pytest.mark.parametrize("status", ["FAILURE", "WARNING", "SKIPPED"])
 def test_whatever_else_the_suite_says_is_a_problem_with_its_reason(status: str) -> None:
-    verdict = judge("prompts-list", 1, [check("SUCCESS"), check(status, message="no\nluck")])
+    verdict = judge("prompts-list", ONE, [check("SUCCESS"), check(status, message="no\nluck")])
     assert verdict.problems == [f"{status} a-check: no luck"]
 
 
 def test_a_scenario_that_looked_at_nothing_is_no_good_scenario() -> None:
-    assert judge("tools-list", 2, []).problems == ["MISSING 4 of its 4 checks did not run"]
+    assert judge("tools-list", TWO, []).problems == ["MISSING 4 of its 4 checks did not run"]
+    assert judge("tools-list", SESSION, []).problems == ["MISSING 3 of its 3 checks did not run"]
 
 
 def test_list_changes_may_get_lost_between_two_replicas_but_not_within_one() -> None:
     name, words = next(iter(ACROSS_PROCESSES.items()))
     warning = check("WARNING", name, f"Mutated the list but {words} on the stream.")
-    others = [check("SUCCESS")] * (CHECKS["server-stateless"] - 1)
-    two, one = (judge("server-stateless", replicas, [*others, warning]) for replicas in (2, 1))
+    others = [check("SUCCESS")] * (CORE["server-stateless"] - 1)
+    two, one = (judge("server-stateless", leg, [*others, warning]) for leg in (TWO, ONE))
     assert (len(two.excused), two.problems) == (1, [])
     assert (one.excused, len(one.problems)) == ([], 1)
 
 
 def test_another_warning_of_the_same_check_is_not_excused() -> None:
     name = next(iter(ACROSS_PROCESSES))
-    verdict = judge("server-stateless", 2, [check("WARNING", name, "the trigger is missing")])
+    verdict = judge("server-stateless", TWO, [check("WARNING", name, "the trigger is missing")])
     assert verdict.problems[0] == f"WARNING {name}: the trigger is missing"
 
 
 def test_a_check_that_the_suite_always_skips_may_be_skipped_but_not_for_another_reason() -> None:
     ((name, words),) = UNWRITTEN.items()
-    always, once = (judge(name, 2, [check("SKIPPED", name, message)]) for message in (f"Skipped: {words}.", "no task"))
+    always, once = (
+        judge(name, TWO, [check("SKIPPED", name, message)]) for message in (f"Skipped: {words}.", "no task")
+    )
     assert (len(always.excused), always.problems) == (1, [])
     assert (once.excused, once.problems) == ([], [f"SKIPPED {name}: no task"])
 
 
+@pytest.mark.parametrize("name", KEPT_NOWHERE)
+def test_what_takes_storage_is_excused_with_a_handshake_by_its_exact_words(name: str) -> None:
+    status, words = KEPT_NOWHERE[name]
+    kind = "SKIPPED" if status == "WARNING" else "WARNING"
+    rows = [check(status, name, words), check(status, name, f"{words} And more."), check(kind, name, words)]
+    excused = [judge("server-sse-polling", SESSION, [row, row]).problems == [] for row in rows]
+    assert excused == [True, False, False]
+    assert judge("tools-list", TWO, rows[:1]).excused == []
+
+
+def test_the_reason_of_a_check_may_be_in_its_details() -> None:
+    row = {**check("SKIPPED"), "details": {"message": "there was no time"}}
+    assert judge("server-sse-polling", SESSION, [row, row]).problems == ["SKIPPED a-check: there was no time"] * 2
+
+
 def test_every_scenario_has_its_leg_and_tasks_have_a_worker() -> None:
-    two, one, tasks = plan(None)
+    two, one, tasks, session = plan(None)
     assert (two.scenarios, two.replicas, two.workers) == ([None], 2, 0)
     assert (one.scenarios, one.replicas) == (list(ONE_PROCESS), 1)
     assert (tasks.scenarios, tasks.replicas, tasks.workers) == (list(TASKS), 2, 1)
+    assert (session.scenarios, session.replicas, session.version) == ([None], 2, HANDSHAKE)
 
 
-@pytest.mark.parametrize("scenario", [*CORE, *TASKS])
+@pytest.mark.parametrize("scenario", sorted({*CORE, *TASKS, *SESSIONS}))
 def test_one_scenario_runs_where_it_runs_among_all(scenario: str) -> None:
     legs = plan(scenario)
-    names = ["tasks"] if scenario in TASKS else ["2-replicas", "one-replica"][: 1 + (scenario in ONE_PROCESS)]
-    assert [(leg.name, leg.scenarios) for leg in legs] == [(name, [scenario]) for name in names]
+    where = {"2-replicas": CORE, "one-replica": ONE_PROCESS, "tasks": TASKS, "handshake": SESSIONS}
+    assert [(leg.name, leg.scenarios) for leg in legs] == [
+        (name, [scenario]) for name, scenarios in where.items() if scenario in scenarios
+    ]
 
 
 def test_a_traceback_in_the_log_is_a_problem() -> None:
@@ -97,11 +124,11 @@ def test_results_are_read_by_scenario(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_line_a_scenario_and_totals() -> None:
-    good = Verdict("caching", 2, passed=8, excused=["a reason"] * 2)
-    bad = Verdict("tools-list", 2, passed=1, problems=["FAILURE a: no", "WARNING b: well", "SKIPPED c: not seen"])
+    good = Verdict("caching", TWO, passed=8, excused=["a reason"] * 2)
+    bad = Verdict("tools-list", SESSION, passed=1, problems=["FAILURE a: no", "WARNING b: well", "SKIPPED c: not seen"])
     lines = show([good, bad]).splitlines()
-    assert lines[1].split() == ["caching", "2", "8", "0", "0", "0", "2", "excused:", "a", "reason"]
-    assert lines[2].split() == ["tools-list", "2", "1", "1", "1", "1"]
+    assert lines[1].split() == ["caching", "2026-07-28", "2", "8", "0", "0", "0", "2", "excused:", "a", "reason"]
+    assert lines[2].split() == ["tools-list", "2025-11-25", "2", "1", "1", "1", "1"]
     assert lines[3:6] == ["    FAILURE a: no", "    WARNING b: well", "    SKIPPED c: not seen"]
     assert lines[-1] == "9 checks passed, 1 failed, 1 warnings, 1 skipped"
 
@@ -111,7 +138,7 @@ def test_the_exit_code_tells_whether_all_passed(
     problems: list[str], code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(run, "run_leg", lambda leg: [Verdict("caching", leg.replicas, 8, problems)])
+    monkeypatch.setattr(run, "run_leg", lambda leg: [Verdict("caching", leg, 8, problems)])
     assert main(["--scenario", "caching"]) == code
 
 
@@ -121,7 +148,7 @@ def test_a_suite_that_is_not_installed_is_one_line_and_exit_code_2(
     monkeypatch.setattr(run, "PEERS", tmp_path)
 
     def run_leg(leg: Leg) -> list[Verdict]:
-        return run.run_suite("http://127.0.0.1:1/mcp", leg.replicas, leg.scenarios[0], tmp_path)
+        return run.run_suite("http://127.0.0.1:1/mcp", leg, leg.scenarios[0], tmp_path)
 
     monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(run, "run_leg", run_leg)
