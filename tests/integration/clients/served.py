@@ -1,6 +1,10 @@
-"""What clients meet beyond the conformance fixtures: structured output, and a resource that asks."""
+"""What clients meet beyond the conformance fixtures: structured output, a resource that asks, work without end."""
 
 from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -18,6 +22,18 @@ class Key(BaseModel):
     """What opens the vault."""
 
     key: str
+
+
+@tool
+async def hold(ctx: Context) -> str:
+    """Tell of progress, then work until cancelled, and note that in a file."""
+    ctx.progress(1)
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        (Path(os.environ["TEST_DIRECTORY"]) / "cancelled").touch()
+        raise
+    return "never"
 
 
 @tool

@@ -1,0 +1,152 @@
+"""Clients that others wrote, and that open a session, finish everything against two replicas that answer in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.web.front import Front
+from gateway.web.listener import listen
+from loadtest.cluster import REPOSITORY, wait_until
+from tests.integration.fleet import Fleet
+from tests.storage.servers import Server
+
+HERE = Path(__file__).parent
+PEERS = REPOSITORY / ".venvs"
+NODE = PEERS / "node"
+CLIENT_SECONDS = 60
+
+TOOLS = (
+    "tests.conformance.fixtures",
+    "tests.conformance.handshake_fixtures",
+    "tests.conformance.task_fixtures",
+    "tests.integration.clients.served",
+)
+
+EXPECTED = {
+    "protocol": "2025-11-25",
+    "text": "This is a simple text response for testing.",
+    "structured": {"total": 42, "terms": 3},
+    "unknown_prompt": -32602,
+    "unknown_resource": -32002,
+    "slow": "Tool with progress executed successfully",
+    "progress": [[0, 100], [50, 100], [100, 100]],
+    "logged": "Tool with logging executed successfully",
+    "logs": ["Tool execution started", "Tool processing data", "Tool execution completed"],
+    "asked": "Hello Ada, you like green",
+    "asked_at_once": "Hello, Ada, of 1 roots",
+    "after_restart": "This is a simple text response for testing.",
+    "asked_after_restart": "Hello, Ada!",
+    "cancelled": True,
+}
+QUESTIONS = ["Step 1: What is your name?", "Step 2: What is your favorite color?", "What is your name?"]
+TASK = {"task": ["working", "input_required", "completed", "notes.txt deleted"]}
+TASK_QUESTIONS = ["Delete notes.txt?"]
+LAST_QUESTIONS = ["What is your name?"]
+
+STATUSES = {
+    "GET": 405,
+    "DELETE": 405,
+    "answer": 202,
+    "notifications/initialized": 202,
+    "notifications/cancelled": 202,
+}
+"""What a client is told that is no answer to a request of it."""
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Server]:
+    """The task store. Its path leaves room for the name of a socket."""
+    directory = Path(tempfile.mkdtemp(prefix="gw-"))
+    server = Server("redis", directory)
+    server.start()
+    yield server
+    server.end()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def fleet(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    directory = tmp_path_factory.mktemp("fleet")
+    environ = {
+        "GATEWAY_TOOLS": ",".join(TOOLS),
+        "GATEWAY_CONNECTION_CLOSE": "on",
+        "GATEWAY_REDIS_URL": redis.url,
+        "TEST_DIRECTORY": str(directory),
+    }
+    with Fleet(directory, environ) as fleet:
+        fleet.add_worker("w1")
+        yield fleet
+
+
+@pytest.fixture
+async def url(fleet: Fleet) -> AsyncIterator[str]:
+    """The address of a front that gives each connection to the next replica."""
+    listener = listen("127.0.0.1", 0)
+    front = Front([replica.address for replica in fleet.replicas], listener)
+    await front.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    await front.close()
+
+
+async def drive(restart: Callable[[], None], *command: Path | str) -> dict[str, Any]:
+    """Run a driver, start the replicas anew when it says so, and return what it saw."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        cwd=REPOSITORY,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(CLIENT_SECONDS):
+            if await process.stdout.readline() == b"restart\n":
+                await asyncio.to_thread(restart)
+            output, errors = await process.communicate(b"\n")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, errors.decode(errors="replace")
+    saw: dict[str, Any] = json.loads(output)
+    return saw
+
+
+@pytest.mark.parametrize(
+    ("command", "has_tasks"),
+    [
+        pytest.param((PEERS / "mcp1/bin/python", HERE / "handshake_python1.py"), True, id="mcp-1"),
+        pytest.param((sys.executable, HERE / "handshake_python2.py"), False, id="mcp-2"),
+        pytest.param((NODE / "bin/node", HERE / "handshake_typescript.mjs", NODE), True, id="typescript-1"),
+    ],
+)
+async def test_a_client_calls_is_asked_and_cancels_across_replicas_in_a_session_that_outlives_them(
+    command: tuple[Path | str, ...], has_tasks: bool, fleet: Fleet, url: str
+) -> None:
+    cancelled = fleet.directory / "cancelled"
+    cancelled.unlink(missing_ok=True)
+    saw = await drive(fleet.restart, *command, url, fleet.replicas[0].url)
+    expected = EXPECTED | (TASK if has_tasks else {})
+    assert {name: saw.get(name) for name in expected} == expected
+    assert saw["questions"] == QUESTIONS + (TASK_QUESTIONS if has_tasks else []) + LAST_QUESTIONS
+    requests = [tuple(request) for request in saw["requests"]]
+    for what, status, _replica in requests:
+        assert status == STATUSES.get(what, 200), what
+    assert {"GET", "DELETE", "answer", "notifications/initialized"} <= {what for what, *_ in requests}
+    elsewhere = [
+        asker != taker
+        for (asked, _, asker), (answer, _, taker) in pairwise(requests)
+        if asked in {"tools/call", "tasks/result"} and answer == "answer"
+    ]
+    assert elsewhere == [True] * (4 if has_tasks else 3)
+    wait_until(cancelled.exists, "the tool is cancelled")
