@@ -116,6 +116,7 @@ class Notices:
         self._anyone = asyncio.Event()
         self._pubsub: PubSub | None = None
         self._reader: asyncio.Task[None] | None = None
+        self._asking: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def listen(self, name: str, topics: Collection[str] | None = None) -> AsyncIterator[Listener]:
@@ -154,6 +155,16 @@ class Notices:
             await asyncio.gather(reader, return_exceptions=True)
 
     async def _ask(self, what: str, channel: str) -> None:
+        """Subscribe or unsubscribe, even if the listener is cancelled meanwhile: the connection is everybody's.
+
+        redis-py would end it then, or swallow a cancellation that comes as the command has just been sent.
+        """
+        asking = asyncio.create_task(self._send(what, channel))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asking.discard)
+        await asyncio.shield(asking)
+
+    async def _send(self, what: str, channel: str) -> None:
         pubsub = self._pubsub
         if pubsub is None:
             return  # the reader subscribes to all of them when it has connected

@@ -15,6 +15,11 @@ from gateway.storage import notices, task_store
 from tests.storage.deployments import BOB, Deployment, eventually
 from tests.storage.servers import Server
 
+MANY_STEPS = 20
+"""More than it takes to subscribe and begin to listen."""
+
+MANY_SECONDS = 5.0
+
 
 async def test_a_listener_on_another_replica_hears_of_every_change(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
@@ -172,3 +177,26 @@ async def test_who_watches_one_task_is_not_woken_by_another_of_its_owner(here: D
             await store.cancel(first.owner, first.task_id)
             assert await anext(hints) == first.task_id
     assert heard == [first.task_id]
+
+
+async def test_a_listener_that_is_cancelled_at_any_moment_is_gone_and_disturbs_nobody(here: Deployment) -> None:
+    store = here.store()
+    new, other = here.new(), here.new(BOB)
+
+    async def listen() -> None:
+        async with aclosing(store.watch(other.owner, [other.task_id])) as hints:
+            async for _ in hints:
+                pass
+
+    with redis.Redis.from_url(here.url) as client:
+        async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
+            await anext(hints)
+            connections = [listed["id"] for listed in client.client_list(_type="pubsub")]
+            for steps in range(MANY_STEPS):
+                listener = asyncio.create_task(listen())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                listener.cancel()
+                assert await asyncio.wait({listener}, timeout=MANY_SECONDS) == ({listener}, set())
+                assert listener.cancelled()
+            assert [listed["id"] for listed in client.client_list(_type="pubsub")] == connections
