@@ -117,6 +117,7 @@ def build(settings: Settings) -> Services:
         shedding=load,
     )
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom)
+    telemetry.watch_waiting(waiting)
     parts = Parts(
         audience=settings.audience,
         server_info=SERVER_INFO,

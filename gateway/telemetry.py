@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol, TextIO
@@ -230,6 +230,14 @@ class Telemetry:
             ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
         ):
             Gauge(name, documentation, registry=self.registry).set_function(value)
+
+    def watch_waiting(self, waiting: Sized) -> None:
+        """Show how many calls wait for their clients."""
+        Gauge(
+            "gateway_calls_waiting",
+            "Calls of 2025-11-25 clients that have asked something and are not over.",
+            registry=self.registry,
+        ).set_function(lambda: len(waiting))
 
     def leg_started(self) -> None:
         """Count a leg as running."""
