@@ -13,16 +13,18 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import gevent
-from locust.contrib.fasthttp import FAILURE_EXCEPTIONS, FastHttpSession, ResponseContextManager
+from locust.contrib.fasthttp import FastHttpSession
 
 from loadtest import wire
 from loadtest.rawdata import Call, Leg
+from loadtest.replies import Notice, read_reply
+from loadtest.segmented import SegmentCounts, SegmentedCall
 from loadtest.tokens import Tokens
 from loadtest.wire import Answer, Reply, Request
 
@@ -37,8 +39,6 @@ TASK_SECONDS: Final = 120.0
 
 Check: TypeAlias = Callable[[Answer], str | None]
 """Looks at a final answer; returns what is wrong with it, or None."""
-Notice: TypeAlias = Callable[[Mapping[str, Any]], bool]
-"""Is told each message of a stream (empty for a sign of life); returns whether that is enough."""
 Read: TypeAlias = Callable[[Reply], Answer]
 
 leg_listeners: Final[list[Callable[[Leg], object]]] = []
@@ -63,6 +63,7 @@ class Errand:
         tasks: whether it may become a task.
         listens: whether a task is listened to; otherwise it is asked about.
         progress: whether to be told how far it is.
+        breaks: asks for the result in segments, and tells after each lot of them whether to break the connection.
     """
 
     tool: str
@@ -73,6 +74,7 @@ class Errand:
     tasks: bool = False
     listens: bool = False
     progress: bool = False
+    breaks: Callable[[], bool] | None = None
 
 
 class CallEndedError(Exception):
@@ -123,7 +125,7 @@ class McpClient:
 
         Whatever is answered is recorded, and raises nothing.
         """
-        with _Flow(self, errand) as flow:
+        with Flow(self, errand) as flow:
             flow.answer = flow.run()
         return flow.answer
 
@@ -134,7 +136,7 @@ class McpClient:
             errand: what asks at least one question.
             spoil: makes a bad state of a good one.
         """
-        with _Flow(self, errand) as flow:
+        with Flow(self, errand) as flow:
             flow.answer = flow.run(spoil)
         return flow.answer
 
@@ -155,7 +157,7 @@ class McpClient:
         ) as response:
             listening = request.method == "subscriptions/listen"
             told = response.request_meta["response_time"] if listening else None
-            answer = read(_read_reply(response, request_id, on_notice))
+            answer = read(read_reply(response, request, request_id, on_notice))
             elapsed = (time.perf_counter() - began) * 1000
             response.request_meta.update(
                 request_type="leg",
@@ -175,12 +177,21 @@ def endpoint_of(host: str) -> str:
     return host if urlsplit(host).path.strip("/") else host.rstrip("/") + wire.PATH
 
 
-class _Flow:
-    """One call under way: its legs, and what is counted of it."""
+class Flow:
+    """One call under way: its legs, and what is counted of it.
+
+    Args:
+        client: sends its requests.
+        errand: what it is for.
+
+    Attributes:
+        counts: what is counted of segments.
+        answer: the final one, once it is there.
+    """
 
     def __init__(self, client: McpClient, errand: Errand) -> None:
         self._client = client
-        self._errand = errand
+        self.errand = errand
         self._id = f"{os.getpid():x}-{next(_call_numbers)}"
         self._began = client.clock()
         self._numbers = itertools.count(1)
@@ -188,9 +199,10 @@ class _Flow:
         self._replica = ""
         self._asked: Counter[str] = Counter()
         self._deadline = float("inf")
+        self.counts = SegmentCounts()
         self.answer: Answer | None = None
 
-    def __enter__(self) -> _Flow:
+    def __enter__(self) -> Flow:
         return self
 
     def __exit__(
@@ -208,10 +220,10 @@ class _Flow:
     def _tell_end(self, outcome: str, reason: str) -> None:
         call = Call(
             t=round(self._began, 6),
-            seconds=round(self._client.clock() - self._began, 6),
+            seconds=self.elapsed(),
             user=self._client.user,
             call=self._id,
-            tool=self._errand.tool,
+            tool=self.errand.tool,
             legs=self._legs,
             hops=self._hops,
             sheds=self._sheds,
@@ -220,34 +232,36 @@ class _Flow:
             asked=dict(self._asked),
             outcome=outcome,
             reason=reason,
+            **asdict(self.counts),
         )
         for listener in call_listeners:
             listener(call)
 
     def run(self, spoil: Callable[[str], str] | None = None) -> Answer:
         """Call the tool leg by leg until it is done."""
+        if self.errand.breaks is not None:
+            return SegmentedCall(self, self.errand.breaks).run()
         state, stage = "", "first"
         answers: Mapping[str, Mapping[str, Any]] = {}
         while True:
-            answer = self._leg(self._call(state, answers), stage, self._read_call)
+            answer = self.leg(self._call(state, answers), stage, self._read_call)
             if answer.outcome == "shed":
-                self._sheds += 1
                 state, stage, answers = answer.state, "shed", {}
             elif answer.outcome == "input_required":
                 answers = self._fill_in(answer.questions)
                 if spoil is not None:
-                    self._leg(self._call(spoil(answer.state), answers), "retry", wire.read_state_refusal)
+                    self.leg(self._call(spoil(answer.state), answers), "retry", wire.read_state_refusal)
                     spoil = None
                 state, stage = answer.state, "retry"
             elif answer.outcome == "task_created":
-                self._deadline = self._client.clock() + TASK_SECONDS
-                follow = self._listen if self._errand.listens else self._poll
+                self.begin_task()
+                follow = self._listen if self.errand.listens else self._poll
                 return follow(str(answer.result["taskId"]))
             else:
                 return answer
 
     def _call(self, state: str, answers: Mapping[str, Mapping[str, Any]]) -> Request:
-        errand = self._errand
+        errand = self.errand
         return wire.call_tool(
             errand.tool,
             errand.arguments,
@@ -261,19 +275,19 @@ class _Flow:
         """Think, and return the answer to each question."""
         for key in questions:
             self._asked[wire.author_key(key)] += 1
-            if wire.author_key(key) not in self._errand.answers:
+            if wire.author_key(key) not in self.errand.answers:
                 raise CallEndedError(f"asked for {key}, which nobody expects")
-        gevent.sleep(self._errand.think())
-        return {key: self._errand.answers[wire.author_key(key)] for key in questions}
+        gevent.sleep(self.errand.think())
+        return {key: self.errand.answers[wire.author_key(key)] for key in questions}
 
     def _poll(self, task_id: str) -> Answer:
         """Ask about a task until it has ended."""
         answered: set[str] = set()
         while True:
-            task = self._leg(wire.get_task(task_id), read=self._read_task)
+            task = self.leg(wire.get_task(task_id), read=self._read_task)
             if task.result["status"] in _ENDED:
                 return task
-            self._give_up_late_task()
+            self.give_up_late_task()
             if not self._answer_task(task_id, task.questions, answered):
                 gevent.sleep(task.result.get("pollIntervalMs", 500) / 1000)
 
@@ -299,18 +313,31 @@ class _Flow:
             return self._task_answer(reply, task) if task.get("status") in _ENDED else Answer("completed", reply)
 
         while True:
-            answer = self._leg(wire.listen([task_id]), read=read, on_notice=on_notice)
+            answer = self.leg(wire.listen([task_id]), read=read, on_notice=on_notice)
             if problem is not None:
                 raise problem
             if task.get("status") in _ENDED:
                 return answer
-            self._give_up_late_task()
+            self.give_up_late_task()
             gevent.sleep(RETRY_SECONDS)
+
+    def elapsed(self) -> float:
+        """Return how long the call has taken until now, in seconds."""
+        return round(self._client.clock() - self._began, 6)
+
+    def begin_task(self) -> None:
+        """Follow the call as a task from now on: it is stored, and losing connections does it no harm."""
+        self._deadline = min(self._deadline, self._client.clock() + TASK_SECONDS)
 
     def _is_late(self) -> bool:
         return self._client.clock() > self._deadline
 
-    def _give_up_late_task(self) -> None:
+    def give_up_late_task(self) -> None:
+        """End the call if its task should have ended long ago.
+
+        Raises:
+            CallEndedError: it should.
+        """
         if self._is_late():
             raise CallEndedError(f"the task did not end within {TASK_SECONDS:g} seconds")
 
@@ -319,13 +346,13 @@ class _Flow:
         new = {key: question for key, question in questions.items() if key not in answered}
         if not new:
             return False
-        self._leg(wire.update_task(task_id, self._fill_in(new)))
+        self.leg(wire.update_task(task_id, self._fill_in(new)))
         answered.update(new)
         return True
 
     def _read_call(self, reply: Reply) -> Answer:
         answer = wire.read_answer(reply)
-        return self._checked(answer) if answer.outcome == "completed" else answer
+        return self.checked(answer) if answer.outcome == "completed" else answer
 
     def _read_task(self, reply: Reply) -> Answer:
         answer = wire.read_answer(reply)
@@ -338,7 +365,7 @@ class _Flow:
                 result = task.get("result") or {}
                 if result.get("isError"):
                     return Answer("failed", reply, wire.error_text(result))
-                return self._checked(Answer("completed", reply, result={**result, "status": "completed"}))
+                return self.checked(Answer("completed", reply, result={**result, "status": "completed"}))
             case "input_required":
                 return Answer("input_required", reply, result=task)
             case "working":
@@ -346,20 +373,28 @@ class _Flow:
             case other:
                 return Answer("failed", reply, f"the task is {other}: {task.get('error', {}).get('message', '')}")
 
-    def _leg(
+    def leg(
         self,
         request: Request,
         stage: str = "",
         read: Read = wire.read_answer,
         on_notice: Notice = lambda _message: False,
+        again: Callable[[], Request] | None = None,
     ) -> Answer:
         """Send a request until it is answered, for as long as a patient client would.
+
+        Args:
+            request: what is sent.
+            stage: its place in the call, if it calls the tool.
+            read: tells what the reply means.
+            on_notice: is told the messages before the response.
+            again: returns what to send after a refusal or a lost connection; without it, the same request.
 
         Raises:
             CallEndedError: it was refused or lost too often, or the answer says that the call has failed.
         """
-        label = f"{self._errand.tool} {stage or request.method}"
         while True:
+            label = f"{self.errand.tool} {stage if request.method == 'tools/call' else request.method}"
             answer = self._send(request, label, read, on_notice)
             if answer.outcome == "refused":
                 self._refusals += 1
@@ -373,7 +408,9 @@ class _Flow:
                 prefix = "wrong: " if answer.outcome == "wrong" else ""
                 raise CallEndedError(prefix + answer.reason)
             else:
+                self._sheds += answer.outcome == "shed"
                 return answer
+            request = again() if again is not None else request
 
     def _give_up_if(self, often: bool, answer: Answer) -> None:
         """Give up a call that was not served so often. A task is stored: it is asked about until its time is over."""
@@ -398,7 +435,7 @@ class _Flow:
             call=self._id,
             leg=number,
             method=request.method,
-            tool=self._errand.tool,
+            tool=self.errand.tool,
             replica=reply.replica,
             status=reply.status,
             outcome=answer.outcome,
@@ -409,49 +446,7 @@ class _Flow:
             listener(leg)
         return answer
 
-    def _checked(self, answer: Answer) -> Answer:
-        """Look at the content of a tool's result."""
-        problem = self._errand.check(answer)
+    def checked(self, answer: Answer) -> Answer:
+        """Look at the content of a tool's result; returns a wrong answer if it is not as it has to be."""
+        problem = self.errand.check(answer)
         return answer if problem is None else Answer("wrong", answer.reply, problem, answer.result)
-
-
-def _read_reply(response: ResponseContextManager, request_id: int, on_notice: Notice) -> Reply:
-    if response.status_code == 0 or response.headers is None:
-        return Reply(request_id, 0)
-    replica = str(response.headers.get(wire.REPLICA_HEADER, ""))
-    notices: list[Mapping[str, Any]] = []
-    try:
-        if str(response.headers.get("content-type", "")).startswith(wire.EVENT_STREAM):
-            body = _read_events(response, notices, on_notice)
-        else:
-            body = bytes(response.content or b"")
-    except FAILURE_EXCEPTIONS:
-        return Reply(request_id, 0, notices=notices, replica=replica)
-    return Reply(
-        request_id, response.status_code, body, notices, replica, _seconds(response.headers.get("retry-after", "1"))
-    )
-
-
-def _read_events(response: ResponseContextManager, notices: list[Mapping[str, Any]], on_notice: Notice) -> bytes:
-    """Read a stream to its end, and return its response; empty if enough was heard before.
-
-    What comes after the response does not belong there, and makes it unreadable.
-    """
-    while block := response.stream.readline(b"\n\n"):
-        data = wire.read_event(block)
-        message = wire.decode(data)
-        if "result" in message or "error" in message:
-            return data + wire.read_event(bytes(response.content or b""))
-        if message:
-            notices.append(message)
-        if on_notice(message):
-            response.stream.release()
-            return b""
-    return b""
-
-
-def _seconds(retry_after: Any) -> float:
-    try:
-        return max(0.0, float(retry_after))
-    except (TypeError, ValueError):
-        return 1.0

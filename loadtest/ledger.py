@@ -24,6 +24,9 @@ class Ledger:
         refusals: how many requests were refused for load.
         retries: how many requests were sent again because the connection was lost.
         questions: how many questions were asked.
+        segments: how many segments of results were read.
+        breaks: how many connections their readers broke on purpose.
+        resumes: how many requests asked for the segments after the last one.
         states: what the processes count: states sealed, opened and rejected. Empty without their metrics.
     """
 
@@ -37,6 +40,9 @@ class Ledger:
     refusals: int = 0
     retries: int = 0
     questions: int = 0
+    segments: int = 0
+    breaks: int = 0
+    resumes: int = 0
     states: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -67,6 +73,9 @@ class Ledger:
             ("legs handed on", self.sheds),
             ("requests refused for load", self.refusals),
             ("requests sent again after a lost connection", self.retries),
+            ("segments read", self.segments),
+            ("streams of segments broken on purpose", self.breaks),
+            ("requests for the segments after the last one", self.resumes),
             *((f"states {what}", count) for what, count in self.states.items()),
         ]
 
@@ -87,6 +96,9 @@ def ledger(run: RawRun) -> Ledger:
         refusals=sum(call.refusals for call in run.calls),
         retries=sum(call.retries for call in run.calls),
         questions=sum(sum(call.asked.values()) for call in run.calls),
+        segments=sum(call.segments for call in run.calls),
+        breaks=sum(call.breaks for call in run.calls),
+        resumes=sum(call.resumes for call in run.calls),
         states=_states(run),
     )
 

@@ -88,6 +88,10 @@ class Call:
         asked: how often each question was asked, by its key.
         outcome: finished, failed, refused or unfinished.
         reason: why it was not finished.
+        segments: how many came, of a result in segments.
+        breaks: how often its user broke the connection on purpose.
+        resumes: how many requests asked for the segments after the last one.
+        first_segment: the seconds until the first segment was there; None without one.
     """
 
     t: float
@@ -103,6 +107,10 @@ class Call:
     asked: Mapping[str, int]
     outcome: str
     reason: str = ""
+    segments: int = 0
+    breaks: int = 0
+    resumes: int = 0
+    first_segment: float | None = None
 
     @property
     def ended(self) -> float:

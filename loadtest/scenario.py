@@ -20,6 +20,7 @@ NO_ANSWER_WRONG = Bound("Answers with wrong content", "answers_wrong", at_most=0
 CALLS_FINISHED = Bound("Calls finished", "calls_finished", at_least=10)
 ASKED_ONCE = Bound("Times that a user was asked the same question in one call", "most_times_asked", at_most=1)
 FEW_SHEDS = Bound("Times that one call was handed on", "most_sheds", at_most=2)
+RESUMED = Bound("Requests for the segments after the last one", "resumes", at_least=1)
 NO_STATE_REJECTED = Bound("States that did not open", "states_rejected", at_most=0)
 
 SOUND = (CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG, ASKED_ONCE, FEW_SHEDS)

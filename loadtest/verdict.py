@@ -322,6 +322,7 @@ MEASURES: Mapping[str, Measure] = {
     "most_sheds": _most(lambda call: call.sheds),
     "hops": _sum(lambda call: call.hops),
     "connections_lost": _sum(lambda call: call.retries),
+    "resumes": _sum(lambda call: call.resumes),
     "replicas_that_answered": _replicas_that_answered,
     "goodput_ratio": _goodput_ratio,
     "efficiency_ratio": _efficiency_ratio,

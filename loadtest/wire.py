@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -17,6 +17,8 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 META_PROGRESS: Final = "dev.sealedgateway/progress"
 
 Outcome: TypeAlias = Literal["completed", "input_required", "shed", "task_created", "refused", "failed", "wrong"]
+Meaning: TypeAlias = Callable[[Mapping[str, Any]], tuple[Outcome, str]]
+"""Tells how a leg with this result has ended, and what is wrong with the result."""
 
 _META: Final = "io.modelcontextprotocol"
 _CLIENT_INFO: Final = {"name": "loadtest", "version": "1"}
@@ -65,18 +67,27 @@ class Request:
 
     def headers(self, token: str = "") -> dict[str, str]:
         """Return the headers that fit the message, with a bearer token if there is one."""
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": f"application/json, {EVENT_STREAM}",
-            "Accept-Encoding": "identity",
-            "MCP-Protocol-Version": PROTOCOL_VERSION,
-            "Mcp-Method": self.method,
-        }
+        headers = {**common_headers(PROTOCOL_VERSION, token), "Mcp-Method": self.method}
         if self.name:
             headers["Mcp-Name"] = self.name
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
         return headers
+
+    def is_last(self, message: Mapping[str, Any]) -> bool:
+        """Whether a message on the stream that answers it is the last one, to which all before are notices."""
+        return "result" in message or "error" in message
+
+
+def common_headers(version: str, token: str) -> dict[str, str]:
+    """Return the headers that all wires have, with a bearer token unless that is empty."""
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": f"application/json, {EVENT_STREAM}",
+        "Accept-Encoding": "identity",
+        "MCP-Protocol-Version": version,
+    }
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
 
 
 def call_tool(
@@ -225,6 +236,11 @@ def read_event(block: bytes) -> bytes:
 
 def read_answer(reply: Reply) -> Answer:
     """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer."""
+    return read_result(reply, _meaning)
+
+
+def read_result(reply: Reply, meaning: Meaning) -> Answer:
+    """Tell what a reply means on a wire whose results mean what `meaning` says. It never raises."""
     if reply.status == 0:
         return Answer("failed", reply, "connection")
     message = decode(reply.body)
@@ -233,14 +249,10 @@ def read_answer(reply: Reply) -> Answer:
         return Answer("refused", reply, str(error.get("code", reply.status)))
     if error or reply.status != 200:
         return Answer("failed", reply, f"{error.get('code', reply.status)} {error.get('message', '')}".strip())
-    return _read_result(reply, message)
-
-
-def _read_result(reply: Reply, message: Mapping[str, Any]) -> Answer:
     result = message.get("result")
     if not isinstance(result, dict) or message.get("id") != reply.request_id or message.get("jsonrpc") != "2.0":
         return Answer("wrong", reply, "not the response to this request")
-    outcome, reason = _meaning(result)
+    outcome, reason = meaning(result)
     return Answer(outcome, reply, reason, result)
 
 

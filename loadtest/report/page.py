@@ -11,7 +11,7 @@ from typing import NamedTuple
 from loadtest.ledger import Ledger
 from loadtest.rawdata import CALLS, EVENTS, LEGS, METRICS, RUN, RawRun
 from loadtest.report import layout, theme
-from loadtest.report.summary import PERCENTILES, Summary
+from loadtest.report.summary import PERCENTILES, Distribution, Summary
 
 NARROW_PIXELS = 820
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -78,7 +78,8 @@ def page(run: RawRun, summary: Summary, ledger: Ledger, pictures: Iterable[Pictu
             *map(_figure, pictures),
             _events(summary),
             _ledger(ledger),
-            _tools(summary),
+            _distributions("Latency of legs that were answered", ("tool or method", "legs"), summary.tools),
+            _distributions("Time to the first segment of a result", ("tool", "results"), summary.first_segments),
             _settings(run),
             f"<p>The raw data is beside this file: {', '.join((RUN, LEGS, CALLS, EVENTS, METRICS))}.</p>",
             "</body></html>\n",
@@ -152,13 +153,14 @@ def _ledger(ledger: Ledger) -> str:
     return f'<div class="tables">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
 
 
-def _tools(summary: Summary) -> str:
+def _distributions(title: str, heads: tuple[str, str], distributions: Mapping[str, Distribution]) -> str:
+    """Return a table of times; `heads` are those of the columns with the names and with their counts."""
     rows = [
-        [escape(tool), f"{distribution.count:,}", *map(layout.duration, distribution.percentiles)]
-        for tool, distribution in sorted(summary.tools.items())
+        [escape(name), f"{distribution.count:,}", *map(layout.duration, distribution.percentiles)]
+        for name, distribution in sorted(distributions.items())
     ]
-    heads = ("tool or method", "legs", *PERCENTILES, "slowest")
-    return _table("Latency of legs that were answered", heads, rows, numbers=set(range(1, len(heads))))
+    all_heads = (*heads, *PERCENTILES, "slowest")
+    return _table(title, all_heads, rows, numbers=set(range(1, len(all_heads))))
 
 
 def _settings(run: RawRun) -> str:

@@ -67,6 +67,7 @@ class Summary:
         latencies: how long these legs took, as a value for each bucket of each percentile: NaN where there was none.
             Of one kind of user alone: others call tools that take long by nature.
         tools: how long all legs took that were answered, by tool, or by method for what calls no tool.
+        first_segments: how long it took until the first segment of a result was there, by tool.
     """
 
     edges: Sequence[float]
@@ -78,6 +79,7 @@ class Summary:
     user: str
     latencies: Mapping[str, Sequence[float]]
     tools: Mapping[str, Distribution]
+    first_segments: Mapping[str, Distribution]
 
     @property
     def seconds(self) -> float:
@@ -102,7 +104,10 @@ def summarize(run: RawRun) -> Summary:
             troubles[trouble(leg.outcome, leg.reason)].append(leg.ended)
     finished: dict[str, list[float]] = defaultdict(list)
     lost: dict[str, list[float]] = defaultdict(list)
+    first_segments: dict[str, list[float]] = defaultdict(list)
     for call in run.calls:
+        if call.first_segment is not None:
+            first_segments[call.tool].append(call.first_segment)
         if call.outcome == "finished":
             finished[last_replica.get(call.call) or NOBODY].append(call.ended)
         elif call.outcome != "unfinished":
@@ -118,6 +123,7 @@ def summarize(run: RawRun) -> Summary:
         user=user,
         latencies=percentiles(answered[user], limits),
         tools={tool: distribution(seconds) for tool, seconds in tools.items()},
+        first_segments={tool: distribution(seconds) for tool, seconds in first_segments.items()},
     )
 
 

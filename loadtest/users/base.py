@@ -35,6 +35,8 @@ def add_options(parser: LocustArgumentParser) -> None:
     add("crunch-units", 20, "how many units compute users ask for")
     add("crunch-unit-ms", 5, "the CPU time of each, in milliseconds")
     add("report-sections", 3, "how many sections the reports of streaming users have")
+    add("break-probability", 0.5, "how likely streaming users break their connection after each lot of segments")
+    add("break-seed", 1, "what decides after which ones they do")
     add("record", "", "a directory for the raw data of the run: legs.jsonl and calls.jsonl")
 
 

@@ -1,9 +1,10 @@
-"""Users who watch: progress on the stream that answers their request, or on one that they listen to."""
+"""Users who watch: progress, on the answer to their request or on a stream of its own, or the result as it grows."""
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,12 +17,21 @@ from loadtest.wire import Answer
 
 TOPICS = ("Weather", "Traffic", "Events", "Food", "History", "Parks")
 
+_user_numbers = itertools.count(1)
+
 
 class StreamingUser(McpUser):
     """Has reports written; progress must rise to the end, and every section be there once, in order."""
 
     kind = "streaming"
     weight = 1
+
+    def on_start(self) -> None:
+        """Begin the series of breaks that this user has in every run with the same seed."""
+        super().on_start()
+        self._breaks = series_of_breaks(
+            self.option("break_seed"), next(_user_numbers), self.option("break_probability")
+        )
 
     @task
     @tag("progress")
@@ -35,14 +45,33 @@ class StreamingUser(McpUser):
         """Let it become a task, and listen to that."""
         self.mcp.call(self._errand(tasks=True))
 
+    @task(2)
+    @tag("segments")
+    def report_in_segments(self) -> None:
+        """Read each section as it comes, now and then break the connection, and go on."""
+        city, sections = self._order()
+        arguments = {"city": city, "sections": sections}
+        self.mcp.call(
+            Errand("report", arguments, lambda answer: wrong_sections(answer, city, sections), breaks=self._breaks)
+        )
+
+    def _order(self) -> tuple[str, int]:
+        return random.choice(CITIES), int(self.option("report_sections"))
+
     def _errand(self, *, tasks: bool) -> Errand:
-        city, sections = random.choice(CITIES), int(self.option("report_sections"))
+        city, sections = self._order()
 
         def check(answer: Answer) -> str | None:
             return wrong_progress(answer.progress, sections, of_task=tasks) or wrong_sections(answer, city, sections)
 
         arguments = {"city": city, "sections": sections}
         return Errand("report", arguments, check, tasks=tasks, listens=tasks, progress=not tasks)
+
+
+def series_of_breaks(seed: int, user: int, probability: float) -> Callable[[], bool]:
+    """Return what tells a user each time anew whether to break the connection; for one seed it tells the same."""
+    chance = random.Random(f"{seed} {user}")
+    return lambda: chance.random() < probability
 
 
 def wrong_progress(told: Sequence[Mapping[str, Any]], sections: int, *, of_task: bool) -> str | None:

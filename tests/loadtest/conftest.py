@@ -11,3 +11,5 @@ try:
     import locust  # noqa: F401 - now, while it patches nothing
 finally:
     del os.environ[PATCHES_NOTHING]
+
+from tests.loadtest.scripted import client, replica, seen  # noqa: E402, F401 - fixtures; they import Locust

@@ -15,18 +15,21 @@ def test_a_run_is_added_up() -> None:
             call(asked={"resolution": 1}, hops=2, refusals=3),
             call(outcome="failed", reason="connection", retries=4, user="compute"),
             call(outcome="unfinished", reason="GreenletExit"),
+            call(segments=3, breaks=1, resumes=2),
+            call(segments=2),
         ],
     )
 
     sums = ledger(run)
 
-    assert (sums.started, sums.finished, sums.failed) == (4, 2, 1)
-    assert sums.calls == {"finished": 2, "failed": 1, "unfinished": 1}
-    assert sums.calls_by_user == {"ephemeral": {"finished": 2, "unfinished": 1}, "compute": {"failed": 1}}
+    assert (sums.started, sums.finished, sums.failed) == (6, 4, 1)
+    assert sums.calls == {"finished": 4, "failed": 1, "unfinished": 1}
+    assert sums.calls_by_user == {"ephemeral": {"finished": 4, "unfinished": 1}, "compute": {"failed": 1}}
     assert sums.legs == {"completed": 1, "shed": 1, "refused": 1, "failed": 1}
     assert sums.legs_by_replica == {"r1": 2, "r2": 1, "": 1}
     assert sums.why == {"connection": 1, "GreenletExit": 1}
     assert (sums.hops, sums.sheds, sums.refusals, sums.retries, sums.questions) == (3, 2, 3, 4, 3)
+    assert (sums.segments, sums.breaks, sums.resumes) == (5, 1, 2)
 
 
 def test_states_are_what_all_processes_count_over_their_restarts() -> None:

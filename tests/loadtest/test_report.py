@@ -146,6 +146,16 @@ def test_the_ledger_and_the_latencies_of_each_tool_are_in_numbers_too(tmp_path: 
     assert "get_weather 40 100 ms 100 ms 100 ms 100 ms" in text
 
 
+def test_breaks_of_streams_and_the_time_to_the_first_segment_are_in_numbers(tmp_path: Path) -> None:
+    calls = [call(tool="report", segments=3, breaks=1, resumes=4, first_segment=0.5)]
+    text = Document(write(marked(calls=calls), tmp_path)).text
+    assert (
+        "segments read 3 streams of segments broken on purpose 1 requests for the segments after the last one 4" in text
+    )
+    assert "Time to the first segment of a result" in text
+    assert "report 1 500 ms 500 ms 500 ms 500 ms" in text
+
+
 def test_events_are_listed_by_number_with_their_time(tmp_path: Path) -> None:
     text = Document(write(busy(events=[(5, "r1 leaves"), (7.25, "r1 is new")]), tmp_path)).text
     assert "1 5 s r1 leaves" in text

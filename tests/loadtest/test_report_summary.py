@@ -110,6 +110,12 @@ def test_a_distribution_never_falls(seconds: list[float]) -> None:
     assert list(found.seconds) == sorted(found.seconds)
 
 
+def test_the_time_to_the_first_segment_is_that_of_results_which_had_one() -> None:
+    calls = [call(tool="report", first_segment=0.5), call(tool="report", first_segment=1.5), call(tool="report")]
+    found = summarize(marked(calls=calls)).first_segments
+    assert (list(found), found["report"].count, found["report"].percentiles) == (["report"], 2, [0.5, 1.5, 1.5, 1.5])
+
+
 def test_a_run_is_shown_to_the_end_of_its_last_call() -> None:
     assert summarize(marked(seconds=10, calls=[call(9, seconds=4)])).seconds == 13
 

@@ -12,7 +12,7 @@ from loadtest.users.base import McpUser, some
 from loadtest.users.compute import wrong_units
 from loadtest.users.ephemeral import accounts, weather, work_item
 from loadtest.users.hostile import change_a_character, cut_off, made_up, put_in_front
-from loadtest.users.streaming import wrong_progress, wrong_sections
+from loadtest.users.streaming import series_of_breaks, wrong_progress, wrong_sections
 from loadtest.users.task import is_cancelled, is_machine
 from loadtest.wire import Answer, Reply
 
@@ -117,6 +117,16 @@ def test_every_section_must_be_there_once_in_order() -> None:
     assert wrong_sections(an_answer(first, second), "Nairobi", 2) is None
     for texts in ([first], [second, first], [first, first, second], [first, second.replace("Nairobi", "Oslo")], []):
         assert wrong_sections(an_answer(*texts), "Nairobi", 2) is not None
+
+
+def test_with_one_seed_a_user_breaks_the_same_connections_in_every_run() -> None:
+    def series(seed: int, user: int, probability: float = 0.5) -> list[bool]:
+        breaks = series_of_breaks(seed, user, probability)
+        return [breaks() for _ in range(100)]
+
+    assert series(1, 1) == series(1, 1)
+    assert len({tuple(series(seed, user)) for seed in (1, 2) for user in (1, 2)}) == 4
+    assert (set(series(1, 1, 0.0)), set(series(1, 1, 1.0))) == ({False}, {True})
 
 
 MACHINES: list[tuple[Check, str, bool]] = [

@@ -126,6 +126,20 @@ def test_tags_and_several_processes_of_locust_work_as_ever(cluster: Cluster, tmp
     assert len({call.call.partition("-")[0] for call in run.raw.calls}) == 2
 
 
+def test_streaming_users_break_their_connections_and_have_every_segment_in_the_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    options = ("-u", "4", "-r", "4", "--tags", "segments", "--", "StreamingUser")
+    run = locust(cluster.url, tmp_path, *options, seconds=3, LOADTEST_BREAK_PROBABILITY="1")
+    assert run.code == 0, run.log
+    finished = [call for call in run.raw.calls if call.outcome == "finished"]
+    assert finished
+    assert {(call.segments, call.breaks, call.retries) for call in finished} == {(3, 1, 0)}
+    assert all(call.resumes > 0 for call in finished)
+    assert all(call.first_segment is not None and call.first_segment < call.seconds for call in finished)
+    assert sum(call.hops for call in finished) > 0
+
+
 def test_ephemeral_users_finish_their_calls_with_the_sdks_server_too(tmp_path: Path) -> None:
     with peer_cluster("sdk", tmp_path / "peer") as url:
         run = locust(url, tmp_path, "-u", "6", "-r", "6", "EphemeralUser", "HostileUser", seconds=3)

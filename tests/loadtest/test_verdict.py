@@ -78,10 +78,11 @@ def test_the_worst_of_no_calls_is_unknown() -> None:
 
 
 def test_counts_of_all_calls_are_added_up() -> None:
-    run = marked(calls=[call(hops=1, retries=2), call(hops=3, retries=4)])
+    run = marked(calls=[call(hops=1, retries=2, resumes=5), call(hops=3, retries=4, resumes=1)])
 
     assert measured(run, "hops") == 4
     assert measured(run, "connections_lost") == 6
+    assert measured(run, "resumes") == 6
 
 
 def test_replicas_that_answered_are_told_apart() -> None:

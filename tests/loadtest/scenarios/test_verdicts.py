@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from loadtest.cluster import REPOSITORY
+from loadtest.run import Options, perform
+from loadtest.scenario import NO_ANSWER_WRONG, RESUMED
 from loadtest.scenarios import SCENARIOS
 
 pytestmark = pytest.mark.timeout(400)
@@ -62,3 +65,18 @@ def test_it_fails_with_its_broken_twin(scenario: str, tmp_path: Path) -> None:
     assert code == 1, printed
     reasons = zip(about["bounds"], about["verdict"]["reasons"], strict=True)
     assert {bound["measure"] for bound, reason in reasons if not reason["passed"]} >= shown_by, printed
+
+
+def test_segments_that_are_lost_or_doubled_after_a_break_are_found_out(tmp_path: Path) -> None:
+    """Every scenario with streaming users and a worker does; this one has no others, and takes less time."""
+    scenario = replace(
+        SCENARIOS["soak"],
+        users={"streaming": 8},
+        bounds=(RESUMED, NO_ANSWER_WRONG),
+        cluster_bounds=(),
+        user_environ={"LOCUST_TAGS": "segments", "LOADTEST_BREAK_PROBABILITY": "1"},
+    )
+
+    verdict = perform(scenario, Options(tmp_path, seconds=1, module="tests.loadtest.broken.resumed_elsewhere"))
+
+    assert [reason.passed for reason in verdict.reasons] == [True, False]
