@@ -37,11 +37,13 @@ async def err() -> Any:
 
 @tool(task="optional")
 async def climb(ctx: Context, gate: str, told: list[list[Any]]) -> str:
-    """Tell one step of progress after the other, each at a gate of its own; then wait for the gate."""
+    """Tell its progress step by step, each at a gate of its own, and see it stored; then wait for the gate."""
     note(f"started-{gate}", ctx.replica_id)
     for number, (done, total, message) in enumerate(told):
         await opened(f"{gate}-{number}")
         ctx.progress(done, total, message)
+        await ctx.step(f"step {number}", lambda: None)
+        note(f"told-{gate}-{number}", ctx.replica_id)
     await opened(gate)
     return "arrived"
 

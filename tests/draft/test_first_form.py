@@ -372,7 +372,15 @@ async def test_keep_alive_counts_from_the_end_of_the_task(
         assert (await until_unknown(user, task_id)).message == NOT_FOUND
 
 
-async def test_keep_alive_is_cut_to_the_longest_allowed(user: DraftClient, name: str) -> None:
+async def test_keep_alive_is_cut_to_the_longest_allowed(
+    user: DraftClient, fleet: Deployment, name: str, gate: str
+) -> None:
+    async with call(user, "wait", "none", 0, gate=gate) as request:
+        await request.created()
+        assert (await user.get_task("none"))["keepAlive"] == 1000
+        fleet.open(gate)
+        assert (await request.response())["result"]["content"][0]["text"] == "done"
+    await until_unknown(user, "none")
     wanted = {"more": 10**12, "null": None, "nothing": ..., "less": 60_000, "fraction": 60_000.0}
     for task_id, keep_alive in wanted.items():
         await run(user, "say", task_id, keep_alive, call=name)

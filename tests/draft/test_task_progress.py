@@ -107,7 +107,9 @@ async def test_progress_only_rises(user: DraftClient, fleet: Deployment, gate: s
             seen.append(await progress_at(user, task_id, 5))
             for number, done in ((2, 5), (3, 6)):
                 fleet.open(f"{gate}-{number}")
-                seen.append(await progress_at(user, task_id, done))
+                fleet.wait_for_lines(f"told-{gate}-{number}")
+                seen.append(await user.get_task(task_id))
+                assert seen[-1]["progress"] == done
             fleet.open(gate)
             await request.response()
     seen.append(await user.get_task(task_id))
