@@ -147,6 +147,6 @@ class HandshakeWire:
         if request_id is None:
             return
         name = request_digest(session, request_id)
-        if self._tasks is not None:
+        if self._tasks is not None and session.version == DRAFT:  # elsewhere no request creates a task that it names
             await self._tasks.cancel_request(name, caller)
         self._running.cancel(name)

@@ -84,7 +84,7 @@ class Client(Protocol):
         ...
 
     async def enter(self) -> None:
-        """Take a place among the requests that are worked on, unless this one needs none. To be called once.
+        """Take a place among the requests that are worked on, unless this one needs none. Once is enough.
 
         Raises:
             Overloaded: there is none.

@@ -263,6 +263,24 @@ def test_replicas_without_a_name_get_different_short_ones() -> None:
     assert Settings.load({"GATEWAY_REPLICA_ID": first}).replica_id == first
 
 
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.7:8080", "https://r1.example.com/inner", "http://[::1]:8080", "http://r1"]
+)
+def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
+    assert Settings.load({"GATEWAY_REPLICA_URL": f"{url}/"}).replica_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("10.0.0.7:8080", "ftp://r1", "http://", "http://user@r1", "http://r1#x", "http://r1?", "http://r1:0"),
+        *("http://r 1", "http://r1/" + "x" * 300),
+    ],
+)
+def test_where_nobody_could_reach_this_replica_is_no_url_of_it(url: str) -> None:
+    assert "GATEWAY_REPLICA_URL" in refusal({"GATEWAY_REPLICA_URL": url})
+
+
 def test_settings_cannot_be_changed_after_they_were_read() -> None:
     settings = Settings.load({})
     with pytest.raises(ValidationError):

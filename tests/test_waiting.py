@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Overloaded
-from gateway.waiting import Response, WaitingCall, WaitingCalls
+from gateway.waiting import Leaving, Response, WaitingCall, WaitingCalls
 
 BOOT = b"b" * 16
 YES: Response = {"result": {"action": "accept"}}
@@ -186,3 +186,24 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
     for context in open_calls:
         context.__exit__(None, None, None)
     assert len(calls) == 0
+
+
+async def test_a_process_that_leaves_lets_nobody_wait() -> None:
+    calls = make_calls()
+    with calls.open() as waiting_call, calls.open() as answered:
+        waiting_call.expect(["first", "second"])
+        answered.expect(["key"])
+        assert calls.deliver(BOOT, waiting_call.call_id, "first", YES)
+        assert calls.deliver(BOOT, answered.call_id, "key", YES)
+        waiting = await begin_to_wait(waiting_call)
+        calls.close()
+        with pytest.raises(Leaving):
+            await waiting
+        assert await answered.answers() == {"key": YES}
+        answered.expect(["again"])
+        with pytest.raises(Leaving):
+            await answered.answers()
+    with calls.open() as later:
+        later.expect(["key"])
+        with pytest.raises(Leaving):
+            await later.answers()

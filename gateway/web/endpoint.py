@@ -248,7 +248,7 @@ class _Client:
         stream: counts an open stream of its caller.
     """
 
-    __slots__ = ("_exchange", "_goes_on", "_refused", "_stream", "_visit", "post")
+    __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_visit", "post")
 
     def __init__(
         self,
@@ -266,12 +266,14 @@ class _Client:
         self._goes_on = goes_on
         self._refused = refused
         self._stream = stream
+        self._entered = False
 
     async def enter(self) -> None:
         """See `gateway.ports.Client.enter`."""
         if self._refused:
             raise Overloaded
-        if self._visit is not None:
+        if self._visit is not None and not self._entered:
+            self._entered = True
             waiting = self._visit.enter(goes_on=self._goes_on)
             if waiting is not None:
                 await waiting

@@ -1,0 +1,121 @@
+"""Calls that ask, in one process: what limits them, and what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gateway.app import GatewayApp
+from tests.asgi import HOST, Client, make_app
+from tests.draft.messages import accept, call_params
+from tests.integration.raw import Answer
+from tests.legacy.speaking import LEGACY
+
+CAPABILITIES: Final[Mapping[str, Any]] = {"elicitation": {"form": {}}}
+ASK: Final = call_params("ask_politely")
+
+
+class Session:
+    """A session with one replica, without a network."""
+
+    def __init__(self, app: GatewayApp) -> None:
+        self.app = app
+        self.headers = [HOST, (b"content-type", b"application/json")]
+
+    async def post(self, message: Mapping[str, Any], client: Client | None = None) -> Answer:
+        body = msgspec.json.encode({"jsonrpc": "2.0", **message})
+        return await (client or Client(self.app)).send([body], self.headers)
+
+    async def begin(self) -> Session:
+        params = {"protocolVersion": LEGACY, "capabilities": CAPABILITIES, "clientInfo": {"name": "t", "version": "1"}}
+        answer = await self.post({"id": 0, "method": "initialize", "params": params})
+        self.headers.append((b"mcp-session-id", answer.headers["mcp-session-id"].encode()))
+        return self
+
+
+class Asking:
+    """A call of a session, and what has come of its answer."""
+
+    def __init__(self, session: Session) -> None:
+        self._client = Client(session.app)
+        self.answer = asyncio.create_task(session.post({"id": 1, "method": "tools/call", "params": ASK}, self._client))
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = b"".join(event.get("body", b"") for event in self._client.sent).split(b"\n")
+        return [msgspec.json.decode(line.removeprefix(b"data: ")) for line in lines if line.startswith(b"data: ")]
+
+    async def question(self) -> str:
+        """Wait for the first question, and return its id."""
+        async with asyncio.timeout(10):
+            while not self.events():  # noqa: ASYNC110 - the client of an ASGI application tells nobody
+                await asyncio.sleep(0)
+        return str(self.events()[0]["id"])
+
+    async def result(self) -> dict[str, Any]:
+        await self.answer
+        result: dict[str, Any] = self.events()[-1]["result"]
+        return result
+
+
+async def begin(**settings: Any) -> Session:
+    return await Session(make_app("tests.draft.tools", **settings)).begin()
+
+
+async def respond(session: Session, question: str) -> None:
+    answer = await session.post({"id": question, "result": accept(name="ada")})
+    assert answer.status == 202
+
+
+async def test_who_waits_for_an_answer_takes_no_place_of_those_who_compute() -> None:
+    session = await begin(max_inflight=1)
+    calls = [Asking(session) for _ in range(3)]
+    questions = [await call.question() for call in calls]
+    assert (await session.post({"id": 2, "method": "tools/list"})).status == 200
+    for call, question in zip(calls, questions, strict=True):
+        await respond(session, question)
+        assert (await call.result())["content"][0]["text"] == "ada"
+
+
+async def test_a_header_that_names_the_method_takes_no_second_place() -> None:
+    session = await begin(max_inflight=1)
+    session.headers.append((b"mcp-method", b"ping"))
+    for _ in range(3):
+        assert (await asyncio.wait_for(session.post({"id": 2, "method": "ping"}), 10)).result == {}
+
+
+async def test_who_waits_counts_as_an_open_stream() -> None:
+    session = await begin(streams_per_principal=1)
+    first = Asking(session)
+    question = await first.question()
+    refused = (await session.post({"id": 2, "method": "tools/call", "params": ASK})).result
+    assert refused["isError"] is True
+    assert refused["content"][0]["text"] == "No more than 1 streams may be open at a time; call again later"
+    await respond(session, question)
+    assert (await first.result())["isError"] is False
+    again = Asking(session)
+    await respond(session, await again.question())
+    assert (await again.result())["isError"] is False
+
+
+async def test_a_call_waits_as_long_as_a_state_would() -> None:
+    session = await begin(state_ttl_seconds=1)
+    call = Asking(session)
+    await call.question()
+    result = await call.result()
+    assert (result["isError"], result["content"][0]["text"]) == (True, "No answer came in time; call again")
+
+
+async def test_a_replica_that_has_left_lets_nobody_wait() -> None:
+    session = await begin()
+    early = Asking(session)
+    question = await early.question()
+    session.app.leave()
+    late = Asking(session)
+    for call in (early, late):
+        result = await call.result()
+        assert result["isError"] is True
+        assert "call again" in result["content"][0]["text"]
+    await respond(session, question)
