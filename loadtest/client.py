@@ -13,7 +13,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -22,6 +22,8 @@ import gevent
 from locust.contrib.fasthttp import FastHttpSession
 
 from loadtest import wire
+from loadtest.errand import CallEndedError, Errand
+from loadtest.following import FollowedTask
 from loadtest.rawdata import Call, Leg
 from loadtest.replies import Notice, read_reply
 from loadtest.segmented import SegmentCounts, SegmentedCall
@@ -37,8 +39,6 @@ RETRY_SECONDS: Final = 0.2
 TASK_SECONDS: Final = 120.0
 """How long a task is followed, over whatever refusals and lost connections."""
 
-Check: TypeAlias = Callable[[Answer], str | None]
-"""Looks at a final answer; returns what is wrong with it, or None."""
 Read: TypeAlias = Callable[[Reply], Answer]
 
 leg_listeners: Final[list[Callable[[Leg], object]]] = []
@@ -47,48 +47,6 @@ call_listeners: Final[list[Callable[[Call], object]]] = []
 """Are told of each call, however it ended."""
 
 _call_numbers = itertools.count(1)
-_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-
-
-@dataclass(frozen=True)
-class Errand:
-    """What a user wants, and how to tell that it was done.
-
-    Attributes:
-        tool: what is called.
-        arguments: with what.
-        answers: what the user fills in, by the key of the question.
-        check: looks at the final answer.
-        think: returns how many seconds the user thinks before answering.
-        tasks: whether it may become a task.
-        listens: whether a task is listened to; otherwise it is asked about.
-        progress: whether to be told how far it is.
-        breaks: asks for the result in segments, and tells after each lot of them whether to break the connection.
-    """
-
-    tool: str
-    arguments: Mapping[str, Any]
-    check: Check
-    answers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    think: Callable[[], float] = lambda: 0.0
-    tasks: bool = False
-    listens: bool = False
-    progress: bool = False
-    breaks: Callable[[], bool] | None = None
-
-
-class CallEndedError(Exception):
-    """A call cannot go on.
-
-    Attributes:
-        outcome: of the call: failed or refused.
-        reason: why.
-    """
-
-    def __init__(self, reason: str, outcome: str = "failed") -> None:
-        super().__init__(reason)
-        self.outcome = outcome
-        self.reason = reason
 
 
 class McpClient:
@@ -185,6 +143,7 @@ class Flow:
         errand: what it is for.
 
     Attributes:
+        errand: as given.
         counts: what is counted of segments.
         answer: the final one, once it is there.
     """
@@ -248,15 +207,15 @@ class Flow:
             if answer.outcome == "shed":
                 state, stage, answers = answer.state, "shed", {}
             elif answer.outcome == "input_required":
-                answers = self._fill_in(answer.questions)
+                answers = self.fill_in(answer.questions)
                 if spoil is not None:
                     self.leg(self._call(spoil(answer.state), answers), "retry", wire.read_state_refusal)
                     spoil = None
                 state, stage = answer.state, "retry"
             elif answer.outcome == "task_created":
                 self.begin_task()
-                follow = self._listen if self.errand.listens else self._poll
-                return follow(str(answer.result["taskId"]))
+                task = FollowedTask(self, str(answer.result["taskId"]))
+                return task.listen() if self.errand.listens else task.poll()
             else:
                 return answer
 
@@ -271,55 +230,18 @@ class Flow:
             progress=errand.progress,
         )
 
-    def _fill_in(self, questions: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-        """Think, and return the answer to each question."""
+    def fill_in(self, questions: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+        """Think, and return the answer to each question.
+
+        Raises:
+            CallEndedError: one of them is not expected.
+        """
         for key in questions:
             self._asked[wire.author_key(key)] += 1
             if wire.author_key(key) not in self.errand.answers:
                 raise CallEndedError(f"asked for {key}, which nobody expects")
         gevent.sleep(self.errand.think())
         return {key: self.errand.answers[wire.author_key(key)] for key in questions}
-
-    def _poll(self, task_id: str) -> Answer:
-        """Ask about a task until it has ended."""
-        answered: set[str] = set()
-        while True:
-            task = self.leg(wire.get_task(task_id), read=self._read_task)
-            if task.result["status"] in _ENDED:
-                return task
-            self.give_up_late_task()
-            if not self._answer_task(task_id, task.questions, answered):
-                gevent.sleep(task.result.get("pollIntervalMs", 500) / 1000)
-
-    def _listen(self, task_id: str) -> Answer:
-        """Listen to a task until it has ended, on one stream after the other if they end before."""
-        answered: set[str] = set()
-        task: Mapping[str, Any] = {}
-        problem: CallEndedError | None = None
-
-        def on_notice(message: Mapping[str, Any]) -> bool:
-            nonlocal task, problem
-            if wire.tells_of_task(message, task_id):
-                task = wire.params_of(message)
-                try:
-                    self._answer_task(task_id, task.get("inputRequests") or {}, answered)
-                except CallEndedError as error:
-                    problem = error
-            return task.get("status") in _ENDED or problem is not None or self._is_late()
-
-        def read(reply: Reply) -> Answer:
-            if reply.body or reply.status != 200:
-                return wire.read_answer(reply)
-            return self._task_answer(reply, task) if task.get("status") in _ENDED else Answer("completed", reply)
-
-        while True:
-            answer = self.leg(wire.listen([task_id]), read=read, on_notice=on_notice)
-            if problem is not None:
-                raise problem
-            if task.get("status") in _ENDED:
-                return answer
-            self.give_up_late_task()
-            gevent.sleep(RETRY_SECONDS)
 
     def elapsed(self) -> float:
         """Return how long the call has taken until now, in seconds."""
@@ -329,49 +251,22 @@ class Flow:
         """Follow the call as a task from now on: it is stored, and losing connections does it no harm."""
         self._deadline = min(self._deadline, self._client.clock() + TASK_SECONDS)
 
-    def _is_late(self) -> bool:
+    def is_late(self) -> bool:
+        """Whether its task should have ended long ago."""
         return self._client.clock() > self._deadline
 
     def give_up_late_task(self) -> None:
-        """End the call if its task should have ended long ago.
+        """End the call if it `is_late`.
 
         Raises:
-            CallEndedError: it should.
+            CallEndedError: it is.
         """
-        if self._is_late():
+        if self.is_late():
             raise CallEndedError(f"the task did not end within {TASK_SECONDS:g} seconds")
-
-    def _answer_task(self, task_id: str, questions: Mapping[str, Any], answered: set[str]) -> bool:
-        """Answer what a task asks and was not told yet; returns whether there was anything."""
-        new = {key: question for key, question in questions.items() if key not in answered}
-        if not new:
-            return False
-        self.leg(wire.update_task(task_id, self._fill_in(new)))
-        answered.update(new)
-        return True
 
     def _read_call(self, reply: Reply) -> Answer:
         answer = wire.read_answer(reply)
         return self.checked(answer) if answer.outcome == "completed" else answer
-
-    def _read_task(self, reply: Reply) -> Answer:
-        answer = wire.read_answer(reply)
-        return self._task_answer(reply, answer.result) if answer.outcome == "completed" else answer
-
-    def _task_answer(self, reply: Reply, task: Mapping[str, Any]) -> Answer:
-        """Tell what the state of a task means: the result of one that has ended is the call's, and checked like it."""
-        match task.get("status"):
-            case "completed":
-                result = task.get("result") or {}
-                if result.get("isError"):
-                    return Answer("failed", reply, wire.error_text(result))
-                return self.checked(Answer("completed", reply, result={**result, "status": "completed"}))
-            case "input_required":
-                return Answer("input_required", reply, result=task)
-            case "working":
-                return Answer("completed", reply, result=task)
-            case other:
-                return Answer("failed", reply, f"the task is {other}: {task.get('error', {}).get('message', '')}")
 
     def leg(
         self,
@@ -414,7 +309,7 @@ class Flow:
 
     def _give_up_if(self, often: bool, answer: Answer) -> None:
         """Give up a call that was not served so often. A task is stored: it is asked about until its time is over."""
-        if self._is_late() or (often and self._deadline == float("inf")):
+        if self.is_late() or (often and self._deadline == float("inf")):
             raise CallEndedError(answer.reason, "refused" if answer.outcome == "refused" else "failed")
 
     def _send(self, request: Request, label: str, read: Read, on_notice: Notice) -> Answer:

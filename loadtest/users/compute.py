@@ -7,7 +7,7 @@ from typing import Final
 
 from locust import tag, task
 
-from loadtest.client import Errand
+from loadtest.errand import Errand
 from loadtest.users.base import McpUser
 from loadtest.wire import Answer
 

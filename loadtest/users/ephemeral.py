@@ -8,7 +8,7 @@ from typing import Final
 
 from locust import tag, task
 
-from loadtest.client import Check, Errand
+from loadtest.errand import Check, Errand
 from loadtest.users.base import McpUser
 from loadtest.wire import Answer
 

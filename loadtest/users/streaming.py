@@ -10,7 +10,7 @@ from typing import Any
 
 from locust import tag, task
 
-from loadtest.client import Errand
+from loadtest.errand import Errand
 from loadtest.users.base import McpUser
 from loadtest.users.ephemeral import CITIES
 from loadtest.wire import Answer

@@ -7,7 +7,7 @@ import re
 
 from locust import tag, task
 
-from loadtest.client import Check, Errand
+from loadtest.errand import Check, Errand
 from loadtest.users.base import McpUser
 from loadtest.users.ephemeral import is_text, new_name
 from loadtest.wire import Answer

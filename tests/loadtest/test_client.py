@@ -10,7 +10,8 @@ import gevent
 import pytest
 
 from loadtest import client as client_module
-from loadtest.client import Errand, McpClient, endpoint_of
+from loadtest.client import McpClient, endpoint_of
+from loadtest.errand import Errand
 from loadtest.tokens import Tokens
 from loadtest.wire import Answer
 from tests.loadtest.scripted import Message, Reply, Seen, error, lost, result, script, stream, text

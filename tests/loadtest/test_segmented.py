@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from loadtest.client import Errand, McpClient
+from loadtest.client import McpClient
+from loadtest.errand import Errand
 from loadtest.segmented import RESUME_SECONDS
 from loadtest.wire import Answer
 from tests.loadtest.scripted import Message, Reply, Seen, error, lost, result, script, stream, text

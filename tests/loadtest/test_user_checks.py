@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.client import Check, Errand
+from loadtest.errand import Check, Errand
 from loadtest.users.base import McpUser, some
 from loadtest.users.compute import wrong_units
 from loadtest.users.ephemeral import accounts, weather, work_item
