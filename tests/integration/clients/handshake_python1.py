@@ -30,30 +30,40 @@ class Watcher:
     """What a client sent, and what it was told.
 
     Attributes:
-        requests: what was sent, the status it got, and the replica that answered.
+        requests: what was sent, and once there is a response its status and the replica that it came from.
         questions: the messages of the forms that the user was asked to fill in.
         logs: what the server told of its work.
         ids: the ids of the requests that were sent, by their method; the last one each.
     """
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, int, str]] = []
+        self.requests: list[list[Any]] = []
         self.questions: list[str] = []
         self.logs: list[Any] = []
         self.ids: dict[str, Any] = {}
+        self.hooks = {"request": [self.note_request], "response": [self.note_response]}
 
-    async def note(self, response: httpx.Response) -> None:
-        request = response.request
+    async def note_request(self, request: httpx.Request) -> None:
         what = request.method
         if what == "POST":
             message = json.loads(request.content)
             what = message.get("method", "answer")
             self.ids[what] = message.get("id")
-        self.requests.append((what, response.status_code, response.headers["x-gateway-replica"]))
+        request.extensions["noted"] = [what]
+        self.requests.append(request.extensions["noted"])
+
+    async def note_response(self, response: httpx.Response) -> None:
+        response.request.extensions["noted"] += [response.status_code, response.headers["x-gateway-replica"]]
 
     async def watched(self) -> None:
         """Wait until the client has given up opening a stream to listen to: those requests come when they like."""
-        while sum(what == "GET" for what, *_ in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
+        while sum(request[0] == "GET" for request in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
+            await asyncio.sleep(0.05)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until everything that was sent has its response."""
+        while any(len(request) == 1 for request in self.requests):  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
 
     async def answer(self, context: Any, params: Any) -> Any:
@@ -76,7 +86,7 @@ class Watcher:
 async def connected(url: str, watcher: Watcher) -> AsyncIterator[Any]:
     """Open a session, and end it afterwards."""
     async with (
-        httpx.AsyncClient(event_hooks={"response": [watcher.note]}, timeout=30) as http_client,
+        httpx.AsyncClient(event_hooks=watcher.hooks, timeout=30) as http_client,
         streamable_http_client(url, http_client=http_client) as (read_stream, write_stream, _),
         ClientSession(
             read_stream,
@@ -121,6 +131,7 @@ async def drive(url: str, replica_url: str) -> dict[str, Any]:
         await restart()
         saw["after_restart"] = await call("test_simple_text")
         saw["asked_after_restart"] = await call("test_input_required_result_elicitation")
+        await watcher.settled()
     return {
         **saw,
         "cancelled": await cancel(replica_url),

@@ -30,24 +30,34 @@ class Watcher:
     """What a client sent, and what it was told.
 
     Attributes:
-        requests: what was sent, the status it got, and the replica that answered.
+        requests: what was sent, and once there is a response its status and the replica that it came from.
         questions: the messages of the forms that the user was asked to fill in.
         logs: what the server told of its work.
     """
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, int, str]] = []
+        self.requests: list[list[Any]] = []
         self.questions: list[str] = []
         self.logs: list[Any] = []
+        self.hooks: dict[str, list[Any]] = {"request": [self.note_request], "response": [self.note_response]}
 
-    async def note(self, response: httpx2.Response) -> None:
-        request = response.request
+    async def note_request(self, request: httpx2.Request) -> None:
         what = json.loads(request.content).get("method", "answer") if request.method == "POST" else request.method
-        self.requests.append((what, response.status_code, response.headers["x-gateway-replica"]))
+        request.extensions["noted"] = [what]
+        self.requests.append(request.extensions["noted"])
+
+    async def note_response(self, response: httpx2.Response) -> None:
+        response.request.extensions["noted"] += [response.status_code, response.headers["x-gateway-replica"]]
 
     async def watched(self) -> None:
         """Wait until the client has given up opening a stream to listen to: those requests come when they like."""
-        while sum(what == "GET" for what, *_ in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
+        while sum(request[0] == "GET" for request in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
+            await asyncio.sleep(0.05)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Wait until everything that was sent has its response."""
+        while any(len(request) == 1 for request in self.requests):  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
 
     async def answer(self, context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
@@ -71,7 +81,7 @@ class Watcher:
 async def connected(url: str, watcher: Watcher) -> AsyncIterator[Client]:
     """Open a session, and end it afterwards."""
     async with (
-        httpx2.AsyncClient(event_hooks={"response": [watcher.note]}, timeout=30) as http_client,
+        httpx2.AsyncClient(event_hooks=watcher.hooks, timeout=30) as http_client,
         Client(
             streamable_http_client(url, http_client=http_client),
             mode="legacy",
@@ -113,6 +123,7 @@ async def drive(url: str, replica_url: str) -> dict[str, Any]:
         await restart()
         saw["after_restart"] = await call("test_simple_text")
         saw["asked_after_restart"] = await call("test_input_required_result_elicitation")
+        await watcher.settled()
     return {
         **saw,
         "cancelled": await cancel(replica_url),

@@ -19,7 +19,7 @@ const {
 
 const ANSWERS = { name: 'Ada', color: 'green', confirm: true };
 
-// What was sent, the status it got, and the replica that answered.
+// What was sent, and once there is a response its status and the replica that it came from.
 const requests = [];
 const questions = [];
 const logs = [];
@@ -30,9 +30,11 @@ async function connect(to, record) {
     const settled = new Promise(settle => (watched = settle));
 
     async function recordingFetch(input, init) {
-        const response = await fetch(input, init);
         const what = init.method === 'POST' ? (JSON.parse(init.body).method ?? 'answer') : init.method;
-        record.push([what, response.status, response.headers.get('x-gateway-replica')]);
+        const noted = [what];
+        record.push(noted);
+        const response = await fetch(input, init);
+        noted.push(response.status, response.headers.get('x-gateway-replica'));
         if (what === 'GET') watched();
         return response;
     }
@@ -114,6 +116,7 @@ const saw = {
 await restart();
 saw.after_restart = await call('test_simple_text');
 saw.asked_after_restart = await call('test_input_required_result_elicitation');
+while (requests.some(request => request.length === 1)) await new Promise(wait => setTimeout(wait, 50));
 await transport.terminateSession();
 await client.close();
 saw.cancelled = await cancel(replicaUrl);
