@@ -37,7 +37,7 @@ class Deployment(Fleet):
     ) -> None:
         self._has_store = server is not None
         environ = {
-            "GATEWAY_TOOLS": "gateway.demo,tests.draft.tools,tests.draft.task_tools",
+            "GATEWAY_TOOLS": "gateway.demo,tests.draft.tools,tests.draft.task_tools,tests.draft.streaming_tools",
             "GATEWAY_AUDIENCE": AUDIENCE,
             "GATEWAY_AUTH": "jwt",
             "GATEWAY_JWT_SECRET": SECRET,
