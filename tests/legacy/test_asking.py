@@ -80,6 +80,20 @@ async def test_what_does_not_fit_is_asked_again_under_another_id(user: DraftClie
     assert len({notice["id"] for notice in reply.notices}) == 3
 
 
+async def test_an_answer_that_did_not_fit_is_no_answer_when_it_is_asked_again(
+    user: DraftClient, fleet: Deployment
+) -> None:
+    async with calling(user, "ask_politely") as call:
+        first = await asked(call)
+        await user.respond(first["id"], {"result": accept(name=7)})
+        second = await asked(call, 2)
+        late = sum(rejected(replica, "late") for replica in fleet.replicas)
+        await user.respond(first["id"], {"result": accept(name="eve")})
+        assert sum(rejected(replica, "late") for replica in fleet.replicas) == late + 1
+        await user.respond(second["id"], {"result": accept(name="ada")})
+        assert text_of(await result_of(call)) == "ada"
+
+
 async def test_what_never_fits_ends_the_call(user: DraftClient, fleet: Deployment, name: str) -> None:
     reply = await user.send(
         "tools/call", call_params("once_then_ask", {"call": name}), answers={"name": accept(name=7)}

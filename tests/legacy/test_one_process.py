@@ -55,7 +55,7 @@ class Asking:
         return str(self.events()[0]["id"])
 
     async def result(self) -> dict[str, Any]:
-        await self.answer
+        await asyncio.wait_for(self.answer, 30)
         result: dict[str, Any] = self.events()[-1]["result"]
         return result
 
@@ -86,6 +86,13 @@ async def test_a_header_that_names_the_method_takes_no_second_place() -> None:
         assert (await asyncio.wait_for(session.post({"id": 2, "method": "ping"}), 10)).result == {}
 
 
+async def test_a_replica_answers_to_the_name_that_other_replicas_have_for_it() -> None:
+    session = await begin(allowed_hosts=("mcp.example.com",), replica_url="http://r7.internal:8080/inner")
+    for host, status in {b"R7.internal:8080": 200, b"r7.internal": 403, b"r8.internal:8080": 403}.items():
+        session.headers[0] = (b"host", host)
+        assert (await session.post({"id": 2, "method": "ping"})).status == status
+
+
 async def test_who_waits_counts_as_an_open_stream() -> None:
     session = await begin(streams_per_principal=1)
     first = Asking(session)
@@ -106,6 +113,15 @@ async def test_a_call_waits_as_long_as_a_state_would() -> None:
     await call.question()
     result = await call.result()
     assert (result["isError"], result["content"][0]["text"]) == (True, "No answer came in time; call again")
+
+
+async def test_a_call_is_never_handed_on_at_a_checkpoint() -> None:
+    session = await Session(make_app("gateway.demo")).begin()
+    session.app.drain()
+    session.app.leave()
+    params = call_params("crunch", {"units": 3, "unitMs": 0})
+    result = (await session.post({"id": 2, "method": "tools/call", "params": params})).result
+    assert result["content"][0]["text"] == "Computed 3 units: 3 on r1."
 
 
 async def test_a_replica_that_has_left_lets_nobody_wait() -> None:

@@ -177,25 +177,6 @@ async def test_what_was_handed_on_is_never_handed_on_again(
     assert trap.requests == []
 
 
-async def test_a_replica_that_serves_other_hosts_alone_takes_what_is_handed_on_to_it(
-    begin: Begin, fleet: Deployment, name: str
-) -> None:
-    guarded = fleet.add_replica("guarded", GATEWAY_ALLOWED_HOSTS="mcp.example.com")
-    guarded.environ["GATEWAY_REPLICA_URL"] = f"http://localhost:{guarded.address[1]}"
-    guarded.terminate()
-    guarded.start()
-    guarded.wait_ready()
-    try:
-        user = await begin(urls=[guarded.url])
-        async with calling(user, "ask", call=name, kinds=["form"]) as call:
-            question = await asked(call)
-            user.transport.urls = fleet.urls[:1]
-            await user.respond(question["id"], YES)
-            assert text_of(await result_of(call)) == "form: ada"
-    finally:
-        fleet.remove_replica("guarded")
-
-
 async def test_without_a_url_of_its_own_a_replica_takes_the_answers_that_reach_it(
     begin: Begin, fleet: Deployment, name: str
 ) -> None:

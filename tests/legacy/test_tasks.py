@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -12,12 +11,9 @@ from tests.draft.client import DraftClient
 from tests.draft.deployment import Deployment
 from tests.draft.messages import RELATED_TASK, accept, call_params
 from tests.draft.transport import BrokenError, RpcError
-from tests.draft.under_way import under_way
+from tests.draft.under_way import UnderWay, under_way
 from tests.legacy.conftest import Begin
 from tests.legacy.speaking import ADA, asked, rejected, result_of, text_of
-
-T = TypeVar("T")
-U = TypeVar("U")
 
 YES: Any = {"result": accept(name="ada")}
 
@@ -26,12 +22,13 @@ def wanted(task: dict[str, Any]) -> dict[str, Any]:
     return {"taskId": task["taskId"]}
 
 
-async def first_done(waits: Mapping[asyncio.Task[T], U]) -> list[tuple[asyncio.Task[T], U]]:
-    """Wait until one of several waits is over; return which, and cancel the others."""
+async def who_asks(one: UnderWay, two: UnderWay) -> tuple[UnderWay, UnderWay]:
+    """Wait until one of two streams asks, and return it and the other."""
+    waits = {asyncio.create_task(asked(one)): (one, two), asyncio.create_task(asked(two)): (two, one)}
     done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in pending:
         wait.cancel()
-    return [(wait, waits[wait]) for wait in done]
+    return waits[done.pop()]
 
 
 async def test_a_task_begins_at_once_whatever_its_author_prefers(
@@ -91,19 +88,29 @@ async def test_answers_that_never_fit_end_the_stream_and_not_the_task(user: Draf
     assert text_of((await user.task_result(task["taskId"], answers=ADA)).result) == "form: ada"
 
 
-async def test_one_stream_at_a_time_asks_and_another_goes_on_when_it_ends(user: DraftClient, name: str) -> None:
+async def test_one_stream_at_a_time_asks(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
     async with (
         under_way(user, "tasks/result", wanted(task)) as one,
         under_way(user, "tasks/result", wanted(task)) as two,
     ):
-        waits = {asyncio.create_task(asked(one)): (one, two), asyncio.create_task(asked(two)): (two, one)}
-        ((wait, (asking, other)),) = await first_done(waits)
-        assert not [message for message in other.messages if "id" in message]
+        asking, other = await who_asks(one, two)
+        await other.until(lambda message: message.get("params", {}).get("status") == "input_required")
+        await user.respond((await asked(asking))["id"], YES)
+        for stream in (asking, other):
+            assert text_of(await result_of(stream)) == "form: ada"
+    assert not [message for message in other.messages if "method" in message and "id" in message]
+
+
+async def test_another_stream_asks_when_the_one_that_asked_ends(user: DraftClient, name: str) -> None:
+    task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
+    async with (
+        under_way(user, "tasks/result", wanted(task)) as one,
+        under_way(user, "tasks/result", wanted(task)) as two,
+    ):
+        asking, other = await who_asks(one, two)
         await asking.stop()
-        again = await asked(other)
-        assert again["id"] != wait.result()["id"]
-        await user.respond(again["id"], YES)
+        await user.respond((await asked(other))["id"], YES)
         assert text_of(await result_of(other)) == "form: ada"
 
 
