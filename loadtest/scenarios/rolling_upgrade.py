@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtest.scenario import SOUND, Scenario
+from loadtest.scenario import RESUMED, SOUND, Scenario
 from loadtest.verdict import Bound, Window
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ SCENARIO = Scenario(
         Bound("Processes that did not leave cleanly", "bad_exits", at_most=0),
         Bound("Calls finished during the upgrade", "calls_finished", at_least=1, window=Window(BEGAN, DONE)),
         Bound("States that did not open", "states_rejected", at_most=0),
+        RESUMED,
     ),
     play=play,
     needs_cluster=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtest.scenario import RESUMED, SOUND, Scenario
+from loadtest.scenario import SOUND, Scenario
 from loadtest.verdict import Bound
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SCENARIO = Scenario(
     name="worker-kill",
     summary="Tasks of a killed worker are finished by another one.",
     users={"task": 4, "streaming": 6, "ephemeral": 2},
-    cluster_bounds=(Bound("Tasks that another worker took over", "tasks_redelivered", at_least=1), RESUMED),
+    cluster_bounds=(Bound("Tasks that another worker took over", "tasks_redelivered", at_least=1),),
     play=play,
     needs_cluster=True,
     bounds=SOUND,
