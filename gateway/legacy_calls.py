@@ -20,6 +20,7 @@ from gateway.errors import InternalError, MethodNotFound, TryAgain
 from gateway.failures import failed_result
 from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.methods import Incoming, Leg, Methods
+from gateway.ports import Clock
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import result_response, server_request
@@ -38,6 +39,7 @@ class LegacyCalls:
         addresses: writes the ids of requests.
         waiting: brings the answers.
         answer_seconds: how long the client may take to answer.
+        clock: seconds since the epoch.
         takes_tasks: whether calls can become tasks.
     """
 
@@ -48,12 +50,14 @@ class LegacyCalls:
         waiting: WaitingCalls,
         *,
         answer_seconds: float,
+        clock: Clock,
         takes_tasks: bool,
     ) -> None:
         self._methods = methods
         self._addresses = addresses
         self._waiting = waiting
         self._answer_seconds = answer_seconds
+        self._clock = clock
         self._takes_tasks = takes_tasks
 
     async def call(self, incoming: Incoming, _request_name: str, /) -> Reply:
@@ -105,12 +109,12 @@ class LegacyCalls:
             asked: Counter[str] = Counter()
             while conversation.questions:
                 asked.update(conversation.questions.keys())
-                conversation.answers = await self._ask(incoming, conversation.questions, call, asked)
+                conversation.answers = await self._ask(incoming, conversation, call, asked)
                 ran = await leg(incoming)
         return ran
 
     async def _ask(
-        self, incoming: Incoming, questions: Mapping[str, Question], call: WaitingCall, asked: Mapping[str, int]
+        self, incoming: Incoming, conversation: Conversation, call: WaitingCall, asked: Mapping[str, int]
     ) -> dict[str, Answer]:
         """Send the questions of a leg, and return the answers by the author's keys.
 
@@ -122,22 +126,29 @@ class LegacyCalls:
             raise CannotContinue(
                 "This call has to ask something, which takes a stream: send Accept: application/json, text/event-stream"
             )
+        questions, seconds = conversation.questions, self._seconds_for(conversation)
         keys = {_wire_key(key, asked[key]): key for key in questions}
         call.expect(keys)
         try:
             with client.waiting():
                 for wire_key, key in keys.items():
-                    client.post(self._request(incoming, call, wire_key, questions[key]))
-                async with asyncio.timeout(self._answer_seconds):
+                    address = self._addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
+                    client.post(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
+                async with asyncio.timeout(seconds):
                     answers = await call.answers()
         except (Leaving, TimeoutError, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         return {keys[wire_key]: dict(answer) for wire_key, answer in answers.items()}
 
-    def _request(self, incoming: Incoming, call: WaitingCall, wire_key: str, question: Question) -> bytes:
-        address = self._addresses.of_call(call.call_id, wire_key, self._answer_seconds, incoming.caller)
-        params = request_params(question.method, question.params, f"{call.call_id.hex()}:{wire_key}")
-        return server_request(address, question.method, params)
+    def _seconds_for(self, conversation: Conversation) -> float:
+        """Return how long an answer may take now: no call goes on after its deadline."""
+        journal = conversation.journal
+        left = 0.0 if journal is None else journal.deadline_ms / 1000 - self._clock()
+        return max(0.0, min(self._answer_seconds, left))
+
+
+def _request(address: str, question: Question, name: str) -> bytes:
+    return server_request(address, question.method, request_params(question.method, question.params, name))
 
 
 def _wire_key(key: str, asked: int) -> str:

@@ -211,6 +211,7 @@ class Wires:
             self._addresses,
             parts.waiting,
             answer_seconds=parts.answer_seconds,
+            clock=parts.clock,
             takes_tasks=access is not None,
         )
         if access is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import pytest
 
 from gateway.app import GatewayApp
 from tests.asgi import HOST, Client, make_app
@@ -93,6 +94,12 @@ async def test_a_replica_answers_to_the_name_that_other_replicas_have_for_it() -
         assert (await session.post({"id": 2, "method": "ping"})).status == status
 
 
+async def test_nobody_lists_tasks_where_nobody_says_who_they_are() -> None:
+    session = await begin(redis_url="redis://127.0.0.1:1")
+    refused = await session.post({"id": 2, "method": "tasks/list"})
+    assert (refused.status, refused.message["error"]["code"]) == (200, -32601)
+
+
 async def test_who_waits_counts_as_an_open_stream() -> None:
     session = await begin(streams_per_principal=1)
     first = Asking(session)
@@ -107,8 +114,9 @@ async def test_who_waits_counts_as_an_open_stream() -> None:
     assert (await again.result())["isError"] is False
 
 
-async def test_a_call_waits_as_long_as_a_state_would() -> None:
-    session = await begin(state_ttl_seconds=1)
+@pytest.mark.parametrize("limit", ["state_ttl_seconds", "flow_max_seconds"])
+async def test_a_call_waits_as_long_as_a_state_would(limit: str) -> None:
+    session = await begin(**{limit: 1})
     call = Asking(session)
     await call.question()
     result = await call.result()

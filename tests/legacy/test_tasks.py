@@ -34,14 +34,27 @@ async def who_asks(one: UnderWay, two: UnderWay) -> tuple[UnderWay, UnderWay]:
 async def test_a_task_begins_at_once_whatever_its_author_prefers(
     user: DraftClient, fleet: Deployment, name: str
 ) -> None:
-    task = await user.create_task("climb_first", {"gate": name}, ttl=60_000)
+    task = await user.create_task("detach_late", {"gate": name}, ttl=60_000)
     assert set(task) == {"taskId", "status", "statusMessage", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
     assert (task["status"], task["ttl"]) == ("working", 60_000)
     fleet.open(name)
     reply = await user.task_result(task["taskId"])
-    assert text_of(reply.result) == "arrived"
+    assert text_of(reply.result) == "detached: True"
     assert reply.result["_meta"] == {RELATED_TASK: wanted(task)}
     assert (await user.get_task(task["taskId"]))["status"] == "completed"
+
+
+async def test_how_far_a_task_is_shows_in_its_message_alone(user: DraftClient, fleet: Deployment, name: str) -> None:
+    task = await user.create_task("climb", {"gate": name, "told": [[1, 2, "half way"]]})
+    async with under_way(user, "tasks/result", wanted(task)) as waiting:
+        await waiting.hear("notifications/tasks/status")
+        fleet.open(f"{name}-0")
+        told = await waiting.until(lambda message: message.get("params", {}).get("statusMessage") == "half way")
+        for shape in (told["params"], await user.get_task(task["taskId"]), *await user.all_tasks()):
+            assert shape["statusMessage"] == "half way"
+            assert not {"progress", "progressTotal"} & set(shape)
+        fleet.open(name)
+        assert text_of(await result_of(waiting)) == "arrived"
 
 
 async def test_what_a_task_asks_goes_out_on_the_stream_that_waits_for_its_result(user: DraftClient, name: str) -> None:

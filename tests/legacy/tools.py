@@ -45,6 +45,13 @@ async def only_a_task(ctx: Context) -> str:
     return (await ctx.elicit("who", "Who are you?", Name)).name
 
 
+@tool(task="optional", start="call")
+async def detach_late(ctx: Context, gate: str) -> str:
+    """Wait for a gate before it would become a task."""
+    await opened(gate)
+    return f"detached: {await ctx.detach()}"
+
+
 @tool
 async def can_ask(ctx: Context) -> str:
     """Tell what the client can answer."""
