@@ -75,7 +75,7 @@ class DraftTasks(HandshakeTasks):
         return partial(segments, last, view.task_id, complete=segments.complete, is_error=segments.is_error)
 
     async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
-        stream = self.stream(view, incoming.caller)
+        stream = self.stream(view, incoming)
         with incoming.client.waiting():
             async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:
                 async for now in views:

@@ -14,12 +14,13 @@ from gateway.ports import Caller, Client
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.jsonrpc import Response, server_request
+from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
 from gateway.return_addresses import ReturnAddresses
 from gateway.sealing.return_address import TaskAddress
 from gateway.task_access import TaskAccess
 from gateway.task_cursors import TaskCursors
-from gateway.tasks.model import TaskView
+from gateway.tasks.model import Progress, TaskView
 
 TTL_FORM: Final = "ttl"
 """A task that a client ordered with `params.task`."""
@@ -95,23 +96,35 @@ class TaskStream:
         words: how the task is told.
         addresses: writes the ids of requests.
         caller: who is to answer.
+        progress_token: what the request wants to be told of progress under, None if it wants none.
     """
 
-    def __init__(self, words: TaskWords, addresses: ReturnAddresses, caller: Caller) -> None:
+    def __init__(
+        self, words: TaskWords, addresses: ReturnAddresses, caller: Caller, progress_token: str | int | None
+    ) -> None:
         self._words = words
         self._addresses = addresses
         self._caller = caller
+        self._progress_token = progress_token
+        self._progress: Progress | None = None
         self._told: dict[str, Any] | None = None
         self._asked: set[str] = set()
         self._times: Counter[str] = Counter()
 
     def news(self, view: TaskView) -> list[bytes]:
         """Return what tells that something about the task has changed, if it has."""
+        messages = self._progress_of(view)
         told = timeless(self._words.task(view))
-        if told == self._told:
+        if told != self._told:
+            self._told = told
+            messages.append(self._words.status_notification(view))
+        return messages
+
+    def _progress_of(self, view: TaskView) -> list[bytes]:
+        if self._progress_token is None or view.progress is None or view.progress == self._progress:
             return []
-        self._told = told
-        return [self._words.status_notification(view)]
+        self._progress = view.progress
+        return [progress(self._progress_token, *view.progress)]
 
     def questions(self, view: TaskView) -> list[bytes]:
         """Return what asks those of its open questions that were not asked yet.
@@ -162,9 +175,10 @@ class HandshakeTasks:
         """Return a task as the answer to a request about it."""
         return self.words_of(view).task(view)
 
-    def stream(self, view: TaskView, caller: Caller) -> TaskStream:
-        """Return what one stream is to be told of a task."""
-        return TaskStream(self.words_of(view), self._addresses, caller)
+    def stream(self, view: TaskView, incoming: Incoming) -> TaskStream:
+        """Return what the stream of a request is to be told of a task."""
+        token = incoming.request.progress_token
+        return TaskStream(self.words_of(view), self._addresses, incoming.caller, token)
 
     async def get(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/get`.

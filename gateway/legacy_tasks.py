@@ -46,7 +46,7 @@ class LegacyTasks(HandshakeTasks):
 
     async def _ended(self, view: TaskView, incoming: Incoming) -> TaskView:
         """Wait for the end of a task, and ask what it asks meanwhile, unless another stream does."""
-        stream, name, asks = self.stream(view, incoming.caller), secrets.token_hex(8), False
+        stream, name, asks = self.stream(view, incoming), secrets.token_hex(8), False
         try:
             with incoming.client.waiting():
                 async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:

@@ -62,7 +62,7 @@ class TaskAnswers:
             RpcError: what the call came to.
             Overloaded: this replica leaves; another one knows the task as well.
         """
-        stream = self._tasks.stream(created, incoming.caller)
+        stream = self._tasks.stream(created, incoming)
         tell(incoming.client, [first_form.created_notification(created.task_id)])
         with incoming.client.waiting():
             async with contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views:
@@ -130,7 +130,7 @@ class TaskAnswers:
                 after = 0 if ttl_form.has_ended(view) else sent or 0
                 stored = await self._access.segments(task_id, incoming.caller, after)
                 segments = segments_of(view, stored, after)
-                stream = stream or self._tasks.stream(view, incoming.caller)
+                stream = stream or self._tasks.stream(view, incoming)
                 for message in () if segments.complete else stream.news(view):
                     yield message
                 if segments.complete or stored or sent is None:

@@ -237,3 +237,19 @@ async def test_progress_notifications_end_with_the_response(user: DraftClient, f
     assert (task["status"], task["progress"], task["progressTotal"]) == ("completed", 2, 3)
     methods = [message.get("method") for message in user.received()]
     assert methods.count("notifications/progress") == 1
+
+
+async def test_a_request_that_stays_open_tells_progress_under_its_token(
+    user: DraftClient, fleet: Deployment, gate: str, name: str
+) -> None:
+    meta = {"modelcontextprotocol.io/task": {"taskId": name}, "progressToken": "of the call"}
+    told = steps((1, 2, "one"), (2, 2, "two"))
+    async with under_way(user, "tools/call", call_params("climb", {"gate": gate, "told": told}, meta=meta)) as request:
+        await request.created()
+        fleet.open(f"{gate}-0")
+        first = await request.hear("notifications/progress")
+        fleet.open(gate)
+        await request.response()
+    assert first["params"] == {"progressToken": "of the call", "progress": 1, "total": 2, "message": "one"}
+    heard = [one["params"]["progress"] for one in request.messages if one.get("method") == "notifications/progress"]
+    assert heard == sorted(set(heard))
