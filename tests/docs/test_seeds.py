@@ -1,0 +1,69 @@
+"""What `docs/seeds.md` says of the proposals is shown by tests that exist, in modules that exist."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway.settings import known_variables
+
+TOP = Path(__file__).resolve().parent.parent.parent
+TEXT = (TOP / "docs/seeds.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
+FILES = sorted(set(re.findall(r"`((?:gateway|workers|tests)/[\w/]+\.py)", TEXT)))
+ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TEXT.splitlines() if line.startswith("| ")]
+DEMANDS = [row for row in ROWS if re.match(r"(MUST|SHOULD|MAY)( NOT)?: ", row[1])]
+
+
+@functools.cache
+def names_in(file: str) -> frozenset[str]:
+    tree = ast.parse((TOP / file).read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, kinds) and node.name.startswith("test_"))
+
+
+@pytest.mark.parametrize(("file", "test"), NAMED)
+def test_a_test_that_is_named_exists(file: str, test: str) -> None:
+    assert test in names_in(file)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_module_that_is_named_exists(file: str) -> None:
+    assert (TOP / file).is_file()
+
+
+def test_every_demand_has_an_answer_a_place_and_a_test() -> None:
+    assert len(DEMANDS) > 150
+    assert [row for row in DEMANDS if len(row) != 5 or not all(row)] == []
+    assert [row for row in DEMANDS if not re.search(r"`(gateway|workers)/", row[3]) or "::test_" not in row[4]] == []
+
+
+def test_no_row_has_an_empty_cell() -> None:
+    assert [row for row in ROWS if not all(row)] == []
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    named = set(re.findall(r"GATEWAY_[A-Z_]+", TEXT))
+    assert named - set(known_variables()) == set()
+    assert len(named) > 4
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    source = (TOP / "gateway/telemetry.py").read_text()
+    named = set(re.findall(r"\b(gateway_\w+)_total\b", TEXT))
+    assert named
+    assert [name for name in named if name not in source] == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT)
+    assert links
+    for file, anchor in links:
+        document = TOP / "docs" / (file or "seeds.md")
+        assert document.exists()
+        headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE) if anchor else []
+        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}
