@@ -248,6 +248,7 @@ async def test_a_request_that_stays_open_tells_progress_under_its_token(
         await request.created()
         fleet.open(f"{gate}-0")
         first = await request.hear("notifications/progress")
+        fleet.open(f"{gate}-1")
         fleet.open(gate)
         await request.response()
     assert first["params"] == {"progressToken": "of the call", "progress": 1, "total": 2, "message": "one"}
