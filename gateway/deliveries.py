@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from gateway.errors import RejectReason
 from gateway.ports import Hop
+from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.headers import HOP, Headers
 from gateway.protocol.jsonrpc import Response
 from gateway.return_addresses import ReplicaAddress, ReturnAddresses
@@ -12,6 +15,11 @@ from gateway.waiting import WaitingCalls
 
 _TAKEN = 202
 """The HTTP status of a posted response, whatever becomes of it."""
+
+_NO_ANSWER = 0
+"""In place of a status, see `Hop`."""
+
+log = logging.getLogger(__name__)
 
 
 class Deliveries:
@@ -40,10 +48,16 @@ class Deliveries:
             body: of that request.
         """
         if address.boot == self._replica.boot:
-            answer = {"error": response.error} if response.result is None else {"result": response.result}
-            if not self._waiting.deliver(address.boot, address.call, address.key, answer):
+            if not self._waiting.deliver(address.boot, address.call, address.key, answer_of(response)):
                 self._addresses.reject(RejectReason.LATE)
             return
         may_hop = headers.get(HOP) is None and address.replica_url not in ("", self._replica.url)
-        if not may_hop or await self._hop(address.replica_url, headers.raw, body) != _TAKEN:
+        if not may_hop or not await self._hand_on(address.replica_url, headers, body):
             self._addresses.reject(RejectReason.GONE)
+
+    async def _hand_on(self, url: str, headers: Headers, body: bytes) -> bool:
+        """Hand a request on; return whether the replica took it."""
+        status = await self._hop(url, headers.raw, body)
+        if status not in (_TAKEN, _NO_ANSWER):  # the hop itself tells when there is no answer
+            log.warning("replica refused an answer that was handed on", extra={"url": url, "status": status})
+        return status == _TAKEN

@@ -31,12 +31,12 @@ class DraftCalls:
 
     Args:
         methods: those that every wire has.
-        tasks: what calls that become tasks are answered with, or None where there are no tasks.
+        answers: what calls that become tasks are answered with, or None where there are no tasks.
     """
 
-    def __init__(self, methods: Methods, tasks: TaskAnswers | None) -> None:
+    def __init__(self, methods: Methods, answers: TaskAnswers | None) -> None:
         self._methods = methods
-        self._tasks = tasks
+        self._answers = answers
 
     async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
         """Run one leg of a prompt or a resource."""
@@ -58,16 +58,16 @@ class DraftCalls:
         first = first_form.read_first_form(incoming.request.meta)
         wish = ttl_form.read_task_params(incoming.request.params)
         choice = choose_mode(None if wish is None else wish.response_modes, _modes_of(incoming.request.capabilities))
-        order = None if self._tasks is None else _order(tool, first, wish, choice, request_name)
+        order = None if self._answers is None else _order(tool, first, wish, choice, request_name)
         try:
             ran = await self._methods.call_tool(incoming, tool, wanted, order)
         except TaskIdTaken:
             raise first_form.already_exists("" if first is None else first.task_id) from None
-        if ran.task is None or self._tasks is None:
+        if ran.task is None or self._answers is None:
             return Answered(result_response(incoming.request.id, ran.result))
         if ran.task.form == FIRST_FORM:
-            return await self._tasks.answer_later(incoming, ran.task)
-        return await self._tasks.answer(incoming, ran.task, choice)
+            return await self._answers.answer_later(incoming, ran.task)
+        return await self._answers.answer(incoming, ran.task, choice)
 
 
 def _order(

@@ -19,11 +19,9 @@ from gateway.protocol.draft.rounds import read_answers
 from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments_of
 from gateway.protocol.fields import read_object
 from gateway.protocol.handshake import tasks as ttl_form
+from gateway.protocol.handshake.requests import CANCELLED
 from gateway.task_access import fits
 from gateway.tasks.model import Phase, TaskView
-
-CANCELLED: Final = "notifications/cancelled"
-"""What the audit log names where no request was made."""
 
 _RELATED_NAMES: Final = (ttl_form.RELATED_TASK, first_form.RELATED_TASK)
 """What a task that a request belongs to may be called in its `_meta`."""
@@ -72,7 +70,7 @@ class DraftTasks(HandshakeTasks):
         """Return what of the result there is now after a segment, nothing where the client is ahead."""
         after = 0 if ttl_form.has_ended(view) else last
         segments = segments_of(view, await self._access.segments(view.task_id, caller, after), after)
-        return partial(segments, last, view.task_id, complete=segments.complete, is_error=segments.is_error)
+        return partial(segments, last, view.task_id)
 
     async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
         stream = self.stream(view, incoming)

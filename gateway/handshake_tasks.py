@@ -12,7 +12,7 @@ from gateway.following import TaskFollower, timeless
 from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol.handshake import tasks as ttl_form
-from gateway.protocol.handshake.questions import request_params
+from gateway.protocol.handshake.questions import answer_of, request_params
 from gateway.protocol.jsonrpc import Response, server_request
 from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
@@ -225,13 +225,17 @@ class HandshakeTasks:
         """Record the response to a question that was asked on a stream; one that comes too late means nothing.
 
         One that does not fit is recorded too: the task then asks again, under another key, whatever stream there is.
+
+        Raises:
+            InvalidParams: it is too large to be kept.
+            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            TaskStoreDown: the store does not answer.
         """
-        answer = {"error": response.error} if response.result is None else {"result": response.result}
         view = await self._access.find(address.task_id, caller, registry)
         if view is None or address.key not in view.questions:
             self._addresses.reject(RejectReason.LATE)
         else:
-            await self._access.answer(view, {address.key: answer}, caller, ANSWERED_ON_STREAM)
+            await self._access.answer(view, {address.key: answer_of(response)}, caller, ANSWERED_ON_STREAM)
 
     async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:
         return await self._found(ttl_form.read_task_id(incoming.request.params), incoming, registry)

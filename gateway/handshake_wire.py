@@ -15,7 +15,7 @@ from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
 from gateway.protocol.capabilities import from_flags
 from gateway.protocol.handshake.initialize import initialize_result, read_initialize
-from gateway.protocol.handshake.requests import SESSIONLESS_CAPABILITIES, read_cancelled, read_request
+from gateway.protocol.handshake.requests import CANCELLED, SESSIONLESS_CAPABILITIES, read_cancelled, read_request
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
 from gateway.protocol.versions import DRAFT, Wire
 from gateway.replies import Accepted, Answered, Reply
@@ -141,7 +141,7 @@ class HandshakeWire:
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:
         """Cancel what is cancelled. That works from a session: without one, nobody knows whose request it was."""
-        if notification.method != "notifications/cancelled" or session is None:
+        if notification.method != CANCELLED or session is None:
             return
         request_id = read_cancelled(notification.params)
         if request_id is None:

@@ -138,7 +138,7 @@ class LegacyCalls:
                     answers = await call.answers()
         except (Leaving, TimeoutError, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
-        return {keys[wire_key]: dict(answer) for wire_key, answer in answers.items()}
+        return {keys[wire_key]: answer for wire_key, answer in answers.items()}
 
     def _seconds_for(self, conversation: Conversation) -> float:
         """Return how long an answer may take now: no call goes on after its deadline."""

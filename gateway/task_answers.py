@@ -68,7 +68,7 @@ class TaskAnswers:
             async with contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views:
                 async for view in views:
                     if view is None:
-                        raise first_form.not_found()
+                        raise ttl_form.not_found()
                     if view.phase is Phase.CANCELLED:
                         return Accepted()  # a request that its client has cancelled is not answered
                     if ttl_form.has_ended(view):
@@ -125,7 +125,7 @@ class TaskAnswers:
         async with contextlib.aclosing(self._follower.views(task_id, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _told(incoming, partial(_GONE, sent or 0, task_id, complete=True, is_error=True))
+                    yield _told(incoming, partial(_GONE, sent or 0, task_id))
                     return
                 after = 0 if ttl_form.has_ended(view) else sent or 0
                 stored = await self._access.segments(task_id, incoming.caller, after)

@@ -171,7 +171,7 @@ class Telemetry:
         )
         responses = Counter(
             "gateway_response_rejections",
-            "Responses of clients to requests that this deployment did not send them, by reason.",
+            "Responses of clients that reached nobody who waits for them, by reason.",
             ["reason"],
             registry=self.registry,
         )
@@ -291,7 +291,7 @@ class Telemetry:
         self._session_rejections[reason].inc()
 
     def response_rejected(self, reason: RejectReason) -> None:
-        """Count a client's response that was not accepted."""
+        """Count a client's response that nobody waits for."""
         self._response_rejections[reason].inc()
 
     def state_too_large(self) -> None:

@@ -7,16 +7,14 @@ way of another one, and finds the call by the boot id of the process and the id 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
 from gateway.ports import RandomBytes
 from gateway.sealing.return_address import ID_BYTES
-
-Response: TypeAlias = Mapping[str, Any]
-"""What a client answers: `{"result": …}` or `{"error": …}`."""
 
 
 class Leaving(Exception):
@@ -37,7 +35,7 @@ class WaitingCall:
     def __init__(self, call_id: bytes) -> None:
         self.call_id = call_id
         self._expected: dict[str, None] = {}  # ordered
-        self._answers: dict[str, Response] = {}
+        self._answers: dict[str, Answer] = {}
         self._is_over = asyncio.Event()
         self._is_closed = False
 
@@ -51,7 +49,7 @@ class WaitingCall:
         self._is_over.clear()
         self._note()
 
-    async def answers(self) -> dict[str, Response]:
+    async def answers(self) -> dict[str, Answer]:
         """Wait until every expected key has its answer; return them in the order in which they were expected.
 
         Raises:
@@ -62,11 +60,11 @@ class WaitingCall:
             raise Leaving
         return {key: self._answers[key] for key in self._expected}
 
-    def take(self, key: str, response: Response) -> bool:
+    def take(self, key: str, answer: Answer) -> bool:
         """Take the answer to a key; return False if it is not expected or is there already."""
         if key not in self._expected or key in self._answers:
             return False
-        self._answers[key] = response
+        self._answers[key] = answer
         self._note()
         return True
 
@@ -123,14 +121,14 @@ class WaitingCalls:
         finally:
             del self._calls[call.call_id]
 
-    def deliver(self, boot: bytes, call_id: bytes, key: str, response: Response) -> bool:
+    def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer) -> bool:
         """Give a call the answer to one of its questions.
 
         Returns:
             False if nobody waits for it: it is for another process, the call is over, or it has an answer already.
         """
         call = self._calls.get(call_id)
-        return boot == self._boot and call is not None and call.take(key, response)
+        return boot == self._boot and call is not None and call.take(key, answer)
 
     def close(self) -> None:
         """End all waits, those that begin later included."""

@@ -76,10 +76,12 @@ async def test_an_answer_for_another_replica_is_handed_on_as_it_came() -> None:
 
 
 @pytest.mark.parametrize("status", [0, 200, 401, 404, 429, 503])
-async def test_what_the_other_replica_does_not_take_is_gone(status: int) -> None:
+async def test_what_the_other_replica_does_not_take_is_gone(status: int, caplog: pytest.LogCaptureFixture) -> None:
     delivered = Delivered(status)
     await delivered.deliver(ELSEWHERE)
     assert delivered.rejected == [RejectReason.GONE]
+    told = [vars(record)["status"] for record in caplog.records if vars(record).get("url") == ELSEWHERE.url]
+    assert told == ([status] if status else [])
 
 
 async def test_what_was_handed_on_goes_no_further() -> None:

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
-from gateway.waiting import Leaving, Response, WaitingCall, WaitingCalls
+from gateway.waiting import Leaving, WaitingCall, WaitingCalls
 
 BOOT = b"b" * 16
-YES: Response = {"result": {"action": "accept"}}
-NO: Response = {"error": {"code": -1, "message": "no"}}
+YES: Answer = {"result": {"action": "accept"}}
+NO: Answer = {"error": {"code": -1, "message": "no"}}
 
 
 def numbered() -> Callable[[int], bytes]:
@@ -28,7 +29,7 @@ def make_calls(limit: int = 100) -> WaitingCalls:
     return WaitingCalls(BOOT, numbered(), limit=limit)
 
 
-async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Response]]:
+async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
     waiting = asyncio.create_task(call.answers())
     await asyncio.sleep(0)
     return waiting
@@ -171,7 +172,7 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
     waiting = [context.__enter__() for context in open_calls]
     for call, keys in zip(waiting, expected, strict=True):
         call.expect(keys)
-    first: dict[tuple[int, str], Response] = {}
+    first: dict[tuple[int, str], Answer] = {}
     for number, (index, key) in enumerate(deliveries):
         response = {"result": number}
         call_id = waiting[index].call_id if index < len(waiting) else b"nobody"

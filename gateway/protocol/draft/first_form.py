@@ -126,11 +126,6 @@ def call_result(view: TaskView) -> dict[str, Any]:
     return tasks.joined(tasks.call_result(view), related(view.task_id))
 
 
-def not_found() -> InvalidParams:
-    """Return the error for every task that the caller cannot reach (section 7.1)."""
-    return tasks.not_found()
-
-
 def not_completed(view: TaskView) -> InvalidParams:
     """Return the error for who asks too early, or in vain, for a result (section 7.1).
 

@@ -127,23 +127,22 @@ def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
     """
     if after == 0 and segments.is_error and not segments.emitted:
         return {"content": segments.blocks, "isError": True, "isComplete": True, **related(task_id)}
-    return partial(segments, after, task_id, complete=segments.complete, is_error=segments.is_error)
+    return partial(segments, after, task_id)
 
 
-def partial(segments: Segments, after: int, task_id: str, *, complete: bool, is_error: bool) -> dict[str, Any]:
+def partial(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
     """Return a response with `partial-content` (section "Case 3: Responding with Streaming Results").
 
     Args:
         segments: what there is.
         after: the number of the last segment that the client has.
         task_id: of the task.
-        complete: whether the client has everything with this.
-        is_error: whether it ends with what went wrong.
     """
     numbered = [
         {**block, "seqNr": number} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
     ]
-    return {"partial-content": numbered, "isError": is_error, "isComplete": complete, **related(task_id)}
+    told = {"partial-content": numbered, "isError": segments.is_error, "isComplete": segments.complete}
+    return {**told, **related(task_id)}
 
 
 def _read_modes(asked: Any) -> list[str]:

@@ -1,11 +1,12 @@
-"""Pure: questions as requests of the server's (2025-11-25 "Elicitation", "Sampling", "Roots")."""
+"""Pure: questions as requests of the server's, answers as responses (2025-11-25 "Elicitation", "Sampling", "Roots")."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.engine.questions import ELICIT
+from gateway.engine.questions import ELICIT, Answer
+from gateway.protocol.jsonrpc import Response
 
 
 def request_params(method: str, params: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -19,3 +20,8 @@ def request_params(method: str, params: Mapping[str, Any], name: str) -> dict[st
     if method == ELICIT and params.get("mode") == "url":
         return {**params, "elicitationId": name}
     return dict(params)
+
+
+def answer_of(response: Response) -> Answer:
+    """Return the answer that a client's response is."""
+    return {"error": response.error} if response.result is None else {"result": response.result}

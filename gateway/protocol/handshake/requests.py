@@ -11,6 +11,9 @@ from gateway.protocol.jsonrpc import MAX_ID_CHARS, Request, RequestId
 from gateway.protocol.requests import McpRequest, read_progress_token
 from gateway.protocol.versions import LOG_LEVELS
 
+CANCELLED: Final = "notifications/cancelled"
+"""The notification that takes a request back (2025-11-25 "Cancellation")."""
+
 LOG_LEVEL: Final = "info"
 """What is told of logs from here on: `logging/setLevel` is acknowledged, but there is nowhere to keep it."""
 

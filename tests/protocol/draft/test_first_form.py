@@ -22,7 +22,6 @@ from gateway.protocol.draft.first_form import (
     created_notification,
     final_result,
     not_completed,
-    not_found,
     read_first_form,
     related,
     status,
@@ -163,9 +162,8 @@ def test_the_request_itself_ends_as_it_would_have_without_a_task() -> None:
 
 
 def test_errors_have_the_texts_of_the_proposal() -> None:
-    assert not_found().message == "Failed to retrieve task: Task not found"
     assert already_exists("786512e2").message == "Task ID already exists: 786512e2"
-    assert not_found().code == already_exists("x").code == -32602
+    assert already_exists("x").code == -32602
 
 
 @pytest.mark.parametrize(

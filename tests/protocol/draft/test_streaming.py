@@ -14,7 +14,6 @@ from gateway.protocol.draft.streaming import (
     MODES,
     Choice,
     choose_mode,
-    partial,
     read_last_seq_nr,
     response,
     segments_of,
@@ -176,16 +175,6 @@ def test_a_running_task_needs_no_more_than_its_new_segments() -> None:
     for view in (COMPLETED, FAILED, CANCELLED):
         with pytest.raises(ValueError, match="all segments are needed"):
             segments_of(view, [B], after=1)
-
-
-def test_a_part_need_not_be_the_last_one() -> None:
-    answer = partial(segments_of(COMPLETED, [A]), 0, "t_1", complete=False, is_error=False)
-    assert answer == {
-        "partial-content": [{"seqNr": 1, **A}, {"seqNr": 2, **B}],
-        "isError": False,
-        "isComplete": False,
-        **related("t_1"),
-    }
 
 
 def test_a_number_is_ours_whatever_a_block_brings() -> None:
