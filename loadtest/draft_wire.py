@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +14,9 @@ from loadtest.wire import Answer, Outcome, Reply, Request
 VERSION: Final = "DRAFT-2026-v1"
 SEGMENTS: Final = "partial-content"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+
+_REFUSED: Final = frozenset({-31001, -31003, -31004})
+"""Codes of errors that a later try may not meet: too much to do, too many requests of the caller, no task store."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,15 @@ def task_result(task_id: str, after: int = 0) -> DraftRequest:
 
 
 def read_answer(reply: Reply) -> Answer:
-    """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer."""
-    return wire.read_result(reply, _meaning)
+    """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer.
+
+    On this wire a request that is refused for now is answered with status 200 as well; its code tells.
+    """
+    answer = wire.read_result(reply, _meaning)
+    code = wire.error_of(wire.decode(reply.body)).get("code")
+    if answer.outcome == "failed" and type(code) is int and code in _REFUSED:
+        return replace(answer, outcome="refused", reason=str(code))
+    return answer
 
 
 def _meaning(result: Mapping[str, Any]) -> tuple[Outcome, str]:

@@ -244,7 +244,7 @@ def read_result(reply: Reply, meaning: Meaning) -> Answer:
     if reply.status == 0:
         return Answer("failed", reply, "connection")
     message = decode(reply.body)
-    error = _error_of(message)
+    error = error_of(message)
     if reply.status in _REFUSED:
         return Answer("refused", reply, str(error.get("code", reply.status)))
     if error or reply.status != 200:
@@ -291,6 +291,7 @@ def decode(body: bytes) -> dict[str, Any]:
     return message if isinstance(message, dict) else {}
 
 
-def _error_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def error_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the error of a response; empty if it has none."""
     error = message.get("error")
     return error if isinstance(error, dict) else {}

@@ -136,6 +136,20 @@ def test_a_call_that_was_lost_or_refused_before_its_task_was_known_is_made_again
     assert (seen.call.outcome, seen.call.retries, seen.call.refusals) == ("finished", 1, 1)
 
 
+@pytest.mark.parametrize("code", [-31001, -31003, -31004])
+@pytest.mark.parametrize("status", [200, 503])
+def test_what_is_refused_for_now_is_sent_again_whatever_its_status(
+    client: McpClient, replica: StubReplica, seen: Seen, code: int, status: int
+) -> None:
+    later = error(status, {"code": code, "message": "later"}, retry_after="7")
+    got = script(replica, stream(told(1)), later, rest(2, 3, complete=True), later, WHOLE)
+    call(client)
+    assert asked_after(got) == [1, 1, None, None]
+    assert (seen.call.outcome, seen.call.refusals) == ("finished", 2)
+    assert all(7.0 <= seconds <= 10.5 for seconds in seen.slept)
+    assert [leg.reason for leg in seen.legs if leg.outcome == "refused"] == [str(code)] * 2
+
+
 def test_without_tasks_the_result_comes_at_once_and_the_call_may_be_handed_on(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
