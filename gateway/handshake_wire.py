@@ -15,7 +15,13 @@ from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
 from gateway.protocol.capabilities import from_flags
 from gateway.protocol.handshake.initialize import initialize_result, read_initialize
-from gateway.protocol.handshake.requests import CANCELLED, SESSIONLESS_CAPABILITIES, read_cancelled, read_request
+from gateway.protocol.handshake.requests import (
+    CANCELLED,
+    SESSIONLESS_CAPABILITIES,
+    check_method,
+    read_cancelled,
+    read_request,
+)
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
 from gateway.protocol.versions import DRAFT, Wire
 from gateway.replies import Accepted, Answered, Reply
@@ -79,8 +85,10 @@ class HandshakeWire:
             InsufficientScope: the caller's token does not grant what it takes.
             HttpRefusal: there is no session that it belongs to.
         """
-        if isinstance(message, Request) and message.method == "initialize":
-            return self._initialize(message, caller)
+        if isinstance(message, Request):
+            check_method(message, headers)
+            if message.method == "initialize":
+                return self._initialize(message, caller)
         session = self._session(wire, headers, caller)
         if isinstance(message, Response):
             await self._take_answer(message, headers, body, caller)

@@ -87,6 +87,14 @@ async def test_a_header_that_names_the_method_takes_no_second_place() -> None:
         assert (await asyncio.wait_for(session.post({"id": 2, "method": "ping"}), 10)).result == {}
 
 
+@pytest.mark.parametrize("named", [b"initialize", b"tasks/get", b"subscriptions/listen", b"notifications/cancelled"])
+async def test_a_header_that_names_another_method_spares_nobody_the_wait_for_a_place(named: bytes) -> None:
+    session = await begin()
+    session.headers.append((b"mcp-method", named))
+    refused = await session.post({"id": 2, "method": "tools/call", "params": ASK})
+    assert (refused.status, refused.message["error"]["code"]) == (200, -32020)
+
+
 async def test_a_replica_answers_to_the_name_that_other_replicas_have_for_it() -> None:
     session = await begin(allowed_hosts=("mcp.example.com",), replica_url="http://r7.internal:8080/inner")
     for host, status in {b"R7.internal:8080": 200, b"r7.internal": 403, b"r8.internal:8080": 403}.items():

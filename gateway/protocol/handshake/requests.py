@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.errors import InvalidParams
-from gateway.protocol.fields import read_object, read_string
+from gateway.errors import HeaderMismatch, InvalidParams
+from gateway.protocol.fields import quote, read_object, read_string
+from gateway.protocol.headers import METHOD, Headers
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, Request, RequestId
 from gateway.protocol.requests import McpRequest, read_progress_token
 from gateway.protocol.versions import LOG_LEVELS
@@ -47,6 +48,17 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
         log_level=LOG_LEVEL,
         progress_token=read_progress_token(meta),
     )
+
+
+def check_method(request: Request, headers: Headers) -> None:
+    """Check `Mcp-Method`, which clients of these wires need not send: who reads it there must not be misled.
+
+    Raises:
+        HeaderMismatch: it names another method than the body.
+    """
+    named = headers.get(METHOD)
+    if named is not None and named != request.method:
+        raise HeaderMismatch(f"Header mismatch: Mcp-Method is {quote(named)}, the body says {quote(request.method)}")
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:
