@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.errors import Overloaded
+from gateway.errors import Overloaded, TaskStoreDown
 from gateway.following import TaskFollower
 from gateway.handshake_tasks import HandshakeTasks, TaskStream, tell
 from gateway.methods import Incoming
+from gateway.ports import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.streaming import FALLBACK_META, Choice, Segments, partial, response, segments_of
 from gateway.protocol.handshake import tasks as ttl_form
@@ -25,6 +26,9 @@ from gateway.tasks.model import Phase, TaskView
 
 _GONE: Final = Segments((), complete=True, is_error=True, after=0, emitted=True)
 """What is told of a task that expired while its segments were sent."""
+
+_STORE_RETRY_SECONDS: Final = 1.0
+"""How long until a stream asks a store again that did not answer."""
 
 
 class TaskAnswers:
@@ -79,16 +83,20 @@ class TaskAnswers:
     async def answer(self, incoming: Incoming, created: TaskView, choice: Choice) -> Reply:
         """Answer the request that created a task, in the mode that was chosen for it.
 
+        A client that may have no further stream is told the task: it runs already, and is not to be ordered again.
+
         Raises:
             RpcError: what the task came to at once.
         """
         view = created
-        if choice.mode == "immediate":
-            view = await self._soon(incoming, created)
-            if ttl_form.has_ended(view):
-                return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
-        if await self._streams(incoming, view, choice):
-            return Listening(self._segments(incoming, view.task_id), incoming.request.id)
+        with contextlib.suppress(TooManyStreams):
+            if choice.mode == "immediate":
+                view = await self._soon(incoming, created)
+                if ttl_form.has_ended(view):
+                    return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
+            if await self._streams(incoming, view, choice):
+                with incoming.client.streaming():  # whoever sends the segments counts it again, before anybody else can
+                    return Listening(self._segments(incoming, view.task_id), incoming.request.id)
         told = self._words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
@@ -128,7 +136,7 @@ class TaskAnswers:
                     yield _told(incoming, partial(_GONE, sent or 0, task_id))
                     return
                 after = 0 if ttl_form.has_ended(view) else sent or 0
-                stored = await self._access.segments(task_id, incoming.caller, after)
+                stored = await self._stored(task_id, incoming.caller, after)
                 segments = segments_of(view, stored, after)
                 stream = stream or self._tasks.stream(view, incoming)
                 for message in () if segments.complete else stream.news(view):
@@ -136,6 +144,14 @@ class TaskAnswers:
                 if segments.complete or stored or sent is None:
                     yield _told(incoming, response(segments, sent or 0, task_id))
                     sent = segments.after + len(segments.blocks)
+
+    async def _stored(self, task_id: str, caller: Caller, after: int) -> Sequence[Mapping[str, Any]]:
+        """Return what a task has emitted after a segment, as soon as the store answers."""
+        while True:
+            try:
+                return await self._access.segments(task_id, caller, after)
+            except TaskStoreDown:
+                await asyncio.sleep(_STORE_RETRY_SECONDS)
 
 
 def _told(incoming: Incoming, result: Mapping[str, Any]) -> bytes:

@@ -20,7 +20,9 @@ from tests.draft.messages import RELATED_TASK, VERSION
 LINE_BYTES: Final = 1 << 20
 HEAD_END: Final = b"\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n"
-OVERLOADED: Final = -31001
+TRY_AGAIN: Final = {-31001, -31004}
+"""The replica, or the store, has too much to do."""
+
 RETRY_SECONDS: Final = 0.5
 POLL_SECONDS: Final = (1.0, 3.0)
 LEAVES_EARLY: Final = 0.2
@@ -28,7 +30,7 @@ LEAVES_EARLY: Final = 0.2
 
 
 class Refused(Exception):
-    """The replica has too much to do: the request was not begun."""
+    """The request is to be sent again later."""
 
 
 @contextlib.asynccontextmanager
@@ -38,7 +40,7 @@ async def asked(
     """Send a request; the messages of its answer are the context's value. Leaving closes the connection.
 
     Raises:
-        Refused: reading the messages does, if the replica takes on nothing more.
+        Refused: reading the messages does, if the request is to be sent again later.
         OSError: the connection broke.
     """
     target = urlsplit(url)
@@ -74,7 +76,7 @@ async def _messages(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any
 
 def _read(data: bytes) -> dict[str, Any]:
     message: dict[str, Any] = msgspec.json.decode(data)
-    if message.get("error", {}).get("code") == OVERLOADED:
+    if message.get("error", {}).get("code") in TRY_AGAIN:
         raise Refused
     return message
 

@@ -40,8 +40,9 @@ LEASE_SECONDS: Final = "1"
 
 
 class Held(NamedTuple):
-    """A replica whose first look at the next task is held until the test lets it go on."""
+    """A replica whose first look at the next task is held until the test lets it go on; it has a door to the store."""
 
+    door: Door
     replica: Replica
     go_on: threading.Event
 
@@ -55,7 +56,7 @@ def held(fleet: Deployment, redis: Server) -> Iterator[Held]:
         replica = stack.enter_context(joined_by(fleet, "held", GATEWAY_REDIS_URL=door.url))
         stack.callback(go_on.set)
         door.trap(runs(READ), go_on.wait)
-        yield Held(replica, go_on)
+        yield Held(door, replica, go_on)
 
 
 def streamed(user: DraftClient, tool: str, /, **arguments: Any) -> Any:
@@ -547,6 +548,18 @@ async def test_a_client_that_never_reads_is_cut_off_and_can_resume(
     assert (numbers(told), told["isComplete"]) == (list(range(2, count + 1)), True)
     final = (await user.task_result(task_id)).result
     assert final["content"] == [text("x" * size)] * count
+
+
+async def test_a_stream_outlasts_a_store_that_does_not_answer(held: Held, client_of: ClientOf, name: str) -> None:
+    held.go_on.set()
+    cuts = [
+        held.door.trap(lambda command: command.parts[0] == b"XRANGE", lambda: None, cut=True)
+        for _ in range(3)  # a command is sent again once
+    ]
+    async with streamed(client_of(name, urls=[held.replica.url]), "recite", gate=name, count=3) as request:
+        messages = await request.end()
+    assert merged(*results(messages)) == content(1, 2, 3)
+    assert all(cut.done.is_set() for cut in cuts)
 
 
 async def test_open_streams_take_no_place_of_those_who_compute(
