@@ -346,7 +346,10 @@ class TaskStoreDown(TryAgain):
 
 
 class RejectReason(StrEnum):
-    """Why a sealed token was not accepted. For the log and the counter only, never for the client."""
+    """Why a sealed token was not accepted. For the log and the counter only, never for the client.
+
+    The last two are of return addresses: the replica is not there or did not take the answer; nobody waits any more.
+    """
 
     MALFORMED = "malformed"
     UNKNOWN_KEY = "unknown_key"
