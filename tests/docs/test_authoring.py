@@ -103,7 +103,7 @@ def test_a_task_starts_when_the_table_says(support: Any, start: Any, able: str, 
     testing.run(example)
     assert seen == ended[able]
     seen.clear()
-    if unable == "an error that names the extension":
+    if unable == "an error that says so":
         with pytest.raises(gateway.AuthoringError, match="clients that know no tasks"):
             testing.run(example, as_task=False)
     else:
