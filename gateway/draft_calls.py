@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -59,14 +60,17 @@ class DraftCalls:
         wish = ttl_form.read_task_params(incoming.request.params)
         choice = choose_mode(None if wish is None else wish.response_modes, _modes_of(incoming.request.capabilities))
         order = None if self._answers is None else _order(tool, first, wish, choice, request_name)
-        try:
-            ran = await self._methods.call_tool(incoming, tool, wanted, order)
-        except TaskIdTaken:
-            raise first_form.already_exists("" if first is None else first.task_id) from None
-        if ran.task is None or self._answers is None:
-            return Answered(result_response(incoming.request.id, ran.result))
-        if ran.task.form == FIRST_FORM:
-            return await self._answers.answer_later(incoming, ran.task)
+        answers_later = order is not None and order.form == FIRST_FORM
+        # Who may have no further stream is told so before there is a task: its id would be taken.
+        with incoming.client.streaming() if answers_later else contextlib.nullcontext():
+            try:
+                ran = await self._methods.call_tool(incoming, tool, wanted, order)
+            except TaskIdTaken:
+                raise first_form.already_exists("" if first is None else first.task_id) from None
+            if ran.task is None or self._answers is None:
+                return Answered(result_response(incoming.request.id, ran.result))
+            if answers_later:
+                return await self._answers.answer_later(incoming, ran.task)
         return await self._answers.answer(incoming, ran.task, choice)
 
 

@@ -91,10 +91,18 @@ class Client(Protocol):
         """
         ...
 
+    def streaming(self) -> AbstractContextManager[None]:
+        """Count as one open stream of the caller while the context is open; inside of another one, no second time.
+
+        Raises:
+            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+        """
+        ...
+
     def waiting(self) -> AbstractContextManager[None]:
         """Wait for somebody else while the context is open.
 
-        The request gives up its place, counts as an open stream of its caller, and ends if the client goes away.
+        The request gives up its place, counts as an open stream, see `streaming`, and ends if the client goes away.
 
         Raises:
             TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.

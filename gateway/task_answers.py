@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.errors import Overloaded, TaskStoreDown
+from gateway.errors import Overloaded, TaskStoreDown, TooManyStreams
 from gateway.following import TaskFollower
 from gateway.handshake_tasks import HandshakeTasks, TaskStream, tell
 from gateway.methods import Incoming

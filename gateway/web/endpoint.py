@@ -248,7 +248,7 @@ class _Client:
         stream: counts an open stream of its caller.
     """
 
-    __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_visit", "post")
+    __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_streams", "_visit", "post")
 
     def __init__(
         self,
@@ -266,6 +266,7 @@ class _Client:
         self._goes_on = goes_on
         self._refused = refused
         self._stream = stream
+        self._streams = False
         self._entered = False
 
     async def enter(self) -> None:
@@ -279,9 +280,22 @@ class _Client:
                 await waiting
 
     @contextlib.contextmanager
+    def streaming(self) -> Iterator[None]:
+        """See `gateway.ports.Client.streaming`."""
+        if self._streams:
+            yield
+            return
+        with self._stream():
+            self._streams = True
+            try:
+                yield
+            finally:
+                self._streams = False
+
+    @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
         """See `gateway.ports.Client.waiting`."""
-        with self._stream(), self._exchange.ending_with_client():
+        with self.streaming(), self._exchange.ending_with_client():
             if self._visit is not None:
                 self._visit.leave()
             yield
