@@ -7,8 +7,9 @@ client, to this replica or by way of another one. So nothing of a call survives 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import result_response, server_request
 from gateway.protocol.requests import read_tool_call
+from gateway.protocol.versions import LEGACY
 from gateway.replies import Answered, Reply
 from gateway.return_addresses import ReturnAddresses
 from gateway.task_calls import TaskOrder
@@ -69,7 +71,8 @@ class LegacyCalls:
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
-        order = _order(tool, read_task_params(incoming.request.params) if self._takes_tasks else None)
+        wish = read_task_params(incoming.request.params) if self._takes_tasks else None
+        order = _order(tool, wish, takes_tasks=self._takes_tasks)
         conversation = Conversation()
 
         async def leg(incoming: Incoming) -> Ran:
@@ -99,19 +102,32 @@ class LegacyCalls:
 
         Raises:
             CannotContinue: the client cannot be asked, or there is no answer that fits.
-            Overloaded: too many calls wait in this process.
         """
         incoming = replace(incoming, conversation=conversation)
         ran = await leg(incoming)
         if not conversation.questions:
             return ran
-        with self._waiting.open() as call:
+        with self._open() as call:
             asked: Counter[str] = Counter()
             while conversation.questions:
                 asked.update(conversation.questions.keys())
                 conversation.answers = await self._ask(incoming, conversation, call, asked)
                 ran = await leg(incoming)
         return ran
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[WaitingCall]:
+        """Let a call wait. Its first leg has run, so to be overloaded is no error that makes a client repeat it.
+
+        Raises:
+            CannotContinue: too many calls wait in this process.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                call = stack.enter_context(self._waiting.open())
+            except TryAgain as error:
+                raise CannotContinue(_why(error)) from None
+            yield call
 
     async def _ask(
         self, incoming: Incoming, conversation: Conversation, call: WaitingCall, asked: Mapping[str, int]
@@ -171,7 +187,7 @@ def _why(error: Exception) -> str:
     return f"{error}; call again later"
 
 
-def _order(tool: Tool, wish: TaskWish | None) -> TaskOrder | None:
+def _order(tool: Tool, wish: TaskWish | None, *, takes_tasks: bool) -> TaskOrder | None:
     """Return the task that a request asks for, None for none (2025-11-25 "Tasks", Tool-Level Negotiation).
 
     It begins at once: its client does not wait for an answer to the request.
@@ -181,7 +197,8 @@ def _order(tool: Tool, wish: TaskWish | None) -> TaskOrder | None:
     """
     if wish is None:
         if tool.task == "required":
-            raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
+            how = "call it with params.task" if takes_tasks else f"that takes a client of {LEGACY} or newer"
+            raise MethodNotFound(f"{tool.name} runs as a task only; {how}")
         return None
     if tool.task == "forbidden":
         raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from gateway.app import GatewayApp
+from gateway.waiting import WaitingCalls
 from tests.asgi import HOST, Client, make_app
 from tests.draft.messages import accept, call_params
 from tests.integration.raw import Answer
@@ -120,6 +122,17 @@ async def test_who_waits_counts_as_an_open_stream() -> None:
     again = Asking(session)
     await respond(session, await again.question())
     assert (await again.result())["isError"] is False
+
+
+async def test_where_too_many_wait_a_call_that_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.bootstrap.WaitingCalls", functools.partial(WaitingCalls, limit=1))
+    session = await begin()
+    first = Asking(session)
+    question = await first.question()
+    refused = (await session.post({"id": 2, "method": "tools/call", "params": ASK})).result
+    assert (refused["isError"], refused["content"][0]["text"]) == (True, "The server is overloaded; call again later")
+    await respond(session, question)
+    assert (await first.result())["isError"] is False
 
 
 @pytest.mark.parametrize("limit", ["state_ttl_seconds", "flow_max_seconds"])

@@ -8,6 +8,7 @@ import pytest
 from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import Deployment
+from tests.draft.messages import call_params
 from tests.draft.transport import RpcError
 from tests.legacy.conftest import Begin
 from tests.legacy.speaking import BEFORE_TASKS, LEGACY, text_of
@@ -58,6 +59,13 @@ async def test_only_who_knows_tasks_is_told_which_tools_take_them(begin: Begin) 
 async def test_a_client_before_tasks_that_sends_a_task_gets_its_result(begin: Begin, name: str) -> None:
     older = await begin(version=BEFORE_TASKS)
     assert text_of(await older.call_tool("say", {"call": name}, task={"ttl": "forever"})) == "done"
+
+
+async def test_a_client_before_tasks_is_told_what_a_tool_takes_that_is_always_a_task(begin: Begin) -> None:
+    older = await begin(version=BEFORE_TASKS)
+    with pytest.raises(RpcError, match="that takes a client of 2025-11-25 or newer") as refused:
+        await older.request("tools/call", call_params("only_a_task"))
+    assert (refused.value.status, refused.value.code) == (200, -32601)
 
 
 async def test_without_a_session_nothing_is_served(client_of: ClientOf, name: str) -> None:
