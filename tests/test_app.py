@@ -21,6 +21,7 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
             "GATEWAY_MAX_BODY_BYTES": "10000",
             "GATEWAY_HEAD_SECONDS": "3",
             "GATEWAY_BODY_SECONDS": "4",
+            "GATEWAY_UNREAD_SECONDS": "5",
         }
     )
     assert _connection_limits(settings) == ConnectionLimits(
@@ -30,4 +31,5 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         max_message_bytes=25_000,
         head_seconds=3,
         body_seconds=4,
+        unread_seconds=5,
     )
