@@ -252,11 +252,18 @@ def never_fit(key: str) -> str:
     return f"The client's answers to {key!r} do not fit what is asked"
 
 
-def tell(client: Client, messages: Iterable[bytes]) -> None:
-    """Send messages ahead of the answer, to a client that takes them."""
+def tell(client: Client, notifications: Iterable[bytes]) -> None:
+    """Send notifications ahead of the answer, to a client that takes them."""
     if client.post is not None:
-        for message in messages:
-            client.post(message)
+        for notification in notifications:
+            client.post(notification)
+
+
+def ask(client: Client, requests: Iterable[bytes]) -> None:
+    """Send requests ahead of the answer, to a client that takes them."""
+    if client.post is not None:
+        for request in requests:
+            client.ask(request)
 
 
 _TTL_WORDS = TtlWords(with_progress=False)

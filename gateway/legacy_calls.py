@@ -149,7 +149,7 @@ class LegacyCalls:
             with client.waiting():
                 for wire_key, key in keys.items():
                     address = self._addresses.of_call(call.call_id, wire_key, seconds, incoming.caller)
-                    client.post(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
+                    client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
                 async with asyncio.timeout(seconds):
                     answers = await call.answers()
         except (Leaving, TimeoutError, TryAgain) as error:

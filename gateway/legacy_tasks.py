@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gateway.authoring.registry import Registry
 from gateway.errors import InvalidRequest, Overloaded, TaskStoreDown
-from gateway.handshake_tasks import HandshakeTasks, TaskMethod, tell
+from gateway.handshake_tasks import HandshakeTasks, TaskMethod, ask, tell
 from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.handshake import tasks as ttl_form
@@ -59,7 +59,7 @@ class LegacyTasks(HandshakeTasks):
                         if now.phase is Phase.WAITING:
                             _check_takes_questions(incoming)
                             asks = await self._may_ask(view, name, incoming.caller, DELIVERY_MS)
-                            tell(incoming.client, stream.questions(now) if asks else ())
+                            ask(incoming.client, stream.questions(now) if asks else ())
         finally:
             if asks:  # another stream need not wait until the right ends
                 await self._may_ask(view, name, incoming.caller, 0)

@@ -80,7 +80,14 @@ class Client(Protocol):
 
     @property
     def post(self) -> Callable[[bytes], None] | None:
-        """Sends a message ahead of the answer, from any thread; None if the client takes no stream."""
+        """Sends a notification ahead of the answer, from any thread; None if the client takes no stream.
+
+        Who reads slowly misses some.
+        """
+        ...
+
+    def ask(self, request: bytes) -> None:
+        """Send a request of ours ahead of the answer, to a client that takes a stream. It waits for slow readers."""
         ...
 
     async def enter(self) -> None:

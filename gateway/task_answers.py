@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from gateway.errors import Overloaded, TaskStoreDown, TooManyStreams
 from gateway.following import TaskFollower
-from gateway.handshake_tasks import HandshakeTasks, TaskStream, tell
+from gateway.handshake_tasks import HandshakeTasks, TaskStream, ask, tell
 from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.draft import first_form
@@ -77,7 +77,8 @@ class TaskAnswers:
                         return Accepted()  # a request that its client has cancelled is not answered
                     if ttl_form.has_ended(view):
                         return Answered(result_response(incoming.request.id, first_form.call_result(view)))
-                    tell(incoming.client, [*stream.news(view), *stream.questions(view)])
+                    tell(incoming.client, stream.news(view))
+                    ask(incoming.client, stream.questions(view))
         raise Overloaded
 
     async def answer(self, incoming: Incoming, created: TaskView, choice: Choice) -> Reply:

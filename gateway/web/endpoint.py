@@ -269,6 +269,10 @@ class _Client:
         self._streams = False
         self._entered = False
 
+    def ask(self, request: bytes) -> None:
+        """See `gateway.ports.Client.ask`."""
+        self._exchange.ask(request)
+
     async def enter(self) -> None:
         """See `gateway.ports.Client.enter`."""
         if self._refused:

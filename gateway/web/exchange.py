@@ -140,9 +140,19 @@ class Exchange:
         else:
             self._loop.call_soon_threadsafe(self._enqueue, message)
 
+    def ask(self, request: bytes) -> None:
+        """Send a request ahead of the answer, however much waits already; ignored once the answer is told.
+
+        Use it on the event loop, and for what waits for an answer: somebody has to bound how much that is.
+        """
+        if not self._ending:
+            self._append(request)
+
     def _enqueue(self, message: bytes) -> None:
-        if self._ending or self._pending_bytes + len(message) > MAX_PENDING_BYTES:
-            return
+        if not self._ending and self._pending_bytes + len(message) <= MAX_PENDING_BYTES:
+            self._append(message)
+
+    def _append(self, message: bytes) -> None:
         self._pending.append(sse.event(message))
         self._pending_bytes += len(message)
         self._start_stream()

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.app import GatewayApp
 from gateway.waiting import WaitingCalls
+from gateway.web.exchange import MAX_PENDING_BYTES
 from tests.asgi import HOST, Client, make_app
 from tests.draft.messages import accept, call_params
 from tests.integration.raw import Answer
@@ -42,9 +43,10 @@ class Session:
 class Asking:
     """A call of a session, and what has come of its answer."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, params: Mapping[str, Any] = ASK) -> None:
         self._client = Client(session.app)
-        self.answer = asyncio.create_task(session.post({"id": 1, "method": "tools/call", "params": ASK}, self._client))
+        message = {"id": 1, "method": "tools/call", "params": params}
+        self.answer = asyncio.create_task(session.post(message, self._client))
 
     def events(self) -> list[dict[str, Any]]:
         lines = b"".join(event.get("body", b"") for event in self._client.sent).split(b"\n")
@@ -53,9 +55,12 @@ class Asking:
     async def question(self) -> str:
         """Wait for the first question, and return its id."""
         async with asyncio.timeout(10):
-            while not self.events():  # noqa: ASYNC110 - the client of an ASGI application tells nobody
+            while not self._questions():  # noqa: ASYNC110 - the client of an ASGI application tells nobody
                 await asyncio.sleep(0)
-        return str(self.events()[0]["id"])
+        return self._questions()[0]
+
+    def _questions(self) -> list[str]:
+        return [str(event["id"]) for event in self.events() if "method" in event and "id" in event]
 
     async def result(self) -> dict[str, Any]:
         await asyncio.wait_for(self.answer, 30)
@@ -108,6 +113,15 @@ async def test_nobody_lists_tasks_where_nobody_says_who_they_are() -> None:
     session = await begin(redis_url="redis://127.0.0.1:1")
     refused = await session.post({"id": 2, "method": "tasks/list"})
     assert (refused.status, refused.message["error"]["code"]) == (200, -32601)
+
+
+async def test_a_question_is_asked_however_much_was_told_before_and_however_long_it_is() -> None:
+    session = await Session(make_app("tests.legacy.tools", redis_url="redis://127.0.0.1:1")).begin()
+    meta = {"progressToken": 1}
+    call = Asking(session, call_params("chatter_then_ask", {"chars": MAX_PENDING_BYTES}, meta=meta))
+    question = await call.question()
+    await respond(session, question)
+    assert (await call.result())["content"][0]["text"] == "ada"
 
 
 async def test_who_waits_counts_as_an_open_stream() -> None:

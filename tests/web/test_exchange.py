@@ -239,6 +239,21 @@ async def test_what_waits_for_a_client_that_never_reads_is_bounded_and_its_call_
     assert len(wire.body) < MAX_PENDING_BYTES * 1.1
 
 
+async def test_a_request_is_kept_for_a_client_that_misses_notifications(wire: Wire) -> None:
+    wire.exchange.post(b"n" * MAX_PENDING_BYTES)
+    wire.exchange.post(b"lost")
+    for request in (b"1" * MAX_PENDING_BYTES, b"2" * 2 * MAX_PENDING_BYTES):
+        wire.exchange.ask(request)
+    await wire.exchange.answer(200, [JSON], b"the end")
+    wire.exchange.ask(b"late")
+    assert [(event[:1], len(event)) for event in wire.events] == [
+        (b"n", MAX_PENDING_BYTES),
+        (b"1", MAX_PENDING_BYTES),
+        (b"2", 2 * MAX_PENDING_BYTES),
+        (b"t", len(b"the end")),
+    ]
+
+
 async def test_a_slow_client_that_goes_away_lets_go_of_its_request(wire: Wire, watchful: None) -> None:
     wire.reads.clear()
 
