@@ -91,6 +91,7 @@ class HandshakeWire:
                 return self._initialize(message, caller)
         session = self._session(wire, headers, caller)
         if isinstance(message, Response):
+            client.leave()  # another replica may take its time
             await self._take_answer(message, headers, body, caller)
             return Accepted()
         if isinstance(message, Notification):

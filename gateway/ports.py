@@ -98,6 +98,10 @@ class Client(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """Give up the place for good: all that is left to do is to wait for others, such as another replica."""
+        ...
+
     def streaming(self) -> AbstractContextManager[None]:
         """Count as one open stream of the caller while the context is open; inside of another one, no second time.
 

@@ -283,6 +283,11 @@ class _Client:
             if waiting is not None:
                 await waiting
 
+    def leave(self) -> None:
+        """See `gateway.ports.Client.leave`."""
+        if self._visit is not None:
+            self._visit.leave()
+
     @contextlib.contextmanager
     def streaming(self) -> Iterator[None]:
         """See `gateway.ports.Client.streaming`."""
@@ -300,8 +305,7 @@ class _Client:
     def waiting(self) -> Iterator[None]:
         """See `gateway.ports.Client.waiting`."""
         with self.streaming(), self._exchange.ending_with_client():
-            if self._visit is not None:
-                self._visit.leave()
+            self.leave()
             yield
 
 

@@ -13,6 +13,7 @@ import pytest
 from gateway.app import GatewayApp
 from gateway.waiting import WaitingCalls
 from gateway.web.exchange import MAX_PENDING_BYTES
+from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.draft.messages import accept, call_params
 from tests.integration.raw import Answer
@@ -85,6 +86,27 @@ async def test_who_waits_for_an_answer_takes_no_place_of_those_who_compute() -> 
     for call, question in zip(calls, questions, strict=True):
         await respond(session, question)
         assert (await call.result())["content"][0]["text"] == "ada"
+
+
+async def test_an_answer_that_is_handed_on_takes_no_place_meanwhile() -> None:
+    handed_on, taken = asyncio.Event(), asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handed_on.set()
+        await taken.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as slow:
+        port = slow.sockets[0].getsockname()[1]
+        settings = {"seal_keys": new_key(), "max_inflight": 1}
+        asked = await begin(replica_url=f"http://127.0.0.1:{port}", **settings)
+        other = await begin(replica_url="http://127.0.0.1:1", **settings)
+        answering = asyncio.create_task(respond(other, await Asking(asked).question()))
+        await asyncio.wait_for(handed_on.wait(), 10)
+        assert (await other.post({"id": 2, "method": "ping"})).result == {}
+        assert not answering.done()
+        taken.set()
+        await answering
 
 
 async def test_a_header_that_names_the_method_takes_no_second_place() -> None:
