@@ -136,6 +136,10 @@ class GatewayApp:
             await stack.enter_async_context(watcher.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
+        if self._services.settings.replica_url is None:
+            log.info(
+                "GATEWAY_REPLICA_URL is not set: answers of 2025-11-25 clients must reach this replica by themselves"
+            )
 
 
 def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:

@@ -123,7 +123,7 @@ def build(settings: Settings) -> Services:
         server_info=SERVER_INFO,
         session_ttl_seconds=settings.session_ttl_seconds,
         answer_seconds=settings.state_ttl_seconds,
-        replica_url=_replica_url(settings),
+        replica_url=settings.replica_url or "",
         immediate_seconds=settings.immediate_wait_ms / 1000,
         callers_are_known=settings.auth != "none",
         empty_requests=settings.shed_input_requests,
@@ -157,17 +157,6 @@ def build(settings: Settings) -> Services:
         metadata=metadata,
         challenges=challenges,
     )
-
-
-def _replica_url(settings: Settings) -> str:
-    """Return where other replicas reach this one, "" if they cannot."""
-    if settings.replica_url is None:
-        log.info(
-            "other replicas cannot bring answers to the calls that wait here: clients of 2025-11-25 are asked in vain"
-            " unless their answers come here by themselves; set GATEWAY_REPLICA_URL"
-        )
-        return ""
-    return settings.replica_url
 
 
 def _load(settings: Settings) -> InFlight:
