@@ -156,6 +156,6 @@ class HandshakeWire:
         if request_id is None:
             return
         name = request_digest(session, request_id)
+        self._running.cancel(name)  # first: it must not create a task after we have looked for one
         if self._tasks is not None and session.version == DRAFT:  # elsewhere no request creates a task that it names
             await self._tasks.cancel_request(name, caller)
-        self._running.cancel(name)

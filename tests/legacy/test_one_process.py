@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
 from gateway.app import GatewayApp
+from gateway.protocol.versions import DRAFT
 from gateway.waiting import WaitingCalls
 from gateway.web.exchange import MAX_PENDING_BYTES
 from loadtest.cluster import new_key
@@ -34,8 +36,8 @@ class Session:
         body = msgspec.json.encode({"jsonrpc": "2.0", **message})
         return await (client or Client(self.app)).send([body], self.headers)
 
-    async def begin(self) -> Session:
-        params = {"protocolVersion": LEGACY, "capabilities": CAPABILITIES, "clientInfo": {"name": "t", "version": "1"}}
+    async def begin(self, version: str = LEGACY) -> Session:
+        params = {"protocolVersion": version, "capabilities": CAPABILITIES, "clientInfo": {"name": "t", "version": "1"}}
         answer = await self.post({"id": 0, "method": "initialize", "params": params})
         self.headers.append((b"mcp-session-id", answer.headers["mcp-session-id"].encode()))
         return self
@@ -129,6 +131,22 @@ async def test_a_replica_answers_to_the_name_that_other_replicas_have_for_it() -
     for host, status in {b"R7.internal:8080": 200, b"r7.internal": 403, b"r8.internal:8080": 403}.items():
         session.headers[0] = (b"host", host)
         assert (await session.post({"id": 2, "method": "ping"})).status == status
+
+
+async def test_a_request_is_cancelled_though_the_store_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_DIRECTORY", str(tmp_path))
+    session = await Session(make_app("tests.draft.tools", redis_url="redis://127.0.0.1:1")).begin(DRAFT)
+    message = {"id": 1, "method": "tools/call", "params": call_params("wait", {"gate": "gate"})}
+    call = asyncio.create_task(session.post(message))
+    async with asyncio.timeout(10):
+        while not (tmp_path / "started-gate").exists():  # noqa: ASYNC110 - tools tell by files
+            await asyncio.sleep(0)
+    cancelled = await session.post({"method": "notifications/cancelled", "params": {"requestId": 1}})
+    assert (cancelled.status, cancelled.message["error"]["code"]) == (503, -31004)
+    assert (await asyncio.wait_for(call, 10)).status == 202
+    assert (tmp_path / "cancelled-gate").exists()
 
 
 async def test_nobody_lists_tasks_where_nobody_says_who_they_are() -> None:
