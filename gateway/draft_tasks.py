@@ -91,7 +91,8 @@ class DraftTasks(HandshakeTasks):
             RpcError: like `get`.
         """
         view = await self._find(incoming, registry)
-        await self._access.delete(view.task_id, incoming.caller, incoming.request.method)
+        chosen = view.form == FIRST_FORM
+        await self._access.delete(view.task_id, incoming.caller, incoming.request.method, chosen=chosen)
         return self.words_of(view).related(view.task_id)
 
     async def input_response(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:

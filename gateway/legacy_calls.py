@@ -17,7 +17,7 @@ from gateway.authoring.tools import Tool
 from gateway.calls import Conversation, Ran
 from gateway.carrier import CannotContinue
 from gateway.engine.questions import Answer, Question
-from gateway.errors import InternalError, MethodNotFound, TryAgain
+from gateway.errors import InternalError, MethodNotFound, Overloaded, TryAgain
 from gateway.failures import failed_result
 from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.methods import Incoming, Leg, Methods
@@ -154,6 +154,8 @@ class LegacyCalls:
                     answers = await call.answers()
         except (Leaving, TimeoutError, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
+        with contextlib.suppress(Overloaded):  # what a user has answered is not thrown away, however busy it is
+            await client.enter()
         return {keys[wire_key]: answer for wire_key, answer in answers.items()}
 
     def _seconds_for(self, conversation: Conversation) -> float:

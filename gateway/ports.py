@@ -91,7 +91,7 @@ class Client(Protocol):
         ...
 
     async def enter(self) -> None:
-        """Take a place among the requests that are worked on, unless this one needs none. Once is enough.
+        """Take a place among the requests that are worked on, unless this one needs none or has one.
 
         Raises:
             Overloaded: there is none.
@@ -99,7 +99,7 @@ class Client(Protocol):
         ...
 
     def leave(self) -> None:
-        """Give up the place for good: all that is left to do is to wait for others, such as another replica."""
+        """Give up the place: all that there is to do is to wait for others, such as another replica."""
         ...
 
     def streaming(self) -> AbstractContextManager[None]:
@@ -390,10 +390,14 @@ class TaskStore(Protocol):
         """Cancel a task for good, wherever it is; one that has ended stays as it is."""
         ...
 
-    async def delete(self, owner: str, task_id: str) -> TaskView | None:
-        """Forget a task, wherever it is. A running one is cancelled, and its worker is told.
+    async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
+        """Forget a task, wherever it is: it is unknown from then on. A running one is cancelled, and its worker told.
 
-        It is unknown from then on, and no longer counts for the quota. Its id stays taken until it would have expired.
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            chosen: whether the client chose the id. Such an id stays taken until the task would have expired, and
+                counts for the quota as long: otherwise there would be no end of ids to remember.
 
         Returns:
             The task as it was a moment before, or None if there was none.

@@ -87,9 +87,16 @@ class TaskAccess:
         self._note(method, caller, view)
         return view
 
-    async def delete(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
-        """Forget a task, wherever it is; return what it was."""
-        view = await self._store.delete(self.owner(caller), task_id)
+    async def delete(self, task_id: str, caller: Caller, method: str, *, chosen: bool) -> TaskView | None:
+        """Forget a task, wherever it is; return what it was.
+
+        Args:
+            task_id: of the task.
+            caller: its owner.
+            method: what the audit log is to name.
+            chosen: whether the client chose the id; see `TaskStore.delete`.
+        """
+        view = await self._store.delete(self.owner(caller), task_id, chosen=chosen)
         self._note(method, caller, view)
         return view
 

@@ -237,7 +237,7 @@ class InFlightVisit:
             self._requests.in_flight -= 1
 
     def enter(self, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
-        """Take a place among those that are worked on; return what to await where all are taken.
+        """Take a place among those that are worked on, again after `leave`; return what to await where all are taken.
 
         Raises:
             Overloaded: too many wait already; or, by what is returned, it took too long.
@@ -263,6 +263,7 @@ class InFlightVisit:
         """Free the place, whatever became of the request."""
         if self._has_place:
             self._has_place = False
+            self._waited = 0.0
             self._requests.free_place()
         self.step_aside()
 

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 GROUP = "workers"
 """The consumer group of every queue."""
 
+DELETED_MS = 60_000
+"""How long an id that is never given twice is remembered after its task was deleted: as long as a repeat may take."""
+
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
     *("message", "open", "capabilities", "questions", "result", "error", "kept"),
@@ -357,17 +360,25 @@ DELETE = Script(
     _COMMON
     + """
 -- Forget a task on its owner's wish. 4 the channel that workers listen to, 5 a token that tells a repeat of this
--- deletion from another one.
+-- deletion from another one, 6 for how long (ms) to remember that there was such an id; '' for as long as the task
+-- would have lived, and then it counts for the quota, too.
 local phase, generation, entry, kept, ended, expires, deleted =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted'))
 if deleted == ARGV[5] then return 'deleted' end
 if not phase then return 'unknown' end
-redis.call('ZREM', owned, id)
+local remembered = tonumber(kept and not ended and now + tonumber(kept) or expires)
+if ARGV[6] == '' then
+  redis.call('ZADD', owned, remembered, id)
+  outlive(owned, remembered)
+else
+  redis.call('ZREM', owned, id)
+  remembered = math.min(remembered, now + tonumber(ARGV[6]))
+end
 redis.call('ZREM', by_phase[phase], member)
 if entry then dequeue(entry) end
 redis.call('UNLINK', task, segments)
 redis.call('HSET', task, 'deleted', ARGV[5])
-redis.call('PEXPIREAT', task, kept and not ended and now + tonumber(kept) or expires)
+redis.call('PEXPIREAT', task, remembered)
 tell(generation)
 if phase == 'running' then redis.call('PUBLISH', ARGV[4], member) end
 return 'deleted'

@@ -128,13 +128,14 @@ class RedisTaskStore:
         reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations())
         return self._records.view(owner, task_id, reply)
 
-    async def delete(self, owner: str, task_id: str) -> TaskView | None:
+    async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
         """See `gateway.ports.TaskStore.delete`."""
         view = await self.get(owner, task_id)
         if view is None:
             return None
         place = self._keys.place(owner, task_id)
-        reply = await self._run(scripts.DELETE, place, task_id, self._keys.cancellations(), secrets.token_hex(8))
+        told = (self._keys.cancellations(), secrets.token_hex(8), "" if chosen else scripts.DELETED_MS)
+        reply = await self._run(scripts.DELETE, place, task_id, *told)
         return view if reply == b"deleted" else None
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:

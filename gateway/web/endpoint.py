@@ -287,6 +287,8 @@ class _Client:
         """See `gateway.ports.Client.leave`."""
         if self._visit is not None:
             self._visit.leave()
+            self._entered = False
+            self._goes_on = True
 
     @contextlib.contextmanager
     def streaming(self) -> Iterator[None]:

@@ -90,6 +90,34 @@ async def test_who_waits_for_an_answer_takes_no_place_of_those_who_compute() -> 
         assert (await call.result())["content"][0]["text"] == "ada"
 
 
+@pytest.mark.parametrize("busy", [2, 3])
+async def test_who_has_its_answer_waits_for_a_place_if_there_is_room_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: int
+) -> None:
+    """Two may be worked on and one may wait. Where that one waits already, no answer of a user is lost for it."""
+    monkeypatch.setenv("TEST_DIRECTORY", str(tmp_path))
+    session = await begin(max_inflight=2, redis_url="redis://127.0.0.1:1")
+    load = session.app._services.load
+    call = Asking(session)
+    question = await call.question()
+    message = {"id": 2, "method": "tools/call", "params": call_params("wait", {"gate": "gate"})}
+    others = [asyncio.create_task(session.post({**message, "id": number})) for number in range(2, 2 + busy)]
+    async with asyncio.timeout(10):
+        while load.in_flight < busy:  # noqa: ASYNC110 - a count tells nobody
+            await asyncio.sleep(0)
+    await respond(session, question)
+    if busy == 2:
+        async with asyncio.timeout(10):
+            while load.waiting == 0:  # noqa: ASYNC110 - the same
+                await asyncio.sleep(0)
+        assert not call.answer.done()
+        (tmp_path / "gate").touch()
+    assert (await call.result())["content"][0]["text"] == "ada"
+    (tmp_path / "gate").touch()
+    assert [(await other).status for other in others] == [200] * busy
+    assert load.in_flight == 0
+
+
 async def test_an_answer_that_is_handed_on_takes_no_place_meanwhile() -> None:
     handed_on, taken = asyncio.Event(), asyncio.Event()
 

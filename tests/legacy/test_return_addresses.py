@@ -186,7 +186,7 @@ async def test_without_a_url_of_its_own_a_replica_takes_the_answers_that_reach_i
     alone.start()
     alone.wait_ready()
     try:
-        assert [line for line in alone.log_lines() if "set GATEWAY_REPLICA_URL" in line["message"]]
+        assert [line for line in alone.log_lines() if "GATEWAY_REPLICA_URL is not set" in line["message"]]
         user = await begin(urls=[alone.url])
         async with calling(user, "ask", call=name, kinds=["form"]) as call:
             question = await asked(call)

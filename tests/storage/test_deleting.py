@@ -10,7 +10,7 @@ import redis
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
 from gateway.ports import Heartbeat, Kept, TaskQuestion
-from gateway.storage import RedisTaskStore, task_store
+from gateway.storage import RedisTaskStore, scripts, task_store
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
 from tests.storage.deployments import BOB, Deployment, eventually
 
@@ -62,6 +62,27 @@ async def test_of_a_deleted_task_nothing_is_kept_but_its_id(here: Deployment, ph
     await store.delete(here.owner(), "mine")
     assert await store._client.command("HKEYS", place.task) == [b"deleted"]
     assert await store._client.command("EXISTS", place.segments, here.keys.owner_index(here.owner())) == 0
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+async def test_an_id_that_the_client_chose_counts_for_the_quota_as_long_as_it_stays_taken(
+    here: Deployment, phase: str
+) -> None:
+    store, mine = here.store(), here.owner()
+    await bring_to(here, store, "mine", phase)
+    assert await store.delete(mine, "mine", chosen=True) is not None
+    with pytest.raises(TooManyTasks):
+        await store.create(here.new(), 1)
+    await store.create(here.new(task_id="other"), 2)
+    assert [view.task_id for view in (await store.page(mine, None, 10)).views] == ["other"]
+
+
+async def test_an_id_of_ours_is_remembered_for_as_long_as_a_repeat_may_take(here: Deployment) -> None:
+    store, place = here.store(), here.keys.place(here.owner(), "mine")
+    await store.create(here.new(task_id="mine", retention=Retention("created", 600_000)), 10)
+    before = await store._client.command("PTTL", place.task)
+    await store.delete(here.owner(), "mine")
+    assert 0 < await store._client.command("PTTL", place.task) <= scripts.DELETED_MS < before
 
 
 @pytest.mark.parametrize("phase", list(Phase))
