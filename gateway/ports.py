@@ -396,8 +396,8 @@ class TaskStore(Protocol):
         Args:
             owner: of the task.
             task_id: of the task.
-            chosen: whether the client chose the id. Such an id stays taken until the task would have expired, and
-                counts for the quota as long: otherwise there would be no end of ids to remember.
+            chosen: whether the client chose the id. Such an id stays taken until the task would have expired. Of
+                thousands of them the latest count for the quota, so that there is an end of ids to remember.
 
         Returns:
             The task as it was a moment before, or None if there was none.

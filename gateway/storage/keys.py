@@ -81,6 +81,7 @@ class Keys:
             self.owner_index(owner),
             *self._phases[partition],
             self.requests(owner),
+            self.deleted(owner),
         )
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
 
@@ -95,6 +96,10 @@ class Keys:
     def requests(self, owner: str) -> str:
         """Name the hash from requests that created tasks to the ids of these tasks."""
         return f"{self._of_partition[self.partition_of(owner)]}:requests:{owner}"
+
+    def deleted(self, owner: str) -> str:
+        """Name the sorted set of ids that an owner chose and deleted, by the time until which they stay taken."""
+        return f"{self._of_partition[self.partition_of(owner)]}:deleted:{owner}"
 
     def phase_index(self, partition: int, phase: Phase) -> str:
         """Name the sorted set of a partition's tasks in one phase, by expiry."""

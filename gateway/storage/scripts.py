@@ -22,6 +22,9 @@ GROUP = "workers"
 DELETED_MS = 60_000
 """How long an id that is never given twice is remembered after its task was deleted: as long as a repeat may take."""
 
+DELETED_IDS = 10_000
+"""How many ids of deleted tasks, chosen by the client, are remembered for an owner; more count for the quota."""
+
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
     *("message", "open", "capabilities", "questions", "result", "error", "kept"),
@@ -361,18 +364,24 @@ DELETE = Script(
     + """
 -- Forget a task on its owner's wish. 4 the channel that workers listen to, 5 a token that tells a repeat of this
 -- deletion from another one, 6 for how long (ms) to remember that there was such an id; '' for as long as the task
--- would have lived, and then it counts for the quota, too.
+-- would have lived. 7 how many such ids do not count for the quota.
 local phase, generation, entry, kept, ended, expires, deleted =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted'))
 if deleted == ARGV[5] then return 'deleted' end
 if not phase then return 'unknown' end
 local remembered = tonumber(kept and not ended and now + tonumber(kept) or expires)
-if ARGV[6] == '' then
-  redis.call('ZADD', owned, remembered, id)
-  outlive(owned, remembered)
-else
-  redis.call('ZREM', owned, id)
+redis.call('ZREM', owned, id)
+if ARGV[6] ~= '' then
   remembered = math.min(remembered, now + tonumber(ARGV[6]))
+else
+  local ids = KEYS[11]
+  redis.call('ZREMRANGEBYSCORE', ids, '-inf', now)
+  redis.call('ZADD', ids, remembered, id)
+  outlive(ids, remembered)
+  if redis.call('ZCARD', ids) > tonumber(ARGV[7]) then
+    redis.call('ZADD', owned, remembered, id)
+    outlive(owned, remembered)
+  end
 end
 redis.call('ZREM', by_phase[phase], member)
 if entry then dequeue(entry) end

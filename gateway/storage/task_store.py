@@ -134,7 +134,12 @@ class RedisTaskStore:
         if view is None:
             return None
         place = self._keys.place(owner, task_id)
-        told = (self._keys.cancellations(), secrets.token_hex(8), "" if chosen else scripts.DELETED_MS)
+        told = (
+            self._keys.cancellations(),
+            secrets.token_hex(8),
+            "" if chosen else scripts.DELETED_MS,
+            scripts.DELETED_IDS,
+        )
         reply = await self._run(scripts.DELETE, place, task_id, *told)
         return view if reply == b"deleted" else None
 

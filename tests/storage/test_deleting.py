@@ -65,16 +65,21 @@ async def test_of_a_deleted_task_nothing_is_kept_but_its_id(here: Deployment, ph
 
 
 @pytest.mark.parametrize("phase", list(Phase))
-async def test_an_id_that_the_client_chose_counts_for_the_quota_as_long_as_it_stays_taken(
-    here: Deployment, phase: str
+async def test_an_id_that_the_client_chose_stays_taken_and_too_many_of_them_count_for_the_quota(
+    here: Deployment, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(scripts, "DELETED_IDS", 1)
     store, mine = here.store(), here.owner()
     await bring_to(here, store, "mine", phase)
     assert await store.delete(mine, "mine", chosen=True) is not None
+    with pytest.raises(TaskIdTaken):
+        await store.create(here.new(task_id="mine"), 1)
+    await store.create(here.new(task_id="other"), 1)
+    assert await store.delete(mine, "other", chosen=True) is not None
     with pytest.raises(TooManyTasks):
         await store.create(here.new(), 1)
-    await store.create(here.new(task_id="other"), 2)
-    assert [view.task_id for view in (await store.page(mine, None, 10)).views] == ["other"]
+    await store.create(here.new(task_id="third"), 2)
+    assert [view.task_id for view in (await store.page(mine, None, 10)).views] == ["third"]
 
 
 async def test_an_id_of_ours_is_remembered_for_as_long_as_a_repeat_may_take(here: Deployment) -> None:
