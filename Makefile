@@ -12,8 +12,9 @@ NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
 PORT ?= 8080
-# What lets simulated users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
-WITH_USERS := tests/loadtest/test_users.py tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py
+# What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
+WITH_USERS := tests/under_load tests/loadtest/test_cluster.py tests/loadtest/test_users.py tests/loadtest/test_command.py \
+	tests/loadtest/sizing/test_command.py
 SCENARIOS := tests/loadtest/scenarios
 CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
@@ -30,7 +31,7 @@ run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://1
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the tests, with real processes, and measure coverage (those with simulated users: make loadtest)
+test: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest)
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)

@@ -215,7 +215,8 @@ def test_another_version_is_told_which_ones_are_served(replica: Replica, version
     body = msgspec.json.encode(with_meta(**{META_VERSION: version}))
     answer = post_bytes(replica, body, {**headers_of(ECHO), "mcp-protocol-version": version})
     check_error(answer, 400, UNSUPPORTED_VERSION, request_id=1)
-    assert answer.message["error"]["data"] == {"supported": [VERSION], "requested": version}
+    served = [VERSION, "2025-11-25", "2025-06-18"]
+    assert answer.message["error"]["data"] == {"supported": served, "requested": version}
 
 
 OTHER_HEADERS: dict[str, Mapping[str, str | None]] = {
