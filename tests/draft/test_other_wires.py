@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -22,8 +23,9 @@ from tests.draft.first_form import (
 )
 from tests.draft.messages import RELATED_TASK, accept
 from tests.draft.transport import RpcError
-from tests.draft.under_way import idle, joined_by
+from tests.draft.under_way import idle, joined_by, under_way
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer, post, request
+from tests.legacy.speaking import LEGACY, asked, speak
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 META: Final = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}, "extensions": {TASKS: {}}}}
@@ -40,6 +42,13 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
         )
     ),
     "params.task": dict(
+        zip(
+            PHASES,
+            ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
+            strict=True,
+        )
+    ),
+    "2025-11-25": dict(
         zip(
             PHASES,
             ("working", "working", "input_required", "completed", "failed", "failed", "cancelled", "failed"),
@@ -159,8 +168,52 @@ class FirstForm(Draft):
         return task_id
 
 
-MAKERS: Final = ("2026-07-28", "params.task", "first form")
-READERS: Final = ("2026-07-28", "draft")
+class Legacy(Draft):
+    """Tasks on the wire of 2025-11-25, where they ask on the stream that waits for their result."""
+
+    async def spoken(self) -> DraftClient:
+        """Return the client, in a session."""
+        if self.client.transport.headers.get("MCP-Protocol-Version") != LEGACY:
+            await speak(self.client)
+        return self.client
+
+    async def create(self, tool: str, /, **arguments: Any) -> str:
+        await self.spoken()
+        return await super().create(tool, **arguments)
+
+    async def status(self, task_id: str) -> str:
+        await self.spoken()
+        return await super().status(task_id)
+
+    @contextlib.asynccontextmanager
+    async def asking(self, task_id: str) -> AsyncIterator[Mapping[str, Any]]:
+        """Wait for the result, which asks; give the questions by their keys, which these words do not tell."""
+        client = await self.spoken()
+        async with under_way(client, "tasks/result", {"taskId": task_id}) as waiting:
+            await asked(waiting)
+            await client.get_task(task_id)  # what was sent together with the first question has come by then
+            yield {KEYS[one["params"]["message"]]: one for one in waiting.messages if "id" in one}
+
+    async def questions(self, task_id: str) -> Mapping[str, Any]:
+        async with self.asking(task_id) as questions:
+            return questions
+
+    async def answer(self, task_id: str, key: str, **content: Any) -> None:
+        async with self.asking(task_id) as questions:
+            await self.client.respond(questions[key]["id"], {"result": accept(**content)})
+
+    async def cancel(self, task_id: str) -> None:
+        await self.spoken()
+        await super().cancel(task_id)
+
+    async def outcome(self, task_id: str) -> Any:
+        await self.spoken()
+        return await super().outcome(task_id)
+
+
+MAKERS: Final = ("2026-07-28", "params.task", "first form", "2025-11-25")
+READERS: Final = ("2026-07-28", "draft", "2025-11-25")
+KEYS: Final = {"Who are you?": "form", "And who is with you?": "other_form"}
 PAIRS: Final = [(maker, reader) for maker in MAKERS for reader in READERS]
 
 
@@ -176,6 +229,8 @@ def speaker(wire: str, client_of: ClientOf, principal: str, replicas: Sequence[R
     if wire == "2026-07-28":
         return Released(principal, list(replicas))
     client = client_of(principal, urls=[replica.url for replica in replicas])
+    if wire == "2025-11-25":
+        return Legacy(client)
     return FirstForm(client) if wire == "first form" else Draft(client)
 
 
@@ -273,7 +328,7 @@ async def test_a_task_is_cancelled_on_every_wire(fleet: Deployment, gate: str, s
     assert await made.status(task_id) == await read.status(task_id) == "cancelled"
     fleet.wait_for_lines(f"cancelled-{gate}")
     outcome = await read.outcome(task_id)
-    if sides.words == "params.task":
+    if sides.words in {"params.task", "2025-11-25"}:
         assert outcome["isError"] is True
         assert outcome["_meta"] == {RELATED_TASK: {"taskId": task_id}}
     elif sides.words == "first form":
@@ -301,7 +356,12 @@ async def test_a_tools_own_error_is_told_as_each_wire_tells_it(
         told[maker] = await made.status(task_id)
         result = await made.outcome(task_id)
         assert (result["isError"], result["content"][0]["text"]) == (True, "There is no such city")
-    assert told == {"2026-07-28": "completed", "params.task": "failed", "first form": "completed"}
+    assert told == {
+        "2026-07-28": "completed",
+        "params.task": "failed",
+        "first form": "completed",
+        "2025-11-25": "failed",
+    }
 
 
 async def test_a_keep_alive_task_has_a_time_to_live_elsewhere(
