@@ -16,6 +16,8 @@ PORT ?= 8080
 WITH_USERS := tests/under_load tests/loadtest/test_cluster.py tests/loadtest/test_users.py tests/loadtest/test_command.py \
 	tests/loadtest/sizing/test_command.py
 SCENARIOS := tests/loadtest/scenarios
+# Real clients, each in an environment of its own, belong to `make conformance`.
+CLIENTS := tests/integration/clients
 CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
@@ -31,7 +33,7 @@ run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://1
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest)
+test: $(STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest; other clients: make conformance)
 	@$(run_tests)
 
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
@@ -41,8 +43,9 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(RUN) coverage report
 
-conformance: $(STAMP) $(NODE_STAMP) ## Run the official conformance suite against two replicas that answer in turn (CONFORMANCE="--scenario …")
+conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the official suite, then real clients, against replicas that answer in turn (CONFORMANCE="--scenario …": the suite alone)
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
+	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
 chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see that nothing is lost (CHAOS="-k replica")
 	@$(need_redis)
@@ -85,10 +88,10 @@ endef
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 define run_tests
 { $(need_redis); } && { $(need_haproxy); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 2 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml constraints.txt

@@ -331,7 +331,7 @@ def padded_head(size: int, fields: int = 3) -> bytes:
     return head % (b"x" * (size - len(head) + len("%b")))
 
 
-@pytest.mark.parametrize("cut", [1, 700, 10_000])
+@pytest.mark.parametrize("cut", [7, 700, 10_000])
 async def test_a_head_may_be_as_large_as_the_limit_and_not_a_byte_larger(server: Server, cut: int) -> None:
     for size, status in ((LIMITS.max_header_bytes, 200), (LIMITS.max_header_bytes + 1, 431)):
         data = padded_head(size)
