@@ -13,11 +13,11 @@ FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
 PORT ?= 8080
 # What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
-WITH_USERS := tests/under_load tests/loadtest/test_cluster.py tests/loadtest/test_users.py tests/loadtest/test_command.py \
-	tests/loadtest/sizing/test_command.py
+WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtest/test_cluster.py tests/loadtest/test_users.py \
+	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py
 SCENARIOS := tests/loadtest/scenarios
-# Real clients, each in an environment of its own, belong to `make conformance`.
-CLIENTS := tests/integration/clients
+# Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
+CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
 CODE := gateway workers loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
@@ -43,7 +43,8 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(RUN) coverage report
 
-conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the official suite, then real clients, against replicas that answer in turn (CONFORMANCE="--scenario …": the suite alone)
+conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the official suite, then real clients and the scenarios of a proposal (CONFORMANCE="--scenario …": the suite alone)
+	@$(need_redis)
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
