@@ -174,16 +174,10 @@ def create_app(settings: Settings | None = None) -> GatewayApp:
     return GatewayApp(build(settings or Settings.load()))
 
 
-def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> int:
-    """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
-
-    Raises:
-        ConfigurationError: the process cannot serve as configured; the message says what to change.
-    """
-    services = build(settings)
-    address = sock.getsockname()[0]
-    app = GatewayApp(services, bound_to=address, reload=reload)
-    server = ReplicaServer(
+def make_server(services: Services, app: GatewayApp) -> ReplicaServer:
+    """Return the server of one replica, with the limits that its settings put on connections; it does not run yet."""
+    settings = services.settings
+    return ReplicaServer(
         app,
         connection_class=make_connection_class(
             _connection_limits(settings),
@@ -197,6 +191,18 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
         on_notice=app.drain,
         on_leaving=app.leave,
     )
+
+
+def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> int:
+    """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
+
+    Raises:
+        ConfigurationError: the process cannot serve as configured; the message says what to change.
+    """
+    services = build(settings)
+    address = sock.getsockname()[0]
+    app = GatewayApp(services, bound_to=address, reload=reload)
+    server = make_server(services, app)
     metrics = None
     if settings.metrics_port is not None:
         metrics = start_metrics_server(services.telemetry.registry, address, settings.metrics_port)
