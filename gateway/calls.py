@@ -23,6 +23,7 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures, failed_result
+from gateway.logs import FLOW
 from gateway.ports import Caller, RandomBytes, Shedding
 from gateway.protocol import notifications
 from gateway.protocol.capabilities import supports
@@ -34,6 +35,7 @@ from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
 from gateway.telemetry import Telemetry
+from gateway.watchdog import runs_a_leg
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""
@@ -152,6 +154,7 @@ class CallRunner:
         """Let another carrier open and seal for legs that begin from now on."""
         self._carrier = carrier
 
+    @runs_a_leg
     async def run(self, call: Call) -> Ran:
         """Run one leg and return what came of it.
 
@@ -166,6 +169,7 @@ class CallRunner:
             # The keys may be replaced while the leg runs: it seals with those it began with.
             passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
+            FLOW.set(journal.flow_id)
             result, outcome = await self._once(call, passage, journal)
             return Ran(result, passage.task)
         except asyncio.CancelledError:
@@ -185,6 +189,7 @@ class CallRunner:
                     seconds=seconds,
                     task="" if passage.task is None else passage.task.task_id,
                 )
+            FLOW.set("")
 
     def _detaching(self, call: Call) -> Detaching:
         """Tell whether the call can become a task."""

@@ -242,8 +242,8 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from gateway.auth.bind import check_bind
+    from gateway.logs import configure_logging
     from gateway.settings import Settings
-    from gateway.telemetry import configure_logging
     from gateway.web.listener import inherit, listen
 
     settings = Settings.load(
@@ -344,4 +344,4 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _warn_of_unknown(settings: Settings) -> None:
     for name in settings.unknown:
-        log.warning("%s is not a setting and has no effect; see docs/settings.md", name)
+        log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})

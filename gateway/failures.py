@@ -38,9 +38,9 @@ class Failures:
         Raises:
             RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
         """
-        return failed_result(self._message(served, error, journal.flow_id), journal.segments)
+        return failed_result(self._message(served, error), journal.segments)
 
-    def _message(self, served: Served, error: Exception, flow_id: str) -> str:
+    def _message(self, served: Served, error: Exception) -> str:
         if isinstance(error, RpcError) and _can_be_told(error):
             raise error
         if isinstance(error, InvalidArguments):
@@ -49,14 +49,14 @@ class Failures:
                 return message
             raise InvalidParams(message)
         told = isinstance(error, (AskError, CannotContinue))
-        message = str(error) if told else self._crash(served.name, error, flow_id)
+        message = str(error) if told else self._crash(served.name, error)
         if isinstance(served, Tool):
             return message
         raise InternalError(message)
 
-    def _crash(self, name: str, error: Exception, flow_id: str) -> str:
+    def _crash(self, name: str, error: Exception) -> str:
         reference = self._random_bytes(REFERENCE_BYTES).hex()
-        fields = {"tool": name, "flow": flow_id, "reference": reference}
+        fields = {"tool": name, "reference": reference}
         if isinstance(error, LegTimedOut):
             log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"

@@ -179,7 +179,7 @@ class TaskCalls:
             await self._store.store_answer(*place, encode(answer))
         except (TaskStoreDown, ValueTooLarge):
             # It has run, and the client is about to hear of it; only a client that does not will miss this.
-            log.warning("the answer of a leg that runs once is not kept", extra={"flow": place[1], "leg": place[2]})
+            log.warning("the answer of a leg that runs once is not kept", extra={"leg": place[2]})
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):

@@ -22,6 +22,7 @@ from gateway.ports import RandomBytes, TaskQuestion
 from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode
 from gateway.sealing.binding import Principal
+from gateway.watchdog import runs_a_leg
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class HandedBack:
 TaskOutcome: TypeAlias = Finished | Waiting | HandedBack
 
 
+@runs_a_leg
 async def run_task_leg(
     task: TaskLeg,
     *,

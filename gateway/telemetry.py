@@ -1,33 +1,35 @@
-"""What operators see of a process: Prometheus metrics and log lines.
+"""What operators see of a process in numbers: Prometheus metrics.
 
-Nothing here is global but Python's own logging tree: each `Telemetry` has a registry of its own. Every label takes
+Nothing here is global: each `Telemetry` has a registry of its own. Every label takes
 its values from a fixed set, so that no client can make the process remember what it sent.
 """
 
 from __future__ import annotations
 
 import errno
-import json
-import logging
-import sys
 import threading
-from collections.abc import Iterable, Sequence, Sized
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sized
 from enum import StrEnum
-from typing import Any, Final, Protocol, TextIO
+from typing import Final, Protocol
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from gateway import errors
 from gateway.errors import ConfigurationError, RejectReason
+from gateway.process_telemetry import OTHER, ProcessTelemetry
 
-OTHER: Final = "other"
 LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
 WIRES: Final = frozenset({"2026-07-28", "2025-11-25", "draft"})
+CALL_OUTCOMES: Final = frozenset({"completed", "failed", "task_created"})
+"""How a call ends, as far as this replica is concerned."""
+
+SEAL_OPERATIONS: Final = ("seal", "open")
 
 _LEG_SECONDS_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_CALL_SECONDS_BUCKETS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 1800, 3600)
+_SEAL_SECONDS_BUCKETS: Final = (1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2)
 _STATE_BYTES_BUCKETS: Final = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
@@ -133,18 +135,15 @@ class Load(Protocol):
         ...
 
 
-class Telemetry:
-    """The metrics of one process.
+class Telemetry(ProcessTelemetry):
+    """The metrics of one replica.
 
     Args:
         tools: the names of the registered tools, prompts and resources; any other name counts as `other`.
-
-    Attributes:
-        registry: what `start_metrics_server` serves.
     """
 
     def __init__(self, tools: Iterable[str] = ()) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self._tools = frozenset(tools)
         self._legs = Counter(
             "gateway_legs", "Legs by how they ended.", ["method", "tool", "outcome", "wire"], registry=self.registry
@@ -157,11 +156,25 @@ class Telemetry:
             registry=self.registry,
         )
         self._in_flight = Gauge("gateway_legs_in_flight", "Legs running now.", registry=self.registry)
-        self._sealed = Counter(
-            "gateway_states_sealed", "Request states sealed, by key id.", ["key_id"], registry=self.registry
+        calls = Histogram(
+            "gateway_call_seconds",
+            "How long calls took from their first leg to their end.",
+            ["method", "outcome"],
+            buckets=_CALL_SECONDS_BUCKETS,
+            registry=self.registry,
         )
-        self._opened = Counter(
-            "gateway_states_opened", "Request states opened, by key id.", ["key_id"], registry=self.registry
+        seals = Histogram(
+            "gateway_seal_seconds",
+            "How long it took to seal or open a request state.",
+            ["operation"],
+            buckets=_SEAL_SECONDS_BUCKETS,
+            registry=self.registry,
+        )
+        self._states_sealed = self.count_by_key("gateway_states_sealed", "Request states sealed, by key id.")
+        self._states_opened = self.count_by_key("gateway_states_opened", "Request states opened, by key id.")
+        self._sessions_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions begun, by key id.")
+        self._sessions_opened = self.count_by_key(
+            "gateway_sessions_opened", "Requests whose session opened, by key id."
         )
         rejections = Counter(
             "gateway_state_rejections", "Request states not accepted, by reason.", ["reason"], registry=self.registry
@@ -197,9 +210,6 @@ class Telemetry:
             "Connections closed at once because as many were open as may be.",
             registry=self.registry,
         )
-        self._seal_keys = Gauge(
-            "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
-        )
         self._token_keys = Gauge("gateway_token_keys", "Public keys that verify tokens.", registry=self.registry)
         self._token_keys_read = Counter(
             "gateway_token_keys_read",
@@ -212,9 +222,15 @@ class Telemetry:
         self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
         self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
+        self._calls = {
+            (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
+        }
+        self._seal_seconds, self._open_seconds = (seals.labels(operation) for operation in SEAL_OPERATIONS)
         self._leg_children: dict[tuple[str, str, str, str], tuple[Counter, Histogram]] = {}
-        self._sealed_children: dict[str, Counter] = {}
-        self._opened_children: dict[str, Counter] = {}
+
+    def serve(self, tools: Iterable[str]) -> None:
+        """Know other tools, prompts and resources by their names from now on."""
+        self._tools = frozenset(tools)
 
     def watch_load(self, load: Load) -> None:
         """Show what decides on admission; it is asked at each scrape, not told of each request."""
@@ -259,20 +275,30 @@ class Telemetry:
         ended.inc()
         lasted.observe(seconds)
 
-    def state_sealed(self, key_id: str, size_bytes: int) -> None:
+    def call_ended(self, method: str, outcome: str, seconds: float) -> None:
+        """Note how long a call took in all, if the outcome of its leg is an end of it."""
+        call = self._calls.get((method, outcome))
+        if call is not None:
+            call.observe(seconds)
+
+    def state_sealed(self, key_id: bytes, size_bytes: int, seconds: float) -> None:
         """Count a request state given to a client: sealed with one of our keys, `size_bytes` long as a token."""
-        self._by_key(self._sealed, self._sealed_children, key_id).inc()
+        self._states_sealed.count(key_id)
         self._state_bytes.observe(size_bytes)
+        self._seal_seconds.observe(seconds)
 
-    def state_opened(self, key_id: str) -> None:
+    def state_opened(self, key_id: bytes, seconds: float) -> None:
         """Count a request state that opened with one of our keys."""
-        self._by_key(self._opened, self._opened_children, key_id).inc()
+        self._states_opened.count(key_id)
+        self._open_seconds.observe(seconds)
 
-    def seal_keys(self, key_ids: Sequence[str]) -> None:
-        """Tell which keys are in use now; the first seals, the others only open."""
-        self._seal_keys.clear()
-        for position, key_id in enumerate(key_ids):
-            self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
+    def session_sealed(self, key_id: bytes) -> None:
+        """Count a session that begins, sealed with one of our keys."""
+        self._sessions_sealed.count(key_id)
+
+    def session_opened(self, key_id: bytes) -> None:
+        """Count a request whose session opened with one of our keys."""
+        self._sessions_opened.count(key_id)
 
     def token_keys(self, count: int) -> None:
         """Tell how many public keys verify tokens now."""
@@ -313,13 +339,6 @@ class Telemetry:
             children = (self._legs.labels(*labels), self._leg_seconds.labels(method, tool))
             self._leg_children[labels] = children
         return children
-
-    @staticmethod
-    def _by_key(counter: Counter, children: dict[str, Counter], key_id: str) -> Counter:
-        child = children.get(key_id)
-        if child is None:
-            child = children[key_id] = counter.labels(key_id)
-        return child
 
 
 class MetricsServer:
@@ -364,92 +383,3 @@ def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> M
             "GATEWAY_METRICS_PORT (0 takes any free one, off serves none)"
         ) from None
     return MetricsServer(server, thread, host)
-
-
-_PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
-    "message",
-    "asctime",
-    "taskName",
-    "color_message",
-}
-
-
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Take what a log call gave as `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD_FIELDS}
-
-
-def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-class TextFormatter(logging.Formatter):
-    """One line for people: `time level message key=value …`, then the traceback if there is one."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record as text."""
-        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        fields = "".join(f" {name}={self._show(value)}" for name, value in _fields(record).items())
-        line = f"{_timestamp(record)} {record.levelname.lower():<7} {message}{fields}"
-        if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return line
-
-    @staticmethod
-    def _show(value: object) -> str:
-        text = str(value)
-        return text if text.isprintable() and text and " " not in text else json.dumps(text)
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object a line for machines; an exception is one field of it.
-
-    Args:
-        replica_id: told with each line.
-    """
-
-    def __init__(self, replica_id: str) -> None:
-        super().__init__()
-        self._replica_id = replica_id
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record as JSON."""
-        line = {
-            **_fields(record),
-            "time": _timestamp(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            "replica": self._replica_id,
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def configure_logging(level: str, log_format: str, replica_id: str, stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process, uvicorn's messages included, to one place in one form.
-
-    Uvicorn's reports of its own stages come at level debug only: the process tells people itself when it serves and
-    when it leaves. Its access log is off.
-
-    Args:
-        level: `debug`, `info`, `warning` or `error`.
-        log_format: `text` or `json`.
-        replica_id: the process's name.
-        stream: where to; None is stderr.
-    """
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter(replica_id) if log_format == "json" else TextFormatter())
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
-        logger.setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
-    access = logging.getLogger("uvicorn.access")
-    access.handlers.clear()
-    access.propagate = False
-    access.disabled = True

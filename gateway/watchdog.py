@@ -13,10 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
-from typing import Final
+from types import CodeType, FrameType
+from typing import Any, Final, TypeVar
 
 from gateway.authoring.served import served_in
+from gateway.engine.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,17 @@ LOOK_SECONDS: Final = 0.25
 _SHOWN_FRAMES: Final = 3
 _BLOCKED: Final = "the event loop is blocked"
 _BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_leg_runners: set[CodeType] = set()
+
+
+def runs_a_leg(function: Function) -> Function:
+    """Mark a function that runs one leg, and calls its journal `journal`: so a stack tells whose leg holds the loop."""
+    _leg_runners.add(function.__code__)
+    return function
 
 
 def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
@@ -61,6 +73,7 @@ class LoopWatch:
         self._seen_running = 0.0
         self._blocked_since: float | None = None
         self._told = ""
+        self._flow: Mapping[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -83,9 +96,10 @@ class LoopWatch:
         now = time.monotonic()
         if now - seen < self._period + BLOCKED_SECONDS:
             if self._blocked_since is not None:
-                log.warning("event loop runs again", extra={"seconds": round(seen - self._blocked_since, 3)})
+                seconds = round(seen - self._blocked_since, 3)
+                log.warning("event loop runs again", extra={"seconds": seconds, **self._flow})
                 self._blocked_since = self.blocker = None
-                self._told = ""
+                self._told, self._flow = "", {}
             return 0.0
         if self._blocked_since is None:
             self._blocked_since = seen
@@ -102,7 +116,8 @@ class LoopWatch:
         if message == self._told:
             return
         self._told = message
-        fields = {"where": _where(frame)}
+        self._flow = _flow_in(frame)
+        fields = {"where": _where(frame), **self._flow}
         if served is not None:
             fields["tool"] = served.name
         if self.blocker is not None:
@@ -129,6 +144,16 @@ def watchdog() -> Iterator[None]:
         stopped.set()
         thread.join()
         watch.stop()
+
+
+def _flow_in(frame: FrameType | None) -> Mapping[str, str]:
+    """Return the id of the call whose leg a thread is busy with, as a field of a log line; nothing if with none."""
+    while frame is not None:
+        if frame.f_code in _leg_runners:
+            journal = frame.f_locals.get("journal")
+            return {"flow": journal.flow_id} if isinstance(journal, Journal) else {}
+        frame = frame.f_back
+    return {}
 
 
 def _where(frame: FrameType | None) -> str:

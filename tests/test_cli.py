@@ -202,7 +202,7 @@ def test_serve_warns_of_a_setting_that_does_not_exist() -> None:
     )
     assert process.stderr is not None
     try:
-        assert "warning GATEWAY_LEG_SECOND is not a setting" in process.stderr.readline()
+        assert "setting=GATEWAY_LEG_SECOND" in process.stderr.readline()
     finally:
         process.kill()
         process.wait()

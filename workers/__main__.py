@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from gateway.errors import ConfigurationError
+from gateway.logs import configure_logging
 from gateway.settings import Settings
-from gateway.telemetry import configure_logging
 from workers import process
 
 EXIT_CONFIGURATION = 2
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
         )
         configure_logging(settings.log_level, settings.log_format, settings.replica_id)
         for name in settings.unknown:
-            log.warning("%s is not a setting and has no effect; see docs/settings.md", name)
+            log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})
         return process.run(settings, metrics_host=arguments.metrics_host)
     except ConfigurationError as error:
         words = [OPTIONS.get(word, word) for word in str(error).split()]

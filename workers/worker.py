@@ -16,6 +16,7 @@ from gateway.authoring.tools import Tool
 from gateway.engine.host import Host
 from gateway.errors import InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.failures import failed_result
+from gateway.logs import FLOW
 from gateway.ports import Claim, Heartbeat, RandomBytes, WorkQueue
 from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from workers.heart import Heart
@@ -219,6 +220,7 @@ class Worker:
     async def _run(self, claim: Claim) -> None:
         """Run one claimed task to the end of its leg, whatever that is, and let it go."""
         running = self._running[claim]
+        FLOW.set(_flow_of(claim))  # the asyncio task that this runs in is the leg's own
         loop = asyncio.get_running_loop()
         limit = loop.call_later((claim.expires_ms - claim.now_ms) / 1000, running.stop, LegEnd.EXPIRED)
         began = time.perf_counter()
@@ -255,7 +257,7 @@ class Worker:
             claim.principal,
             "tools/call",
             claim.tool,
-            flow=str(claim.journal.get("flow", "")),
+            flow=_flow_of(claim),
             task=claim.task_id,
             leg=int(claim.journal.get("legs", 0)) + 1,
             outcome=end.value,
@@ -346,6 +348,11 @@ class _Untouched:
 
 
 _INTERNAL: Final = Finished(error=error_of(InternalError("The task failed in the server")))
+
+
+def _flow_of(claim: Claim) -> str:
+    """Return the id of the call that a task goes on with, as far as it can be read."""
+    return str(claim.journal.get("flow", ""))
 
 
 def _not_stored(claim: Claim, error: Exception) -> Finished:

@@ -68,7 +68,7 @@ class _Outage:
             self._noticed_by.add(client)
             if not self._told:
                 self._told = True
-                log.warning("The task store is not available: %s: %s", type(error).__name__, error)
+                log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
 
     def ends(self, client: RedisClient) -> None:
         """Tell that the server is back, once somebody finds so who had noticed that it was away."""
@@ -76,7 +76,7 @@ class _Outage:
             if self._told and (client in self._noticed_by or not self._noticed_by):
                 self._told = False
                 self._noticed_by.clear()
-                log.warning("The task store is available again")
+                log.warning("task store is available again")
 
     def forget(self, client: RedisClient) -> None:
         """Expect no news from a client that is closed."""
@@ -179,7 +179,7 @@ class RedisClient:
             raise
         except (RedisError, OSError, TimeoutError) as error:
             if size > _ALWAYS_TAKEN_BYTES and (_is_refusal(error) or await self._refuses(size)):
-                log.warning("The task store refuses a value of %d bytes; see its proto-max-bulk-len", size)
+                log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
                 raise ValueTooLarge("What the task has to store", size) from None
             raise self._failed(error) from None
         self._outage.ends(self)

@@ -45,7 +45,7 @@ class Deployment:
         try:
             await self.check()
         except ConfigurationError as error:
-            log.critical("%s", error)
+            log.critical("task store does not fit", extra={"reason": str(error)})
             raise TaskStoreDown from None
 
     async def check(self) -> None:

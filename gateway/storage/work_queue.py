@@ -209,13 +209,13 @@ class RedisWorkQueue:
             self._records.open_claim(claim, record)
         except Unreadable:
             # Another worker may have the key. Without a heartbeat the task is redelivered, and given up in the end.
-            log.warning("The record of task %s cannot be opened with the keys of this worker", task_id)
+            log.warning("task cannot be opened with the keys of this worker", extra={"task": task_id})
             return None
         return claim
 
     async def _give_up(self, claim: Claim) -> None:
         lost = claim.attempt - 1
-        log.error("Task %s is given up: %d workers were lost over it", claim.task_id, lost)
+        log.error("task is given up: its workers were lost", extra={"task": claim.task_id, "lost": lost})
         error = InternalError("The task was given up: its workers were lost", {"attempts": lost})
         with suppress(LeaseLost, TaskStoreDown):
             await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})

@@ -66,6 +66,9 @@ def test_it_is_named_with_its_line_once_for_each_time(watched: Watched) -> None:
         assert record["tool"] == "block"
         assert "wait_at" in record["where"]
         assert "blocking_tools.py" in record["where"]
+    ends = watched.replica.logged("event loop runs again")
+    legs = [line["flow"] for line in watched.replica.log_lines() if line.get("audit") == "leg"]
+    assert [record["flow"] for record in watched.replica.logged(BLOCKED)] == [end["flow"] for end in ends] == legs
     assert len(watched.replica.logged(BLOCKED)) == 2
 
 

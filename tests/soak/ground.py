@@ -30,7 +30,7 @@ PATIENCE_SECONDS: Final = 60.0
 AUDIENCE: Final = "soak"
 SECRET: Final = "a secret that only the soak knows, 32 bytes"
 
-EXPECTED_ERRORS: Final = ("tool failed", "Task ")
+EXPECTED_ERRORS: Final = ("tool failed", "task is given up")
 """How the errors begin that tools of the soak ask for: one raises, one is given up when its worker is lost."""
 
 SHOWN_CHARACTERS: Final = 500

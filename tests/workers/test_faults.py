@@ -66,6 +66,7 @@ def test_a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time(ha
     assert hasty.lines("blocking") == ["w1"]
     (named,) = first.logged("a tool blocks the event loop")
     assert named["tool"] == "block"
+    assert len(named["flow"]) == 32
     assert "tools.py" in named["where"]
     hasty.open()
     assert hasty.text(blocking) == "blocked w1"
@@ -87,7 +88,7 @@ def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(sit
     site.wait_for_line("started")
     site.server.kill()
     site.open()
-    wait_until(lambda: "The task store is not available" in worker.log_text(), "the outage")
+    wait_until(lambda: "task store is not available" in worker.log_text(), "the outage")
     site.server.start()
     assert site.text(task) == "done by w1"
     assert site.lines("started") == ["w1"]
