@@ -53,6 +53,9 @@ _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _MAX_REPLICA_URL_CHARACTERS = 255
+_HOST_NAME = "{hostname}"
+"""Stands for this host's name in `GATEWAY_REPLICA_URL`: containers of one service share their environment."""
+
 _YEAR_SECONDS = 31_536_000
 _MIN_LIMIT_BYTES = 256
 _MAX_LIMIT_BYTES = 2**30
@@ -151,6 +154,7 @@ def _is_url(text: str, *, query: bool) -> bool:
 
 def _check_replica_url(url: str) -> str:
     """Return the URL as other replicas use it. They may be on a network of their own, so http is fine."""
+    url = url.replace(_HOST_NAME, socket.gethostname())
     good = len(url) <= _MAX_REPLICA_URL_CHARACTERS and _is_url(url, query=False)
     return _check_url(url, good).rstrip("/")
 
@@ -394,8 +398,8 @@ class Settings(BaseSettings):
         default=None,
         description=(
             "Where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`: they hand on "
-            "the answers of 2025-11-25 clients whose calls wait here. Unset: only answers that reach this process by "
-            "themselves count."
+            "the answers of 2025-11-25 clients whose calls wait here. `{hostname}` in it stands for the name of this "
+            "host. Unset: only answers that reach this process by themselves count."
         ),
     )
     replica_header: _Switch = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -279,6 +280,11 @@ def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
 )
 def test_where_nobody_could_reach_this_replica_is_no_url_of_it(url: str) -> None:
     assert "GATEWAY_REPLICA_URL" in refusal({"GATEWAY_REPLICA_URL": url})
+
+
+def test_processes_with_one_environment_can_each_name_their_own_host() -> None:
+    settings = Settings.load({"GATEWAY_REPLICA_URL": "http://{hostname}:8080"})
+    assert settings.replica_url == f"http://{socket.gethostname()}:8080"
 
 
 def test_settings_cannot_be_changed_after_they_were_read() -> None:
