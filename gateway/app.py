@@ -21,6 +21,7 @@ from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
 from gateway.reload import Reloader
 from gateway.settings import Settings
+from gateway.task_totals import TaskTotals
 from gateway.telemetry import start_metrics_server
 from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, make_connection_class
@@ -130,6 +131,9 @@ class GatewayApp:
         stack.enter_context(watchdog())
         if self._services.store is not None:
             await check(self._services.store)
+            if self._services.settings.metrics_port is not None:
+                totals = TaskTotals(self._services.store.totals)
+                await stack.enter_async_context(totals.running(self._services.telemetry.registry))
         await open_at_start(self._services.registry.lifespans, stack)
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():

@@ -20,7 +20,8 @@ from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.errors import ConfigurationError, TaskStoreDown
-from gateway.ports import Authenticator, TaskStore, WorkQueue
+from gateway.ports import Authenticator, TaskStore
+from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
@@ -93,6 +94,7 @@ def build(settings: Settings) -> Services:
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     registry = load_tools(settings)
     telemetry = Telemetry(registry.names)
+    telemetry.build_info(__version__)
     changes = ChangeHub()
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
@@ -103,7 +105,7 @@ def build(settings: Settings) -> Services:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
     challenges = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
-    store = make_task_store(settings, ring)
+    store = make_task_store(settings, ring, telemetry)
     calls = CallRunner(
         carrier=_carrier(settings, ring, telemetry),
         host=host,
@@ -196,19 +198,19 @@ class WorkerServices:
     audit: AuditLog
     queues: list[RedisWorkQueue] = field(default_factory=list)
 
-    def make_queue(self) -> WorkQueue:
+    def make_queue(self, telemetry: ProcessTelemetry) -> RedisWorkQueue:
         """Open a connection to the task store, for one event loop."""
-        queue = make_work_queue(self.settings, self.ring)
+        queue = make_work_queue(self.settings, self.ring, telemetry)
         self.queues.append(queue)
         return queue
 
-    async def check_store(self) -> None:
+    async def check_store(self, telemetry: ProcessTelemetry) -> None:
         """Check at the start that the store can be relied on; one that cannot be reached yet is told in the log.
 
         Raises:
             ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
         """
-        store = make_task_store(self.settings, self.ring)
+        store = make_task_store(self.settings, self.ring, telemetry)
         assert store is not None  # noqa: S101 - `check_working` has seen to it
         try:
             await check(store)
@@ -255,12 +257,12 @@ def build_worker(settings: Settings) -> WorkerServices:
     )
 
 
-def make_task_store(settings: Settings, ring: KeyRing) -> RedisTaskStore | None:
+def make_task_store(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
     """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
     if settings.redis_url is None or settings.audience is None:
         return None
     return RedisTaskStore(
-        connect(settings.redis_url.get_secret_value()),
+        connect(settings.redis_url.get_secret_value(), telemetry),
         Sealer(ring, os.urandom),
         settings.audience,
         partitions=settings.task_partitions,
@@ -269,12 +271,12 @@ def make_task_store(settings: Settings, ring: KeyRing) -> RedisTaskStore | None:
     )
 
 
-def make_work_queue(settings: Settings, ring: KeyRing) -> RedisWorkQueue:
+def make_work_queue(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisWorkQueue:
     """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
     assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
     assert settings.audience is not None  # noqa: S101 - the same
     return RedisWorkQueue(
-        connect(settings.redis_url.get_secret_value()),
+        connect(settings.redis_url.get_secret_value(), telemetry),
         Sealer(ring, os.urandom),
         settings.audience,
         settings.replica_id,

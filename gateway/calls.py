@@ -179,6 +179,8 @@ class CallRunner:
             seconds = time.perf_counter() - began
             self._telemetry.leg_finished(call.request.method, _label(call), outcome, call.words.wire, seconds)
             if journal is not None:
+                lasted = seconds if journal.legs <= 1 else passage.carrier.age_seconds(journal)
+                self._telemetry.call_ended(call.request.method, outcome, lasted)
                 self._audit.leg(
                     call.caller.principal,
                     call.request.method,

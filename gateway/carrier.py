@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,10 @@ class SealedCarrier:
             random_bytes=self._random_bytes,
         )
 
+    def age_seconds(self, journal: Journal) -> float:
+        """Return how long ago a flow began, by the clocks of two replicas."""
+        return max(0.0, self._clock() - journal.started_ms / 1000)
+
     def open(self, state: Any, binding: bytes) -> Journal:
         """Return the journal in a `requestState` as the client brought it back.
 
@@ -86,6 +91,7 @@ class SealedCarrier:
         Raises:
             InvalidRequestState: for every reason alike; the real one goes to the log and the counter.
         """
+        began = time.perf_counter()
         try:
             opened = open_state(
                 self._sealer, state, aad=binding, now=self._clock(), max_bytes=self._limits.state_max_bytes
@@ -95,7 +101,7 @@ class SealedCarrier:
             raise self.reject(rejected.reason) from None
         except MalformedJournal:
             raise self.reject(RejectReason.MALFORMED) from None
-        self._telemetry.state_opened(opened.key_id.hex())
+        self._telemetry.state_opened(opened.key_id, time.perf_counter() - began)
         return journal
 
     def reject(self, reason: RejectReason) -> InvalidRequestState:
@@ -120,7 +126,7 @@ class SealedCarrier:
             JournalTooLarge: the journal is over the size cap.
             CannotContinue: the flow is past its deadline.
         """
-        now = self._clock()
+        began, now = time.perf_counter(), self._clock()
         deadline = journal.deadline_ms / 1000
         if deadline <= now:
             raise CannotContinue("This call has taken longer than the server allows; start it again.")
@@ -139,5 +145,5 @@ class SealedCarrier:
                 f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
                 f" {error.limit} at most. Try again with less."
             ) from None
-        self._telemetry.state_sealed(self._sealer.key_id.hex(), len(token))
+        self._telemetry.state_sealed(self._sealer.key_id, len(token), time.perf_counter() - began)
         return token

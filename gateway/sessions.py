@@ -28,7 +28,7 @@ class Sessions:
         sealer: seals and opens under the key ring that all replicas share.
         audience: the name all replicas of this deployment share.
         ttl_seconds: how long a session lasts.
-        telemetry: counts what is not accepted.
+        telemetry: counts sessions, and what is not accepted as one.
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
     """
@@ -62,6 +62,7 @@ class Sessions:
             nonce=self._random_bytes(NONCE_BYTES),
             expires_at=self._clock() + self._ttl_seconds,
         )
+        self._telemetry.session_sealed(self._sealer.key_id)
         return seal_session(self._sealer, session, aad=session_binding(self._audience, caller.principal))
 
     def open(self, session_id: str, caller: Caller) -> Session:
@@ -72,13 +73,15 @@ class Sessions:
                 Management"). The real reason goes to the log and the counter.
         """
         try:
-            return open_session(
+            session, key_id = open_session(
                 self._sealer, session_id, aad=session_binding(self._audience, caller.principal), now=self._clock()
             )
         except Rejected as rejected:
             log.warning("session rejected", extra={"reason": rejected.reason.value})
             self._telemetry.session_rejected(rejected.reason)
             raise unknown_session() from None
+        self._telemetry.session_opened(key_id)
+        return session
 
 
 def unknown_session() -> HttpRefusal:

@@ -136,6 +136,7 @@ class Wires:
 
     def serve(self, registry: Registry) -> None:
         """Serve newer tools from the next request on."""
+        self._parts.telemetry.serve(registry.names)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
 
     def take_ring(self, ring: KeyRing) -> None:

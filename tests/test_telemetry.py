@@ -64,9 +64,9 @@ def test_what_a_client_makes_up_never_becomes_a_label_nor_stays_in_memory() -> N
 
 def test_sealed_and_opened_states_count_by_key() -> None:
     telemetry = Telemetry()
-    telemetry.state_sealed("0a", 300)
-    telemetry.state_sealed("0a", 5000)
-    telemetry.state_opened("0b")
+    telemetry.state_sealed(b"\x0a", 300, 0.0001)
+    telemetry.state_sealed(b"\x0a", 5000, 0.0001)
+    telemetry.state_opened(b"\x0b", 0.0001)
     assert sample(telemetry, "gateway_states_sealed_total", key_id="0a") == 2
     assert sample(telemetry, "gateway_states_opened_total", key_id="0b") == 1
     assert sample(telemetry, "gateway_states_opened_total", key_id="0a") is None

@@ -12,14 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Final, NoReturn
 
 import uvloop
 
+from gateway import __version__
 from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import WorkerServices, build_worker
 from gateway.settings import Settings
+from gateway.task_totals import TaskTotals
 from gateway.telemetry import start_metrics_server
 from workers.heart import Heart
 from workers.telemetry import WorkerTelemetry
@@ -46,6 +49,7 @@ def run(settings: Settings, *, metrics_host: str) -> int:
     """
     services = build_worker(settings)
     telemetry = WorkerTelemetry(services.registry.tools)
+    telemetry.build_info(__version__)
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
         metrics = start_metrics_server(telemetry.registry, metrics_host, settings.metrics_port)
@@ -54,7 +58,7 @@ def run(settings: Settings, *, metrics_host: str) -> int:
     gc.collect()
     gc.freeze()
     try:
-        clean = uvloop.run(_work(services, telemetry))
+        clean = uvloop.run(_work(services, telemetry, counts_tasks=metrics is not None))
     finally:
         if metrics is not None:
             metrics.stop()
@@ -65,24 +69,27 @@ def run(settings: Settings, *, metrics_host: str) -> int:
     return exit_code
 
 
-async def _work(services: WorkerServices, telemetry: WorkerTelemetry) -> bool:
+async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_tasks: bool) -> bool:
     settings = services.settings
-    await services.check_store()
+    await services.check_store(telemetry)
     loop = asyncio.get_running_loop()
+    queue = services.make_queue(telemetry)
     work = Work(
         tools=services.registry.tools,
-        queue=services.make_queue(),
+        queue=queue,
         host=services.host,
         telemetry=telemetry,
         audit=services.audit,
         random_bytes=os.urandom,
         strict_asks=settings.strict_asks,
     )
-    heart = Heart(services.make_queue, settings.task_lease_seconds, loop)
+    heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)
     worker = Worker(work, heart, settings.worker_concurrency)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(services.host.close)
-        stack.push_async_callback(work.queue.aclose)
+        stack.push_async_callback(queue.aclose)
+        if counts_tasks:
+            await stack.enter_async_context(TaskTotals(queue.totals).running(telemetry.registry))
         await open_at_start(services.registry.lifespans, stack)
         for watcher in services.key_files(telemetry.seal_keys):
             await stack.enter_async_context(watcher.running())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
+
+from gateway.process_telemetry import OTHER, ProcessTelemetry
 
 _SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
-_OTHER = "other"
 
 
 class LegEnd(StrEnum):
@@ -23,18 +24,15 @@ class LegEnd(StrEnum):
     EXPIRED = "expired"
 
 
-class WorkerTelemetry:
+class WorkerTelemetry(ProcessTelemetry):
     """The metrics of one worker.
 
     Args:
         tools: the names of the registered tools; any other name counts as `other`.
-
-    Attributes:
-        registry: what `gateway.telemetry.start_metrics_server` serves.
     """
 
     def __init__(self, tools: Iterable[str]) -> None:
-        self.registry = CollectorRegistry()
+        super().__init__()
         self._tools = frozenset(tools)
         self._legs = Counter(
             "gateway_task_legs", "Legs of tasks by how they ended.", ["tool", "outcome"], registry=self.registry
@@ -55,15 +53,6 @@ class WorkerTelemetry:
             "Tasks that this worker had to let go because its lease was lost.",
             registry=self.registry,
         )
-        self._seal_keys = Gauge(
-            "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
-        )
-
-    def seal_keys(self, key_ids: Sequence[str]) -> None:
-        """Tell which keys are in use now; the first seals, the others only open."""
-        self._seal_keys.clear()
-        for position, key_id in enumerate(key_ids):
-            self._seal_keys.labels(key_id, "opens" if position else "seals").set(1)
 
     def leg_started(self, attempt: int) -> None:
         """Count a task as running; `attempt` is above 1 where another worker was lost over it."""
@@ -74,7 +63,7 @@ class WorkerTelemetry:
     def leg_ended(self, tool: str, end: LegEnd, seconds: float) -> None:
         """Count the end of a leg that `leg_started` counted."""
         self._running.dec()
-        name = tool if tool in self._tools else _OTHER
+        name = tool if tool in self._tools else OTHER
         self._legs.labels(name, end.value).inc()
         self._seconds.labels(name).observe(seconds)
         if end is LegEnd.LOST:

@@ -7,7 +7,7 @@ protocol version, `caps` what the client declared, one bit for each of `FLAGS`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.errors import RejectReason
 from gateway.sealing.client_flags import FLAGS
@@ -41,6 +41,18 @@ class Session:
     expires_at: float
 
 
+class OpenedSession(NamedTuple):
+    """What an `Mcp-Session-Id` held.
+
+    Attributes:
+        session: what was agreed on.
+        key_id: the 4-byte id of the key that sealed it.
+    """
+
+    session: Session
+    key_id: bytes
+
+
 def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
     """Seal a session into an `Mcp-Session-Id` of at most `MAX_SESSION_CHARS` characters.
 
@@ -68,7 +80,7 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
     return sealer.seal(pack(payload), aad)
 
 
-def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Session:
+def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> OpenedSession:
     """Open an `Mcp-Session-Id` that a client presents. A session is expired at exactly its expiry.
 
     Args:
@@ -80,9 +92,9 @@ def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Se
     Raises:
         Rejected: with the reason, which is for the log and the counter only.
     """
-    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_SESSION_CHARS, now=now)
+    payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_SESSION_CHARS, now=now)
     version, bits, nonce = payload.get("ver"), payload.get("caps"), payload.get("nonce")
     if type(version) is not str or type(bits) is not int or bits < 0 or type(nonce) is not bytes:
         raise Rejected(RejectReason.MALFORMED)
     flags = frozenset(flag for bit, flag in enumerate(FLAGS) if bits >> bit & 1)
-    return Session(version, flags, nonce, payload["exp"])
+    return OpenedSession(Session(version, flags, nonce, payload["exp"]), key_id)

@@ -23,8 +23,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from gateway.errors import ConfigurationError, TaskStoreDown, ValueTooLarge
+from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
 from gateway.settings import REDIS_SCHEMES
 from gateway.storage.scripts import Script
 
@@ -96,11 +98,15 @@ class GroupExists(Exception):
     """A stream has the consumer group already."""
 
 
-def connect(url: str) -> RedisClient:
+def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
     """Make a client for the value of `GATEWAY_REDIS_URL`. Connects to nothing yet.
 
     `redis://`, `rediss://` (TLS) and `unix://` are one server; `redis+cluster://` and `rediss+cluster://` name one
     node of a cluster. Options of redis-py may follow as a query, such as `?ssl_ca_certs=/etc/ca.pem`.
+
+    Args:
+        url: the value.
+        telemetry: counts what fails.
 
     Raises:
         ConfigurationError: the URL is none of these. It never shows the password.
@@ -121,12 +127,12 @@ def connect(url: str) -> RedisClient:
             # Long enough to find a slot's new server; the time limit of a command ends it.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
             return RedisClient(
-                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), _outages[url]
+                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), _outages[url], telemetry
             )
         pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
     except (ValueError, TypeError, RedisError):
         raise ConfigurationError("GATEWAY_REDIS_URL cannot be read; it must be like redis://host:6379/0") from None
-    return RedisClient(lambda: Redis.from_pool(pool), _outages[url])
+    return RedisClient(lambda: Redis.from_pool(pool), _outages[url], telemetry)
 
 
 class RedisClient:
@@ -135,9 +141,11 @@ class RedisClient:
     Args:
         make: makes redis-py's client, when it is first needed.
         outage: tells of outages.
+        telemetry: counts what fails, and what is sealed and opened by those who use the client.
     """
 
-    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: _Outage) -> None:
+    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: _Outage, telemetry: ProcessTelemetry) -> None:
+        self.telemetry = telemetry
         self._make = make
         self._outage = outage
         self._redis: Redis | RedisCluster | None = None
@@ -314,6 +322,7 @@ class RedisClient:
             if str(error).startswith("BUSYGROUP"):
                 return GroupExists()
         self._outage.begins(self, error)
+        self.telemetry.redis_failed(_kind(error))
         return TaskStoreDown()
 
 
@@ -351,6 +360,15 @@ async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:
             pipeline.execute_command(*waiting.command)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
     return replies
+
+
+def _kind(error: BaseException) -> RedisErrorKind:
+    if isinstance(error, (RedisTimeout, TimeoutError)):
+        return RedisErrorKind.TIMEOUT
+    if isinstance(error, (ConnectionLost, OSError)):
+        return RedisErrorKind.CONNECTION
+    # Redis 6.2 wraps what a script was told into an error of its own.
+    return RedisErrorKind.FULL if "OOM command not allowed" in str(error) else RedisErrorKind.OTHER
 
 
 def _is_refusal(error: BaseException) -> bool:

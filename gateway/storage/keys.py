@@ -14,6 +14,9 @@ from typing import NamedTuple
 from gateway.tasks.model import Phase
 
 OWNER_CHARS = 64
+PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING, Phase.DONE, Phase.CANCELLED)
+"""The order of a partition's indexes by phase, in which scripts expect them."""
+
 _PREFIX_CHARS = 12
 _PARTITION_DIGITS = 12
 
@@ -60,11 +63,7 @@ class Keys:
         self.partitions = partitions
         self.prefix = f"gateway:{deployment}"
         self._of_partition = [f"{self.prefix}:{{{number}}}" for number in range(partitions)]
-        self._phases = [
-            tuple(self.phase_index(number, phase) for phase in (Phase.QUEUED, Phase.RUNNING, Phase.WAITING))
-            + tuple(self.phase_index(number, phase) for phase in (Phase.DONE, Phase.CANCELLED))
-            for number in range(partitions)
-        ]
+        self._phases = [tuple(self.phase_index(number, phase) for phase in PHASES) for number in range(partitions)]
 
     def partition_of(self, owner: str) -> int:
         """Return the partition of an owner, whose name is a hash in hex."""
@@ -79,7 +78,7 @@ class Keys:
             self.queue(partition),
             f"{base}:segments:{owner}:{task_id}",
             self.owner_index(owner),
-            *self._phases[partition],
+            *self.phase_indexes(partition),
             self.requests(owner),
             self.deleted(owner),
         )
@@ -104,6 +103,10 @@ class Keys:
     def phase_index(self, partition: int, phase: Phase) -> str:
         """Name the sorted set of a partition's tasks in one phase, by expiry."""
         return f"{self._of_partition[partition]}:phase:{phase}"
+
+    def phase_indexes(self, partition: int) -> tuple[str, ...]:
+        """Name these of a partition for all `PHASES`."""
+        return self._phases[partition]
 
     def spent(self, owner: str, flow_id: str, leg: int) -> str:
         """Name the mark that a leg of a flow is used."""

@@ -1,4 +1,4 @@
-"""Lua scripts that change no task: what processes agree on, what is used once, lists."""
+"""Lua scripts that change no task: what processes agree on, what is used once, lists, totals."""
 
 from __future__ import annotations
 
@@ -90,5 +90,17 @@ for _, task in ipairs(KEYS) do
     + """)
 end
 return briefs
+"""
+)
+
+TOTALS = Script(
+    CLOCK
+    + """
+-- Count the living tasks in each of the indexes KEYS; it takes the same time however many there are.
+local counts = {}
+for i, index in ipairs(KEYS) do
+  counts[i] = redis.call('ZCOUNT', index, '(' .. now, '+inf')
+end
+return counts
 """
 )

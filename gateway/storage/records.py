@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.errors import ValueTooLarge
 from gateway.ports import Claim, Kept, NewTask, TaskQuestion
+from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.binding import Principal, field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.state import pack, unpack
@@ -49,13 +50,17 @@ class Records:
     Args:
         sealer: of the process.
         audience: the name of the deployment.
+        telemetry: counts what is sealed and opened.
         max_value_bytes: the size of the largest value that is written. Larger ones that are there already, up to
             `MAX_STORED_BYTES`, are read.
     """
 
-    def __init__(self, sealer: Sealer, audience: str, max_value_bytes: int = MAX_STORED_BYTES) -> None:
+    def __init__(
+        self, sealer: Sealer, audience: str, telemetry: ProcessTelemetry, max_value_bytes: int = MAX_STORED_BYTES
+    ) -> None:
         self._sealer = sealer
         self._audience = audience
+        self._telemetry = telemetry
         self._max_value_bytes = max_value_bytes
 
     def replace_sealer(self, sealer: Sealer) -> None:
@@ -82,6 +87,7 @@ class Records:
         limit = MAX_STORED_BYTES if field in _FROM_REQUEST else self._max_value_bytes
         if len(packed) > limit:
             raise ValueTooLarge(_in_words(field), len(packed), limit)
+        self._telemetry.field_sealed(self._sealer.key_id)
         return self._sealer.seal(packed, self._binding(owner, task_id, field, about))
 
     def seal_segment(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> tuple[str, int]:
@@ -104,9 +110,11 @@ class Records:
         """
         binding = self._binding(owner, task_id, field, about)
         try:
-            return self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS).plaintext
+            opened = self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
         except (Rejected, UnicodeDecodeError):
             raise Unreadable from None
+        self._telemetry.field_opened(opened.key_id)
+        return opened.plaintext
 
     def open(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> Any:
         """Open what `seal` made.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from gateway.settings import MAX_STORED_BYTES
 from gateway.storage import other_scripts, scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.deployment import Deployment
-from gateway.storage.keys import Keys, TaskPlace, split_member
+from gateway.storage.keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.tasks import rest
@@ -47,7 +48,7 @@ class RedisTaskStore:
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience, max_value_bytes)
+        self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
         self._max_ttl_ms = max_ttl_ms
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
         self._notices = Notices(client)
@@ -168,13 +169,7 @@ class RedisTaskStore:
         Raises:
             TaskStoreDown: the store does not answer.
         """
-        now_ms = await self._now_ms()
-        counts = dict.fromkeys(Phase, 0)
-        for phase in Phase:
-            for partition in range(self._keys.partitions):
-                key = self._keys.phase_index(partition, phase)
-                counts[phase] += await self._command("ZCOUNT", key, f"({now_ms}", "+inf")
-        return counts
+        return await read_totals(self._client, self._keys)
 
     async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
         """See `gateway.ports.TaskStore.spend`."""
@@ -201,10 +196,6 @@ class RedisTaskStore:
         await self._notices.aclose()
         await self._client.aclose()
 
-    async def _now_ms(self) -> int:
-        seconds, microseconds = await self._command("TIME")
-        return int(seconds) * 1000 + int(microseconds) // 1000
-
     async def _command(self, *command: Any) -> Any:
         return await self._client.command(*command)
 
@@ -224,6 +215,14 @@ async def read_segments(client: RedisClient, records: Records, place: TaskPlace,
         except Unreadable:
             break
     return blocks
+
+
+async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
+    """Count the tasks of all owners by phase: one script for each partition."""
+    counted = await asyncio.gather(
+        *(client.run(other_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
+    )
+    return {phase: sum(counts) for phase, counts in zip(PHASES, zip(*counted, strict=True), strict=True)}
 
 
 def _answer_field(leg: int, request_digest: bytes) -> str:

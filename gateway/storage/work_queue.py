@@ -21,7 +21,8 @@ from gateway.storage.notices import RECHECK_SECONDS, Notices
 from gateway.storage.other_scripts import FORGET_CONSUMERS
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
 from gateway.storage.scripts import GROUP
-from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments
+from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
+from gateway.tasks.model import Phase
 
 log = logging.getLogger("gateway.storage")
 
@@ -60,7 +61,7 @@ class RedisWorkQueue:
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience, max_value_bytes)
+        self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
@@ -146,6 +147,14 @@ class RedisWorkQueue:
         """See `gateway.ports.WorkQueue.release`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
         await self._write(scripts.RELEASE, claim, claim.entry_id, *changes)
+
+    async def totals(self) -> dict[Phase, int]:
+        """Count the tasks of all owners by phase.
+
+        Raises:
+            TaskStoreDown: the store does not answer.
+        """
+        return await read_totals(self._client, self._keys)
 
     async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
         """See `gateway.ports.WorkQueue.cancellations`."""

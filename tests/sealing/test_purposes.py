@@ -110,7 +110,7 @@ SESSION_KIND = Kind(
     "session",
     session_binding,
     lambda sealer, aad: seal_session(sealer, SESSION, aad=aad),
-    lambda token, aad, now: open_session(SEALER, token, aad=aad, now=now),
+    lambda token, aad, now: open_session(SEALER, token, aad=aad, now=now).session,
     SESSION,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgpYoTsVtZqh-96e3EvJIAh8OvRwVX17rmgYjUhdF6uajfZPqvW0NPlps6BIh08br13LHQ5tfgj"
     "qp1yAxL1ksn-tzirDcwSdTgNc",

@@ -33,7 +33,7 @@ sessions = st.builds(
 
 
 def opened(token: object) -> Session:
-    return open_session(SEALER, token, aad=AAD, now=NOW)
+    return open_session(SEALER, token, aad=AAD, now=NOW).session
 
 
 @given(sessions)

@@ -12,6 +12,7 @@ from typing import Any
 import redis
 
 from gateway.ports import Claim, NewTask
+from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.binding import Principal, owner
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -53,13 +54,14 @@ class Deployment:
         self.audience = f"audience-{next(numbers)}"
         self.keys = Keys(self.audience, PARTITIONS)
         self.ring = ring
+        self.telemetry = ProcessTelemetry()
         self._opened = AsyncExitStack()
 
     def store(self, ring: KeyRing | None = None, **options: Any) -> RedisTaskStore:
         """One more replica's store."""
         sealer = Sealer(ring or self.ring, os.urandom)
         given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, **options}
-        store = RedisTaskStore(connect(self.url), sealer, self.audience, **given)
+        store = RedisTaskStore(connect(self.url, self.telemetry), sealer, self.audience, **given)
         self._opened.push_async_callback(store.aclose)
         return store
 
@@ -67,7 +69,7 @@ class Deployment:
         """One more worker's queue."""
         sealer = Sealer(ring or self.ring, os.urandom)
         given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "lease_ms": 60_000, **options}
-        queue = RedisWorkQueue(connect(self.url), sealer, self.audience, worker_id, **given)
+        queue = RedisWorkQueue(connect(self.url, self.telemetry), sealer, self.audience, worker_id, **given)
         self._opened.push_async_callback(queue.aclose)
         return queue
 
@@ -87,6 +89,12 @@ class Deployment:
 
     async def aclose(self) -> None:
         await self._opened.aclose()
+
+
+async def server_now_ms(store: RedisTaskStore) -> int:
+    """Return the time by the server's clock."""
+    seconds, microseconds = await store._command("TIME")
+    return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 async def eventually(probe: Callable[[], Awaitable[Any]]) -> Any:

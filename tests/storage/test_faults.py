@@ -17,6 +17,7 @@ import pytest
 
 from gateway.errors import ConfigurationError, LeaseLost, TaskStoreDown
 from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
+from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect
 from gateway.storage import client as storage_client
@@ -488,7 +489,7 @@ async def test_a_store_that_was_down_at_the_start_is_checked_at_its_first_use(
 @pytest.mark.parametrize("url", ["http://x", "redis://host:port", "", "redis+cluster://h:x"])
 def test_a_url_that_is_none_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL") as caught:
-        connect(url)
+        connect(url, ProcessTelemetry())
     assert str(caught.value).isprintable()
 
 

@@ -14,7 +14,7 @@ from gateway.ports import Kept, TaskPlaceMark, TaskQuestion
 from gateway.storage import RedisTaskStore
 from gateway.storage.client import RedisClient
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
-from tests.storage.deployments import BOB, Deployment, eventually
+from tests.storage.deployments import BOB, Deployment, eventually, server_now_ms
 from tests.storage.servers import Server
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})
@@ -104,7 +104,7 @@ async def test_tasks_that_expire_together_are_each_listed_once(here: Deployment,
     ids = ["a", "B", "b", "A", "ab", "a-b", "a_b", "a.b", "aB", "~", "!", "z", "Z", "10", "9", "x" * 128]
     for task_id in ids:
         await store.create(here.new(task_id=task_id), 50)
-    await put_in_index(here, store, mine, dict.fromkeys(ids, await store._now_ms() + 60_000))
+    await put_in_index(here, store, mine, dict.fromkeys(ids, await server_now_ms(store) + 60_000))
     assert await listed(store, mine, limit) == sorted(ids)
 
 
@@ -112,7 +112,7 @@ async def test_a_page_begins_after_a_task_that_is_gone_by_then(here: Deployment)
     store, mine, ids = here.store(), here.owner(), ["a", "b", "c", "d", "e"]
     for task_id in ids:
         await store.create(here.new(task_id=task_id), 10)
-    now_ms = await store._now_ms()
+    now_ms = await server_now_ms(store)
     await put_in_index(here, store, mine, {**dict.fromkeys("abcd", now_ms + 60_000), "e": now_ms + 90_000})
     _, after = await store.page(mine, None, 2)
     assert after == (now_ms + 60_000, "b")
@@ -174,7 +174,7 @@ class Listing:
         self.reading: Reading | None = None
 
     async def run(self, steps: list[tuple[str, Any]]) -> None:
-        self.start_ms = await self.store._now_ms()
+        self.start_ms = await server_now_ms(self.store)
         await self.store.create(self.here.new(BOB, task_id="bob's"), 10)
         for name, argument in steps:
             await getattr(self, name)(argument)
