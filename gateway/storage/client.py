@@ -367,8 +367,8 @@ def _kind(error: BaseException) -> RedisErrorKind:
         return RedisErrorKind.TIMEOUT
     if isinstance(error, (ConnectionLost, OSError)):
         return RedisErrorKind.CONNECTION
-    # Redis 6.2 wraps what a script was told into an error of its own.
-    return RedisErrorKind.FULL if "OOM command not allowed" in str(error) else RedisErrorKind.OTHER
+    # By its text: Redis 6.2 wraps what a script was told into an error of its own.
+    return RedisErrorKind.FULL if "used memory > 'maxmemory'" in str(error) else RedisErrorKind.OTHER
 
 
 def _is_refusal(error: BaseException) -> bool:

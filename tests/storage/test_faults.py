@@ -84,6 +84,52 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
 
+async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is_not(
+    there: Deployment, own_server: Server
+) -> None:
+    store, queue, new = there.store(), there.queue(), there.new()
+    await store.check()
+    await store.check()  # the consumer groups exist already
+    await store.create(new, 10)
+    await there.claim(queue)
+    own_server.ask("SCRIPT", "FLUSH")
+    assert await store.get(new.owner, new.task_id) is not None
+    assert redis_errors(there) == {}
+    with pytest.raises(TaskStoreDown):
+        await store._client.command("LPUSH", there.keys.place(new.owner, new.task_id).task, "x")
+    assert redis_errors(there) == {"other": 1}
+    own_server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(TaskStoreDown):
+            await store.get(new.owner, new.task_id)
+    finally:
+        own_server.signal(signal.SIGCONT)
+    assert redis_errors(there) == {"other": 1, "timeout": 1}
+    own_server.kill()
+    with pytest.raises(TaskStoreDown):
+        await store.get(new.owner, new.task_id)
+    assert redis_errors(there) == {"other": 1, "timeout": 1, "connection": 1}
+
+
+async def test_whatever_server_is_full_is_counted_as_that(here: Deployment, server: Server) -> None:
+    store = here.store()
+    await store.check()
+    server.ask("CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(TaskStoreDown):
+            await store.create(here.new(), 10)
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", "0")
+    assert redis_errors(here) == {"full": 1}
+
+
+def redis_errors(deployment: Deployment) -> dict[str, float]:
+    """Return what was counted, by kind."""
+    (family,) = [family for family in deployment.telemetry.registry.collect() if family.name == "gateway_redis_errors"]
+    totals = [sample for sample in family.samples if sample.name == "gateway_redis_errors_total"]
+    return {sample.labels["kind"]: sample.value for sample in totals if sample.value}
+
+
 async def test_an_outage_is_logged_once_and_so_is_its_end(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

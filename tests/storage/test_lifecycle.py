@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import pytest
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
 from gateway.ports import Heartbeat, Kept, TaskQuestion
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.tasks.model import Phase, Progress, Retention
 from gateway.tasks.times import expires_ms
 from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually
@@ -577,3 +580,25 @@ async def test_a_worker_that_leaves_is_forgotten_unless_it_still_holds_something
     await queue.release(claim, claim.journal)
     await queue.leave()
     assert await store._client.command("XINFO", "CONSUMERS", name, "workers") == []
+
+
+async def test_fields_count_by_the_key_that_sealed_them(here: Deployment) -> None:
+    old, new = (KeyRing.parse(generate_entry(os.urandom)) for _ in range(2))
+    both = KeyRing((*new.keys, *old.keys))
+    store, queue, task = here.store(old), here.queue("w1", both), here.new()
+
+    def fields(does: str, ring: KeyRing) -> float:
+        labels = {"key_id": ring.sealing_key.key_id.hex()}
+        return here.telemetry.registry.get_sample_value(f"gateway_task_fields_{does}_total", labels) or 0
+
+    await store.create(task, 10)
+    sealed = fields("sealed", old)
+    assert sealed > 2
+    claim = await here.claim_one(queue)
+    assert (fields("opened", old), fields("opened", new)) == (sealed, 0)
+    await queue.finish(claim, result=RESULT)
+    assert (fields("sealed", old), fields("sealed", new)) == (sealed, 1)
+    store.replace_sealer(Sealer(both, os.urandom))
+    view = await store.get(task.owner, task.task_id)
+    assert view is not None
+    assert fields("opened", new) == 1
