@@ -114,6 +114,8 @@ class GatewayApp:
         await receive()
         try:
             async with contextlib.AsyncExitStack() as stack:
+                if self._services.tracing is not None:
+                    stack.push_async_callback(self._services.tracing.close)
                 stack.callback(self._services.host.close)
                 if self._services.store is not None:
                     stack.push_async_callback(self._services.store.aclose)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway import __version__
@@ -20,7 +20,7 @@ from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.errors import ConfigurationError, TaskStoreDown
-from gateway.ports import Authenticator, TaskStore
+from gateway.ports import Authenticator, TaskStore, Tracing
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
 from gateway.sealing.envelope import Sealer
@@ -39,6 +39,8 @@ from gateway.wires import Parts, Wires
 log = logging.getLogger(__name__)
 
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
+_COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOL = "http/protobuf"
 SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
 
@@ -65,6 +67,7 @@ class Services:
     store: RedisTaskStore | None
     metadata: ResourceMetadata | None
     challenges: Challenges
+    tracing: Tracing | None
 
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
@@ -105,6 +108,7 @@ def build(settings: Settings) -> Services:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
     challenges = Challenges(None if metadata is None else metadata.url)
     audit = _audit_log(settings)
+    tracing = make_tracing(settings.replica_id)
     store = make_task_store(settings, ring, telemetry)
     calls = CallRunner(
         carrier=_carrier(settings, ring, telemetry),
@@ -117,6 +121,7 @@ def build(settings: Settings) -> Services:
         tasks=None if store is None else TaskCalls(store, settings.audience, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
         shedding=load,
+        tracing=tracing,
     )
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom)
     telemetry.watch_waiting(waiting)
@@ -140,6 +145,7 @@ def build(settings: Settings) -> Services:
         random_bytes=os.urandom,
         waiting=waiting,
         hop=post_on,
+        tracing=tracing,
     )
     return Services(
         settings=settings,
@@ -158,6 +164,7 @@ def build(settings: Settings) -> Services:
         store=store,
         metadata=metadata,
         challenges=challenges,
+        tracing=tracing,
     )
 
 
@@ -188,6 +195,7 @@ class WorkerServices:
         registry: what the tool modules define.
         host: runs legs, without a time limit: a task is limited by its time to live.
         audit: notes each leg.
+        tracing: traces legs, or None.
         queues: what `make_queue` has made.
     """
 
@@ -196,6 +204,7 @@ class WorkerServices:
     registry: Registry
     host: AsyncioHost
     audit: AuditLog
+    tracing: Tracing | None
     queues: list[RedisWorkQueue] = field(default_factory=list)
 
     def make_queue(self, telemetry: ProcessTelemetry) -> RedisWorkQueue:
@@ -254,6 +263,7 @@ def build_worker(settings: Settings) -> WorkerServices:
         registry=load_registry(settings.tools),
         host=AsyncioHost(None, settings.replica_id),
         audit=_audit_log(settings),
+        tracing=make_tracing(settings.replica_id),
     )
 
 
@@ -299,6 +309,50 @@ async def check(store: TaskStore) -> None:
         await store.check()
     except TaskStoreDown:
         log.warning("task store cannot be reached yet; tasks wait for it")
+
+
+def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+    """Return what makes traces if the environment asks for them, or None. OpenTelemetry is imported only then.
+
+    No trace is a reason not to serve: what is wrong with the environment goes to the log.
+    """
+    if not asks_for_traces(environ):
+        return None
+    problem = trace_problem(environ)
+    if problem is None:
+        try:
+            from gateway.tracing import Traces  # noqa: PLC0415 - it is an extra, and takes memory
+        except ImportError:
+            problem = "OpenTelemetry is not installed; install sealed-gateway[opentelemetry]"
+    if problem is not None:
+        log.warning("no traces", extra={"reason": problem})
+        return None
+    traces = Traces(replica_id)
+    traces.serve_libraries()
+    return traces
+
+
+def asks_for_traces(environ: Mapping[str, str]) -> bool:
+    """Tell whether OpenTelemetry's own variables ask for traces: by naming a collector, or an exporter."""
+    exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
+    if _wanted(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
+        return False
+    return any(environ.get(name) for name in ("OTEL_TRACES_EXPORTER", *_COLLECTORS))
+
+
+def trace_problem(environ: Mapping[str, str]) -> str | None:
+    """Return why the traces that are asked for cannot be sent, None if they can."""
+    exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
+    if exporter not in ("", "otlp"):
+        return "OTEL_TRACES_EXPORTER must be otlp or none"
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if environ.get(name):
+            return None if _wanted(environ, name) == _PROTOCOL else f"{name} must be {_PROTOCOL}"
+    return None
+
+
+def _wanted(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip().lower()
 
 
 def load_tools(settings: Settings) -> Registry:

@@ -24,7 +24,7 @@ from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
 from gateway.failures import Failures, failed_result
 from gateway.logs import FLOW
-from gateway.ports import Caller, RandomBytes, Shedding
+from gateway.ports import Caller, LegTrace, RandomBytes, Shedding, Tracing
 from gateway.protocol import notifications
 from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
@@ -123,6 +123,7 @@ class CallRunner:
         tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
         shedding: tells at checkpoints whether a leg should end so that another replica goes on.
+        tracing: traces legs and steps, or None.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class CallRunner:
         tasks: TaskCalls | None = None,
         strict_asks: bool = False,
         shedding: Shedding | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self._carrier = carrier
         self._host = host
@@ -149,6 +151,8 @@ class CallRunner:
         self._max_answers = max_answers
         self._strict_asks = strict_asks
         self._shedding = shedding
+        self._tracing = tracing
+        self._stepping = None if tracing is None else tracing.step
 
     def replace_carrier(self, carrier: SealedCarrier) -> None:
         """Let another carrier open and seal for legs that begin from now on."""
@@ -164,12 +168,15 @@ class CallRunner:
         began = time.perf_counter()
         outcome = "failed"
         journal: Journal | None = None
+        trace: LegTrace | None = None
         self._telemetry.leg_started()
         try:
             # The keys may be replaced while the leg runs: it seals with those it began with.
             passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
             FLOW.set(journal.flow_id)
+            if self._tracing is not None:
+                trace = self._tracing.leg(journal, _label(call), nested=call.conversation is not None)
             result, outcome = await self._once(call, passage, journal)
             return Ran(result, passage.task)
         except asyncio.CancelledError:
@@ -191,6 +198,8 @@ class CallRunner:
                     seconds=seconds,
                     task="" if passage.task is None else passage.task.task_id,
                 )
+            if trace is not None:
+                trace.end(outcome, "" if passage.task is None else passage.task.task_id)
             FLOW.set("")
 
     def _detaching(self, call: Call) -> Detaching:
@@ -261,6 +270,7 @@ class CallRunner:
             notices=_notices(call),
             detaching=passage.detaching,
             sheds=sheds,
+            stepping=self._stepping,
         )
         try:
             function = served.bind(call.arguments, call.caller.principal)

@@ -14,9 +14,9 @@ from gateway.authoring.registry import Registry
 from gateway.catalogue import Catalogue
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.handshake_wire import HandshakeWire
-from gateway.ports import Caller, Client
+from gateway.ports import Caller, Client, Tracing
 from gateway.protocol.headers import PROTOCOL_VERSION, Headers
-from gateway.protocol.jsonrpc import parse_message, request_id_of
+from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.released.requests import NAMED_METHODS
 from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import Wire, choose_wire
@@ -34,6 +34,7 @@ class Dispatcher:
         changes: what `subscriptions/listen` streams hear of.
         audit: notes refusals.
         max_json_depth: how deep a body may nest.
+        tracing: traces requests and notifications, or None.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Dispatcher:
         changes: ChangeHub,
         audit: AuditLog,
         max_json_depth: int = MAX_DEPTH,
+        tracing: Tracing | None = None,
     ) -> None:
         self._released = released
         self._handshake = handshake
         self._changes = changes
         self._audit = audit
         self._max_json_depth = max_json_depth
+        self._tracing = tracing
 
     @property
     def registry(self) -> Registry:
@@ -82,8 +85,12 @@ class Dispatcher:
             message = parse_message(value)
             wire = choose_wire(message, headers.get(PROTOCOL_VERSION))
             if wire is Wire.RELEASED:
-                return await self._released.answer(message, headers, caller, client)
-            return await self._handshake.answer(message, wire, headers, caller, client, body=body)
+                answering = self._released.answer(message, headers, caller, client)
+            else:
+                answering = self._handshake.answer(message, wire, headers, caller, client, body=body)
+            if self._tracing is None or isinstance(message, Response):
+                return await answering
+            return await self._tracing.request(message, headers, answering)
         except (RpcError, InsufficientScope) as error:
             method_name, target = _told(value)
             self._audit.refused(error, caller.principal, method=method_name, target=target)

@@ -13,7 +13,7 @@ from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal
-from gateway.engine.leg import Detaching, Leg
+from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import InternalError, RpcError
@@ -81,6 +81,7 @@ async def run_task_leg(
     random_bytes: RandomBytes,
     notices: Notices | None = None,
     strict_asks: bool = False,
+    stepping: Stepping | None = None,
 ) -> TaskOutcome:
     """Run one leg of a task. Cancellation passes through it into the tool, and out again.
 
@@ -91,6 +92,7 @@ async def run_task_leg(
         random_bytes: where reference ids come from.
         notices: where progress and log messages go.
         strict_asks: whether a tool that declares its questions may ask only those.
+        stepping: watches steps as they run, or None.
 
     Raises:
         Exception: what the keeper raised. Then nothing that this leg did may be stored any more.
@@ -111,6 +113,7 @@ async def run_task_leg(
         notices=notices,
         keeper=keeper,
         detaching=Detaching.DONE,
+        stepping=stepping,
     )
     return _told(task.tool, await _outcome(task, leg), journal, Failures(random_bytes))
 

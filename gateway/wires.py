@@ -28,7 +28,7 @@ from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
-from gateway.ports import Clock, Hop, RandomBytes, TaskStore
+from gateway.ports import Clock, Hop, RandomBytes, TaskStore, Tracing
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
@@ -72,6 +72,7 @@ class Parts:
         random_bytes: a source of strong randomness.
         waiting: the calls that wait for their clients.
         hop: hands an answer on to the replica whose call waits for it.
+        tracing: traces requests, or None.
     """
 
     audience: str
@@ -93,6 +94,7 @@ class Parts:
     random_bytes: RandomBytes
     waiting: WaitingCalls
     hop: Hop
+    tracing: Tracing | None = None
 
 
 class Wires:
@@ -132,6 +134,7 @@ class Wires:
             changes=parts.changes,
             audit=parts.audit,
             max_json_depth=parts.max_json_depth,
+            tracing=parts.tracing,
         )
 
     def serve(self, registry: Registry) -> None:

@@ -82,10 +82,13 @@ async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_
         audit=services.audit,
         random_bytes=os.urandom,
         strict_asks=settings.strict_asks,
+        tracing=services.tracing,
     )
     heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)
     worker = Worker(work, heart, settings.worker_concurrency)
     async with contextlib.AsyncExitStack() as stack:
+        if services.tracing is not None:
+            stack.push_async_callback(services.tracing.close)
         stack.callback(services.host.close)
         stack.push_async_callback(queue.aclose)
         if counts_tasks:

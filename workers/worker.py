@@ -17,7 +17,7 @@ from gateway.engine.host import Host
 from gateway.errors import InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.failures import failed_result
 from gateway.logs import FLOW
-from gateway.ports import Claim, Heartbeat, RandomBytes, WorkQueue
+from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
 from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from workers.heart import Heart
 from workers.keeper import TaskKeeper
@@ -53,6 +53,7 @@ class Work:
         audit: notes each leg.
         random_bytes: where reference ids come from.
         strict_asks: whether a tool that declares its questions may ask only those.
+        tracing: traces legs and steps, or None.
     """
 
     tools: Mapping[str, Tool]
@@ -62,6 +63,7 @@ class Work:
     audit: AuditLog
     random_bytes: RandomBytes
     strict_asks: bool = False
+    tracing: Tracing | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -221,6 +223,8 @@ class Worker:
         """Run one claimed task to the end of its leg, whatever that is, and let it go."""
         running = self._running[claim]
         FLOW.set(_flow_of(claim))  # the asyncio task that this runs in is the leg's own
+        tracing = self._work.tracing
+        trace = None if tracing is None else tracing.task_leg(claim.tool, claim.task_id, claim.journal)
         loop = asyncio.get_running_loop()
         limit = loop.call_later((claim.expires_ms - claim.now_ms) / 1000, running.stop, LegEnd.EXPIRED)
         began = time.perf_counter()
@@ -240,6 +244,8 @@ class Worker:
             running.keeper.abandon()
             self._forget(running)
             self._note(claim, end, time.perf_counter() - began)
+            if trace is not None:
+                trace.end(end.value)
 
     def _forget(self, running: _Running) -> None:
         claim = running.claim
@@ -287,6 +293,7 @@ class Worker:
                 random_bytes=self._work.random_bytes,
                 notices=running.keeper,
                 strict_asks=self._work.strict_asks,
+                stepping=None if self._work.tracing is None else self._work.tracing.step,
             )
         except (LeaseLost, asyncio.CancelledError):
             raise

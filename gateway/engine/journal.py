@@ -75,6 +75,7 @@ class Journal:
         logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
         sheds: legs that ended early at a checkpoint, so that another process went on.
+        trace: names the span of the first leg that was traced: ids of trace and span, and flags; None if none was.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -93,6 +94,7 @@ class Journal:
     logs: int = 0
     segments: list[dict[str, Any]] = field(default_factory=list)
     sheds: int = 0
+    trace: bytes | None = None
     unknown: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -148,6 +150,8 @@ class Journal:
             rest["segments"] = self.segments
         if self.sheds:
             rest["sheds"] = self.sheds
+        if self.trace is not None:
+            rest["trace"] = self.trace
         return rest
 
     @classmethod
@@ -179,6 +183,7 @@ class Journal:
             journal.logs = _typed(rest.get("logs", 0), int)
             journal.segments = [_typed(block, dict) for block in _typed(rest.get("segments", []), list)]
             journal.sheds = _typed(rest.get("sheds", 0), int)
+            journal.trace = _typed(rest["trace"], bytes) if "trace" in rest else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedJournal(str(error)) from None
         journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
@@ -202,6 +207,7 @@ _KNOWN = frozenset(
         "logs",
         "segments",
         "sheds",
+        "trace",
     }
 )
 

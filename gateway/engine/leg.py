@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 Migration: TypeAlias = Callable[[Json], Json]
 
+Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
+"""Awaits what a step of that key runs, and returns what comes of it."""
+
 _NO_ANSWER = object()
 
 
@@ -73,6 +76,7 @@ class Leg:
         keeper: keeps what is learned while the leg runs, in a task; None where only the journal carries it.
         detaching: what `detach` does.
         sheds: tells at a checkpoint whether another process should go on with the call; None where nobody could.
+        stepping: watches steps as they run, or None.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Leg:
         keeper: Keeper | None = None,
         detaching: Detaching = Detaching.FORBIDDEN,
         sheds: Callable[[], bool] | None = None,
+        stepping: Stepping | None = None,
     ) -> None:
         self.journal = journal
         self.host = host
@@ -103,6 +108,7 @@ class Leg:
         self._keeper = keeper
         self._detaching = detaching
         self._sheds = sheds
+        self._stepping = stepping
         self._found = journal.checkpoint
         self._progressed = False
         self._logs = 0
@@ -218,7 +224,7 @@ class Leg:
         if key in self.journal.steps:
             return copy_json(self.journal.steps[key])
         result = function(*args) if inspect.iscoroutinefunction(function) else self.host.run_sync(function, *args)
-        value = await result
+        value = await (result if self._stepping is None else self._stepping(key, result))
         if inspect.isawaitable(value):
             value = await value
         try:

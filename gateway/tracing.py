@@ -1,0 +1,393 @@
+"""Traces: one for a call, over all its legs and into the worker. The only module that knows OpenTelemetry.
+
+It is imported only where the environment asks for traces, see `gateway.bootstrap`. Names and attributes of spans are
+those of OpenTelemetry's semantic conventions for MCP, and a few of our own that begin with `gateway.`. No span ever
+holds a token, a key, an argument, an answer or a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from contextvars import ContextVar, Token
+from typing import Any, Final, TypeVar
+
+from opentelemetry import context as current
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from gateway import __version__
+from gateway.background import in_thread
+from gateway.engine.journal import Journal
+from gateway.errors import HttpRefusal, RpcError
+from gateway.protocol.headers import PROTOCOL_VERSION, Headers
+from gateway.protocol.jsonrpc import Notification, Request
+from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SERVICE_NAME: Final = "sealed-gateway"
+FLUSH_SECONDS: Final = 2.0
+"""How long a process that stops tries to hand over what it has not sent."""
+
+MAX_TEXT_CHARS: Final = 128
+"""Ids and keys are cut to this."""
+
+MAX_TRACEPARENT_CHARS: Final = 128
+MAX_TRACESTATE_CHARS: Final = 512
+"""What is longer is not read (W3C "Trace Context" asks for 512 at least)."""
+
+OTHER: Final = "_OTHER"
+METHODS: Final = frozenset(
+    {
+        "completion/complete",
+        "initialize",
+        "notifications/cancelled",
+        "notifications/initialized",
+        "ping",
+        "prompts/get",
+        "prompts/list",
+        "resources/list",
+        "resources/read",
+        "resources/templates/list",
+        "server/discover",
+        "subscriptions/listen",
+        "tasks/cancel",
+        "tasks/delete",
+        "tasks/get",
+        "tasks/list",
+        "tasks/result",
+        "tasks/update",
+        "tools/call",
+        "tools/list",
+    }
+)
+"""Methods that are told by name; clients could make up any number of others."""
+
+_NAME_OF: Final = {
+    "tools/call": "gen_ai.tool.name",
+    "prompts/get": "gen_ai.prompt.name",
+    "resources/read": "mcp.resource.uri",
+}
+_VERSIONS: Final = frozenset({*SUPPORTED_VERSIONS, DRAFT})
+_FAILED: Final = "failed"
+_ENDED_BADLY: Final = frozenset({"cancelled", "lost", "expired"})
+_ID_BYTES: Final = (16, 8, 1)
+_propagator: Final = TraceContextTextMapPropagator()
+_request: Final[ContextVar[_Request]] = ContextVar("request")
+
+
+class Traces:
+    """Makes spans and hands them to what processes them; satisfies `gateway.ports.Tracing`.
+
+    What asks for a sampler, limits of spans, and a collector is read from the environment by OpenTelemetry itself.
+
+    Args:
+        replica_id: the name of this process.
+        exporter: where spans go; None is the collector that the environment names.
+    """
+
+    def __init__(self, replica_id: str, exporter: SpanExporter | None = None) -> None:
+        ours = {
+            "service.name": SERVICE_NAME,
+            "service.version": __version__,
+            "service.instance.id": replica_id,
+        }
+        resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(_ToldOnce(exporter or OTLPSpanExporter())))
+        self._tracer = self._provider.get_tracer("gateway", __version__)
+
+    def serve_libraries(self) -> None:
+        """Let the instrumented libraries of tools send their spans here too, and log lines name their span."""
+        trace.set_tracer_provider(self._provider)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_SpanFilter())
+
+    async def request(self, message: Request | Notification, headers: Headers, answering: Awaitable[T]) -> T:
+        """See `gateway.ports.Tracing.request`."""
+        request = _Request(self._tracer, message, headers)
+        outside = _request.set(request)
+        try:
+            return await answering
+        except BaseException as error:
+            request.fail(error)
+            raise
+        finally:
+            request.end()
+            _request.reset(outside)
+
+    def leg(self, journal: Journal, name: str, *, nested: bool) -> _LegSpan:
+        """See `gateway.ports.Tracing.leg`."""
+        request = _request.get()
+        span = request.go_on(_read(journal.trace), name)
+        if journal.trace is None:
+            journal.trace = _written(span.get_span_context())
+        return _LegSpan(self._nested_leg(span) if nested else _Attached(span), journal)
+
+    def _nested_leg(self, request: Span) -> _Attached:
+        return _Attached(self._tracer.start_span("leg", trace.set_span_in_context(request)), ends=True)
+
+    def task_leg(self, tool: str, task_id: str, journal: Mapping[str, Any]) -> _TaskSpan:
+        """See `gateway.ports.Tracing.task_leg`."""
+        begun = _read(journal.get("trace"))
+        span = self._tracer.start_span(
+            f"task {tool}",
+            None if begun is None else _in_context(begun),
+            SpanKind.CONSUMER,
+            {
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": tool,
+                "gateway.flow": str(journal.get("flow", "")),
+                "gateway.leg": int(journal.get("legs", 0)) + 1,
+                "gateway.task": task_id,
+            },
+        )
+        return _TaskSpan(_Attached(span, ends=True))
+
+    async def step(self, key: str, running: Awaitable[T]) -> T:
+        """See `gateway.engine.leg.Stepping`."""
+        step = _Attached(self._tracer.start_span("step", attributes={"gateway.step": key[:MAX_TEXT_CHARS]}), ends=True)
+        try:
+            return await running
+        except Exception as error:
+            _mark(step.span, type(error).__name__)
+            raise
+        finally:
+            step.end()
+
+    async def close(self) -> None:
+        """Hand over what was not sent yet, for `FLUSH_SECONDS` at most."""
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS):
+                await in_thread("traces", self._provider.shutdown)
+        except TimeoutError:
+            log.warning("traces are lost: the collector did not take them in time")
+
+
+class _Request:
+    """One request while it is answered.
+
+    Its span begins at once; that of a request that goes on with a call begins with the leg, since the journal says
+    which trace that belongs to.
+    """
+
+    def __init__(self, tracer: trace.Tracer, message: Request | Notification, headers: Headers) -> None:
+        self._tracer = tracer
+        self._method = message.method if message.method in METHODS else OTHER
+        self._began_ns = time.time_ns()
+        self._attached: _Attached | None = None
+        self._attributes: dict[str, str] = {
+            "mcp.method.name": self._method,
+            "network.protocol.name": "http",
+            "network.protocol.version": "1.1",
+            "network.transport": "tcp",
+        }
+        if isinstance(message, Request):
+            self._attributes["jsonrpc.request.id"] = str(message.id)[:MAX_TEXT_CHARS]
+        version = headers.get(PROTOCOL_VERSION)
+        if version in _VERSIONS and version is not None:
+            self._attributes["mcp.protocol.version"] = version
+        meta = message.params.get("_meta")
+        told = _extracted(meta if isinstance(meta, dict) else {})
+        carried = _extracted({name: headers.get(name.encode()) for name in ("traceparent", "tracestate")})
+        self._client = told or carried
+        self._links = [carried] if told is not None and carried is not None else []
+        if message.params.get("requestState") is None:
+            self._begin(self._client, self._links)
+
+    def _begin(self, parent: SpanContext | None, links: Sequence[SpanContext]) -> Span:
+        span = self._tracer.start_span(
+            self._method,
+            Context() if parent is None else _in_context(parent),
+            SpanKind.SERVER,
+            self._attributes,
+            [Link(link) for link in links],
+            self._began_ns,
+        )
+        self._attached = _Attached(span)
+        return span
+
+    def go_on(self, begun: SpanContext | None, name: str) -> Span:
+        """Return the span, begun in the trace of the call at the latest; `begun` is the span of its first request."""
+        span = self._attached.span if self._attached is not None else self._begin(*self._place(begun))
+        named = _NAME_OF.get(self._method)
+        if named is not None:
+            span.set_attribute(named, name)
+        if named in ("gen_ai.tool.name", "gen_ai.prompt.name"):
+            span.update_name(f"{self._method} {name}")
+        if self._method == "tools/call":
+            span.set_attribute("gen_ai.operation.name", "execute_tool")
+        return span
+
+    def _place(self, begun: SpanContext | None) -> tuple[SpanContext | None, Sequence[SpanContext]]:
+        """Return the parent, and what else is linked: a call stays in its trace whatever its client sends later."""
+        client = self._client
+        if begun is None or client is None or client.trace_id == begun.trace_id:
+            return client or begun, self._links
+        return begun, [client, *self._links]
+
+    def fail(self, error: BaseException) -> None:
+        """Tell that there is an error instead of a result; not its message, which may quote arguments."""
+        span = self._span()
+        if isinstance(error, RpcError):
+            span.set_attribute("rpc.response.status_code", str(error.code))
+        _mark(span, _kind(error))
+
+    def end(self) -> None:
+        """End the span."""
+        span = self._span()
+        if self._attached is not None:
+            self._attached.end()
+        span.end()
+
+    def _span(self) -> Span:
+        return self._begin(self._client, self._links) if self._attached is None else self._attached.span
+
+
+class _Attached:
+    """A span that is the current one, in this asyncio task and in threads run for it, until it ends."""
+
+    def __init__(self, span: Span, *, ends: bool = False) -> None:
+        self.span = span
+        self._ends = ends
+        self._outside: Token[Context] = current.attach(trace.set_span_in_context(span))
+
+    def end(self) -> None:
+        current.detach(self._outside)
+        if self._ends:
+            self.span.end()
+
+
+class _LegSpan:
+    """The span of a leg: that of its request, or one of its own where a request has several legs."""
+
+    def __init__(self, attached: _Attached, journal: Journal) -> None:
+        self._attached = attached
+        self._journal = journal
+
+    def end(self, outcome: str, task_id: str = "") -> None:
+        """See `gateway.ports.LegTrace.end`."""
+        span = self._attached.span
+        span.set_attribute("gateway.flow", self._journal.flow_id)
+        span.set_attribute("gateway.leg", self._journal.legs)
+        if task_id:
+            span.set_attribute("gateway.task", task_id)
+        _tell_outcome(span, outcome)
+        self._attached.end()
+
+
+class _TaskSpan:
+    """The span of a leg that a worker runs."""
+
+    def __init__(self, attached: _Attached) -> None:
+        self._attached = attached
+
+    def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - it is told at the start
+        """See `gateway.ports.LegTrace.end`."""
+        _tell_outcome(self._attached.span, outcome)
+        self._attached.end()
+
+
+class _ToldOnce(SpanExporter):
+    """Tells once that spans are not taken, and once that they are again; OpenTelemetry itself would over and over."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self._exporter = exporter
+        self._told = False
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Hand spans over; called on a thread of OpenTelemetry's own."""
+        result = self._exporter.export(spans)
+        failed = result is not SpanExportResult.SUCCESS
+        if failed and not self._told:
+            log.warning("traces are not taken by the collector")
+        elif self._told and not failed:
+            log.info("traces are taken by the collector again")
+        self._told = failed
+        return result
+
+    def shutdown(self) -> None:
+        """Take no more."""
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Hand over what waits in the exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+
+class _SpanFilter(logging.Filter):
+    """Lets every record pass; one that is written within a span gets the ids of that and of its trace."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = trace.get_current_span().get_span_context()
+        if place.is_valid:
+            fields = vars(record)
+            fields.setdefault("trace_id", f"{place.trace_id:032x}")
+            fields.setdefault("span_id", f"{place.span_id:016x}")
+        return True
+
+
+def _extracted(carrier: Mapping[str, Any]) -> SpanContext | None:
+    """Return the W3C trace context that came with a request; None if there is none that could be one."""
+    traceparent, tracestate = carrier.get("traceparent"), carrier.get("tracestate")
+    if type(traceparent) is not str or len(traceparent) > MAX_TRACEPARENT_CHARS:
+        return None
+    taken = {"traceparent": traceparent}
+    if type(tracestate) is str and len(tracestate) <= MAX_TRACESTATE_CHARS:
+        taken["tracestate"] = tracestate
+    found = trace.get_current_span(_propagator.extract(taken, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+def _in_context(parent: SpanContext) -> Context:
+    return trace.set_span_in_context(NonRecordingSpan(parent), Context())
+
+
+def _written(place: SpanContext) -> bytes:
+    """Return what a journal keeps of a span: the ids of the trace and of the span, and the flags."""
+    values = (place.trace_id, place.span_id, place.trace_flags)
+    return b"".join(value.to_bytes(size) for value, size in zip(values, _ID_BYTES, strict=True))
+
+
+def _read(kept: object) -> SpanContext | None:
+    """Return the span that a journal names, None if it names none."""
+    if type(kept) is not bytes or len(kept) != sum(_ID_BYTES):
+        return None
+    place = SpanContext(
+        int.from_bytes(kept[:16]), int.from_bytes(kept[16:24]), is_remote=True, trace_flags=TraceFlags(kept[24])
+    )
+    return place if place.is_valid else None
+
+
+def _tell_outcome(span: Span, outcome: str) -> None:
+    span.set_attribute("gateway.outcome", outcome)
+    if outcome == _FAILED:
+        _mark(span, "tool_error")
+    elif outcome in _ENDED_BADLY:
+        _mark(span, outcome)
+
+
+def _mark(span: Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(StatusCode.ERROR)
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, RpcError):
+        return str(error.code)
+    if isinstance(error, HttpRefusal):
+        return str(error.status)
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__
