@@ -1,0 +1,90 @@
+"""What `docs/operating.md` quotes exists: log messages, answers, settings, metrics and their labels, files."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Final
+
+import pytest
+
+from gateway.errors import RejectReason
+from gateway.settings import known_variables
+from gateway.telemetry import OUTCOMES, RefusalReason
+from tests.docs.markdown import TOP, rows_of, section_of, text_of
+from workers.telemetry import LegEnd
+
+PAGE: Final = "docs/operating.md"
+TEXT: Final = text_of(PAGE)
+INCIDENTS: Final = rows_of(section_of(PAGE, "Incidents"), 3)
+SOURCES: Final = [path for name in ("gateway", "workers") for path in sorted((TOP / name).rglob("*.py"))]
+STRINGS: Final = [
+    node.value
+    for path in SOURCES
+    for node in ast.walk(ast.parse(path.read_text()))
+    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+]
+"""Every text of the source; of a formatted one, the parts between its values."""
+
+IN_PARTS: Final = {"task lost": "task %s"}
+"""Messages whose words come from somewhere else too."""
+
+
+def logged(text: str) -> list[str]:
+    return re.findall(r"\blog `([^`]+)`", text) + re.findall(r"logged\s+`([^`]+)`", text)
+
+
+@pytest.mark.parametrize("message", sorted(set(logged(TEXT))))
+def test_a_log_message_that_is_quoted_is_logged(message: str) -> None:
+    wanted = IN_PARTS.get(message, message.removeprefix("… "))
+    assert any(wanted in text for text in STRINGS)
+
+
+ANSWERS: Final = [
+    "Invalid or expired requestState",
+    "This server does not answer for that host",
+    "did not finish within",
+    "This call has collected more than it can carry",
+    "The server stopped before the request was done",
+    "Unknown tool",
+    "cannot listen on",
+    "cannot serve metrics on",
+    "is already in use",
+    "may evict tasks",
+    "but the tasks in Redis are spread over",
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_quoted_is_given(answer: str) -> None:
+    assert f"`{answer}`" in TEXT
+    assert any(answer in text for text in STRINGS)
+
+
+def test_every_row_says_what_is_seen_why_and_what_to_do() -> None:
+    assert len(INCIDENTS) >= 15
+    assert [row for row in INCIDENTS if not all(row)] == []
+
+
+def test_every_setting_that_is_named_exists() -> None:
+    assert set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) - set(known_variables()) == set()
+
+
+def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
+    reasons = {*RejectReason, *RefusalReason}
+    outcomes = {*OUTCOMES, *LegEnd}
+    named = {label: set(re.findall(rf'{label}="(\w+)"', TEXT)) for label in ("reason", "outcome", "kind", "result")}
+    assert named["reason"] <= reasons
+    assert named["outcome"] <= outcomes
+    assert all(named.values())
+    assert [value for label in ("kind", "result") for value in named[label] if value not in STRINGS] == []
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    named = set(re.findall(r"\b(gateway_[a-z0-9_]+?)(?:_total)?[`{]", TEXT))
+    assert len(named) > 15
+    assert [name for name in named if name not in STRINGS] == []
+
+
+def test_every_file_that_is_named_exists() -> None:
+    assert [name for name in re.findall(r"`(deploy/[\w./]+)`", TEXT) if not (TOP / name).exists()] == []
