@@ -42,13 +42,16 @@ def request(
     *,
     token: str | None = None,
     capabilities: dict[str, Any] = FORMS,
+    progress_token: str | None = None,
 ) -> bytes:
-    """A whole request of a method that has a name in its headers."""
-    meta = {
+    """A whole request; `name` is what its headers name beside the method, "" if nothing is named."""
+    meta: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": WIRE,
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1.0.0"},
         "io.modelcontextprotocol/clientCapabilities": capabilities,
     }
+    if progress_token is not None:
+        meta["progressToken"] = progress_token
     message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
     body = json.dumps(message, separators=(",", ":")).encode()
     lines = [
@@ -59,8 +62,9 @@ def request(
         f"Content-Length: {len(body)}",
         f"MCP-Protocol-Version: {WIRE}",
         f"Mcp-Method: {method}",
-        f"Mcp-Name: {name}",
     ]
+    if name:
+        lines.append(f"Mcp-Name: {name}")
     if token is not None:
         lines.append(f"Authorization: Bearer {token}")
     return "\r\n".join([*lines, "", ""]).encode() + body

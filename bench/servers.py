@@ -164,8 +164,8 @@ def worker(cores: Cores, environment: Mapping[str, str]) -> Iterator[Program]:
 
 
 @contextmanager
-def redis_server(core: int) -> Iterator[Redis]:
-    """The system's Redis server, in a directory of its own.
+def redis_server(core: int | None) -> Iterator[Redis]:
+    """The system's Redis server, in a directory of its own, on one core or on any.
 
     Raises:
         ServerError: there is none.
@@ -247,12 +247,13 @@ def _serving(
 
 @contextmanager
 def _running(
-    name: str, command: Sequence[str], core: int, *, environment: Mapping[str, str] | None = None
+    name: str, command: Sequence[str], core: int | None, *, environment: Mapping[str, str] | None = None
 ) -> Iterator[Program]:
     with ExitStack() as stack:
         output = stack.enter_context(tempfile.TemporaryFile("a+b"))  # reading it never moves where the child writes
         before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {core})  # a child inherits it, with every thread it will ever start
+        # A child inherits it, with every thread it will ever start.
+        os.sched_setaffinity(0, before if core is None else {core})
         try:
             process = subprocess.Popen(
                 command, env=environment, cwd=TOP, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT

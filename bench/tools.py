@@ -1,4 +1,4 @@
-"""The benchmark's tools for our server: the same two that `bench/peers/` offer."""
+"""The benchmark's tools for our server; peers offer those that they are compared in."""
 
 from __future__ import annotations
 
@@ -45,3 +45,31 @@ async def wait(ctx: Context) -> str:
 async def hold() -> None:
     """Occupy a place until the client goes away."""
     await asyncio.Event().wait()
+
+
+@tool
+async def greet(ctx: Context, count: int) -> str:
+    """Greet so many users by name, one question after the other."""
+    names = [(await ctx.elicit(f"name-{number}", "What is your name?", Name)).name for number in range(count)]
+    return f"Hello, {', '.join(names)}!"
+
+
+@tool
+async def carry(ctx: Context, size: int) -> str:
+    """Greet the user by name, with so many bytes of a result in the state meanwhile."""
+    luggage: str = await ctx.step("luggage", pack, size)
+    answer = await ctx.elicit("name", "What is your name?", Name)
+    return f"Hello, {answer.name}, with {len(luggage)} bytes!"
+
+
+async def pack(size: int) -> str:
+    """Make text that does not shrink."""
+    return "x" * size
+
+
+@tool
+async def tell(ctx: Context, count: int) -> str:
+    """Tell how far it is, so many times, then the result."""
+    for done in range(count):
+        ctx.progress(done + 1, count)
+    return "done"

@@ -1,0 +1,115 @@
+"""Count what requests cost, and compare it with what is accepted.
+
+Exit code 0: all is as accepted; 1: something differs; 2: it could not be counted; 3: nothing is accepted for this
+version of Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+from bench.clients import WrongAnswer
+from bench.counts.accepted import NUMBERS, PYTHON, Accepted, Difference
+from bench.counts.meters import TOP
+from bench.counts.run import Counted, count
+from bench.report import table
+from bench.servers import ServerError
+
+COMMAND = "python -m bench.counts"
+FILE = NUMBERS.relative_to(TOP)
+LOWER = f"Lower what is accepted: {COMMAND} --write, and commit {FILE.parent}/counts*.json with what has made it less."
+RAISE = f'It costs more than before. If that is worth it: {COMMAND} --raise "why", which keeps the reason in {FILE}.'
+UNKNOWN = f"Nothing is accepted for Python {PYTHON} in {FILE}; {COMMAND} --write accepts what it costs now."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Count; the module's docstring tells the exit codes."""
+    given = _parse(arguments)
+    try:
+        counted = count(lambda name: given.only is None or given.only in name)
+    except (WrongAnswer, ServerError) as error:
+        print(f"counts: {error}", file=sys.stderr)
+        return 2
+    if not counted:
+        print(f"counts: no case is called {given.only}", file=sys.stderr)
+        return 2
+    if given.functions:
+        _show_functions(counted)
+        return 0
+    accepted = Accepted.load()
+    if given.reason is not None:
+        accepted.replace(counted, given.reason)
+        accepted.save()
+        print(f"Written to {FILE}.")
+        return 0
+    return _write(accepted, counted) if given.write else _compare(accepted, counted, partly=given.only is not None)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--only", metavar="TEXT", help="count the cases alone whose names contain this")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true", help="accept what has become less, and cases that are new")
+    what.add_argument("--raise", dest="reason", metavar="WHY", help="accept what it costs now, higher numbers too")
+    what.add_argument("--functions", action="store_true", help="show the functions that execute most instructions")
+    given = parser.parse_args(arguments)
+    if given.only is not None and (given.write or given.reason is not None):
+        parser.error("what is accepted is written for all cases at once")
+    if given.reason is not None and not given.reason.strip():
+        parser.error("say why")
+    return given
+
+
+def _write(accepted: Accepted, counted: Mapping[str, Counted]) -> int:
+    worse = [difference for difference in accepted.differences(counted) if difference.is_worse]
+    if worse:
+        _tell(worse)
+        print(RAISE)
+        return 1
+    accepted.lower(counted)
+    accepted.save()
+    print(f"Written to {FILE}.")
+    return 0
+
+
+def _compare(accepted: Accepted, counted: Mapping[str, Counted], *, partly: bool) -> int:
+    print("\n".join(table(("case", *next(iter(counted.values())).numbers), map(_row, counted.items()))) + "\n")
+    if not accepted.numbers:
+        print(UNKNOWN)
+        return 3
+    differences = [
+        difference for difference in accepted.differences(counted) if not partly or difference.counted is not None
+    ]
+    _tell(differences)
+    if any(difference.is_worse for difference in differences):
+        print(RAISE)
+    elif differences:
+        print(LOWER)
+    else:
+        print("As accepted.")
+    return 1 if differences else 0
+
+
+def _row(item: tuple[str, Counted]) -> list[str]:
+    case, counted = item
+    return [case, *(f"{number:,}" for number in counted.numbers.values())]
+
+
+def _tell(differences: Sequence[Difference]) -> None:
+    for difference in differences:
+        print(difference)
+
+
+def _show_functions(counted: Mapping[str, Counted]) -> None:
+    for case, now in counted.items():
+        total = sum(now.functions.values())
+        most = sorted(now.functions.items(), key=lambda item: (-item[1], item[0]))
+        print(f"\n{case}: {total:,} instructions")
+        for name, number in most[:40]:
+            print(f"{number:7,}  {number / total:4.0%}  {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

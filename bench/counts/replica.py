@@ -1,0 +1,133 @@
+"""One replica inside this process: all of it but the operating system's sockets.
+
+Bytes go to the connection object that the server makes for each client, and come from the transport that it writes
+to. The event loop is the one of production.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
+from typing import Any, Protocol, Self
+
+from bench.clients import Answer
+from bench.load import END_OF_HEAD
+from gateway.app import GatewayApp, make_server
+from gateway.bootstrap import Services
+
+PORT = 8080
+"""Where clients say that they are connected to."""
+
+
+STORE_SECONDS = 0.001
+"""The task store gets so long to answer before the event loop looks for it, so that it always has or never."""
+
+TURNS_AFTERWARDS = 3
+"""What a request leaves behind, such as a task that was cancelled, is over after so many rounds of the event loop."""
+
+
+class Meter(Protocol):
+    """Counts what happens between `start` and `stop`."""
+
+    def start(self) -> None:
+        """Begin to count."""
+
+    def stop(self) -> None:
+        """Count no more."""
+
+
+class _Turn:
+    """Awaited: lets the event loop do everything else that is ready, after some time for others to get ready."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __await__(self) -> Generator[None, None, None]:
+        time.sleep(self._seconds)
+        yield
+
+
+class _Client(asyncio.Transport):
+    """The other end of a connection: keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 50000), "sockname": ("127.0.0.1", PORT)})
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
+class Replica:
+    """A replica with one client, who has a connection that is kept alive.
+
+    Attributes:
+        services: what it serves with.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self._app = GatewayApp(services)
+        self._server = make_server(services, self._app)
+        self._client = _Client()
+        self._protocol: Any = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Start it, and stop it in the end."""
+        config = self._server.config
+        config.load()
+        await self._server.on_tick(0)  # makes the `Date` header
+        lifespan = config.lifespan_class(config)
+        await lifespan.startup()
+        self._protocol = config.http_protocol_class(
+            config=config,  # type: ignore[call-arg]  # of a protocol of uvicorn
+            server_state=self._server.server_state,
+            app_state={},
+        )
+        self._protocol.connection_made(self._client)
+        try:
+            yield self
+        finally:
+            self._protocol.connection_lost(None)
+            await lifespan.shutdown()
+
+    async def exchange(self, request: bytes, meter: Meter | None = None) -> Answer:
+        """Send a request, and return the answer once everything that belongs to it is over.
+
+        Args:
+            request: head and body.
+            meter: counts what the replica does for it.
+        """
+        turn = _Turn(0.0 if self.services.store is None else STORE_SECONDS)
+        self._client.written.clear()
+        if meter is not None:
+            meter.start()
+        try:
+            self._protocol.data_received(request)
+            while self._protocol.cycle is None or not self._protocol.cycle.response_complete:
+                await turn
+            while self._server.server_state.tasks:
+                await turn
+            for _ in range(TURNS_AFTERWARDS):
+                await turn
+        finally:
+            if meter is not None:
+                meter.stop()
+        head, _, body = b"".join(self._client.written).partition(END_OF_HEAD)
+        return Answer(int(head[9:12]), body)

@@ -1,0 +1,24 @@
+"""Tools without number for our server: `echo` and so many others that it is one in `BENCH_TOOLS`, 1,000 if unset."""
+
+from __future__ import annotations
+
+import os
+
+from bench.tools import echo
+from gateway import tool
+from gateway.authoring.tools import Tool
+
+__all__ = ["echo"]
+
+
+def _another(number: int) -> Tool:
+    @tool(name=f"echo_{number:04d}")
+    async def another(text: str) -> str:
+        """Say the text again."""
+        return text
+
+    return another
+
+
+TOOLS = int(os.environ.get("BENCH_TOOLS", "1000"))
+globals().update((f"echo_{number:04d}", _another(number)) for number in range(TOOLS - 1))

@@ -1,0 +1,112 @@
+"""What requests cost is counted, and grows or shrinks only with somebody's consent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.counts.accepted import Accepted, differs
+from bench.counts.run import Counted
+
+TOP = Path(__file__).resolve().parents[2]
+NOTHING_ACCEPTED = 3
+
+
+def run_uncovered(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where coverage does not trace: only one can, and its work would be counted."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "GATEWAY_"))}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=TOP, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_requests_cost_what_is_accepted() -> None:
+    done = run_uncovered("-m", "bench.counts")
+    if done.returncode == NOTHING_ACCEPTED:
+        pytest.skip(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def counted(instructions: int, *, peak_bytes: int = 10_000, **functions: int) -> Counted:
+    numbers = {"python_calls": 100, "builtin_calls": 100, "instructions": instructions, "peak_bytes": peak_bytes}
+    return Counted(numbers, functions)
+
+
+def accepting(**cases: Counted) -> Accepted:
+    accepted = Accepted()
+    accepted.lower(cases)
+    return accepted
+
+
+@pytest.mark.parametrize(("now", "differs"), [(5099, False), (5101, True), (4901, False), (4899, True)])
+def test_two_percent_more_or_less_are_told(now: int, differs: bool) -> None:
+    found = list(accepting(echo=counted(5000)).differences({"echo": counted(now)}))
+    assert bool(found) == differs
+    assert [difference.is_worse for difference in found] == [now > 5000] * differs
+
+
+def test_small_numbers_may_differ_by_what_says_nothing() -> None:
+    assert not differs("python_calls", 20, 23)
+    assert differs("python_calls", 20, 24)
+
+
+def test_a_difference_names_its_case_its_size_and_the_functions_that_it_comes_from() -> None:
+    accepted = accepting(echo=counted(5000, seal=2000, open=2000, gone=50, same=950))
+    (difference,) = accepted.differences({"echo": counted(5300, seal=2290, open=2010, new=50, same=950)})
+    expected = "echo: instructions 5,000 -> 5,300 (+6.0%); instructions of seal +290, gone -50, new +50, open +10"
+    assert str(difference) == expected
+
+
+def test_cases_that_come_and_go_are_told() -> None:
+    found = accepting(old=counted(5000)).differences({"new": counted(5000)})
+    assert {str(difference) for difference in found} == {"new: is new", "old: is no longer counted"}
+
+
+def test_what_is_accepted_falls_by_itself_but_never_rises() -> None:
+    accepted = accepting(echo=counted(5000, peak_bytes=9000))
+    accepted.lower({"echo": counted(4000, peak_bytes=9100)})
+    assert accepted.numbers["echo"]["instructions"] == 4000
+    assert accepted.numbers["echo"]["peak_bytes"] == 9000
+
+
+def test_a_number_rises_for_a_reason_that_is_kept() -> None:
+    accepted = accepting(echo=counted(5000))
+    accepted.replace({"echo": counted(6000)}, "legs are traced")
+    assert accepted.numbers["echo"]["instructions"] == 6000
+    assert accepted.raised == [{"reason": "legs are traced", "cases": {"echo: instructions": [5000, 6000]}}]
+
+
+def test_what_is_written_is_read_again_beside_other_versions_of_python(tmp_path: Path) -> None:
+    files = (tmp_path / "numbers.json", tmp_path / "functions.json")
+    first = accepting(echo=counted(5000, seal=1), call=counted(7000, seal=3, open=4))
+    second = accepting(echo=counted(4000, seal=2))
+    second.replace({"echo": counted(9000)}, "why not")
+    first.save("3.11", *files)
+    second.save("3.12", *files)
+    assert Accepted.load("3.11", *files) == first
+    assert Accepted.load("3.12", *files) == second
+    assert Accepted.load("3.13", *files) == Accepted()
+
+
+METERS = """
+from bench.counts.meters import Calls, Instructions
+
+def twice(number):
+    return len(str(number)) + len(str(number))
+
+calls, instructions = Calls(), Instructions()
+for meter in (calls, instructions):
+    meter.start()
+    twice(7)
+    meter.stop()
+    twice(7)
+print(calls.python, calls.builtin >= 2, len(instructions.by_function()), instructions.total > 10)
+"""
+
+
+def test_the_meters_count_what_is_between_start_and_stop() -> None:
+    assert run_uncovered("-c", METERS).stdout == "1 True 1 True\n"
