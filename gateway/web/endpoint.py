@@ -19,7 +19,17 @@ from gateway.protocol.versions import Wire
 from gateway.replies import Accepted, Answered, Listening, Refused
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
-from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, RawHeaders, Receive, Scope, Send
+from gateway.web.exchange import (
+    RESPOND,
+    BodyTooLarge,
+    ClientGone,
+    Exchange,
+    Patience,
+    RawHeaders,
+    Receive,
+    Scope,
+    Send,
+)
 from gateway.web.origins import OriginPolicy
 
 log = logging.getLogger(__name__)
@@ -82,6 +92,7 @@ class McpEndpoint:
         self._audit = audit
         self._max_body_bytes = max_body_bytes
         self._challenges = challenges or Challenges()
+        self._patience = Patience()
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -107,14 +118,17 @@ class McpEndpoint:
         visit = scope[VISIT]
         if visit is REFUSED and _method_of(scope):
             await self._turn_away(scope, send)
-        elif visit is None or visit is REFUSED:
-            await self._exchange(scope, Exchange(receive, send, self._headers), None)
-        else:
-            visit.begin()
-            try:
-                await self._exchange(scope, Exchange(receive, send, self._headers), visit)
-            finally:
-                visit.leave()
+            return
+        respond = scope.get("extensions", {}).get(RESPOND)
+        exchange = Exchange(receive, send, self._headers, self._patience, respond)
+        if visit is None or visit is REFUSED:
+            await self._exchange(scope, exchange, None)
+            return
+        visit.begin()
+        try:
+            await self._exchange(scope, exchange, visit)
+        finally:
+            visit.leave()
 
     async def _turn_away(self, scope: Scope, send: Send) -> None:
         """Refuse a request for load: nothing is decoded, and hardly anything computed."""

@@ -19,6 +19,11 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
+Respond: TypeAlias = Callable[[int, RawHeaders, bytes], bool]
+"""Tells a whole answer, by its status, its headers and its body; False, and nothing, if that has to wait."""
+
+RESPOND = "gateway.respond"
+"""Where the extensions of a scope hold a `Respond`, if the server has one."""
 
 NO_CONTENT = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
@@ -27,7 +32,7 @@ KEEP_ALIVE_SECONDS = 15.0
 """A stream that has been quiet this long gets a comment; a request that has been, becomes a stream for it."""
 
 WATCH_AFTER_SECONDS = 0.02
-"""Most requests are over by then, and are spared the watch for a client that goes away."""
+"""Most requests are over by then, and are spared the watch for a client that goes away. Some get twice as long."""
 
 MAX_PENDING_BYTES = 1 << 20
 """Notifications wait up to this size for a slow reader; more are dropped, as the protocol lets a server do."""
@@ -41,6 +46,33 @@ class BodyTooLarge(Exception):
     """The body is over the limit; the rest of it is not read."""
 
 
+class Patience:
+    """Waits a moment for all exchanges that have begun, with one timer: most are over by then."""
+
+    def __init__(self) -> None:
+        self._new: set[Exchange] = set()
+        self._old: set[Exchange] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, exchange: Exchange) -> None:
+        """Tell an exchange that it takes long, unless it ends before."""
+        self._new.add(exchange)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._look)
+
+    def end(self, exchange: Exchange) -> None:
+        """Forget an exchange."""
+        self._new.discard(exchange)
+        self._old.discard(exchange)
+
+    def _look(self) -> None:
+        for exchange in self._old:
+            exchange.takes_long()
+        self._old, self._new = self._new, set()
+        waits = bool(self._old)
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._look) if waits else None
+
+
 class Exchange:
     """Reads one request and writes its answer.
 
@@ -48,24 +80,36 @@ class Exchange:
         receive: ASGI's.
         send: ASGI's.
         headers: sent with every answer.
+        patience: waits for many exchanges at once; None for one of its own.
+        respond: tells a whole answer at once; None where the server has only ASGI's events.
     """
 
-    def __init__(self, receive: Receive, send: Send, headers: RawHeaders) -> None:
-        self.client_gone = False
-        self._ends_with_client = True
+    # Most exchanges need none of these.
+    client_gone = False
+    _ends_with_client = True
+    _task: asyncio.Task[Any] | None = None
+    _quiet: asyncio.TimerHandle | None = None
+    _watcher: asyncio.Task[None] | None = None
+    _writer: asyncio.Task[None] | None = None
+    _pending_bytes = 0
+    _streaming = False
+    _ending = False
+
+    def __init__(
+        self,
+        receive: Receive,
+        send: Send,
+        headers: RawHeaders,
+        patience: Patience | None = None,
+        respond: Respond | None = None,
+    ) -> None:
         self._receive = receive
         self._send = send
         self._headers = headers
-        self._thread = threading.get_ident()
+        self._patience = patience or Patience()
+        self._respond = respond
         self._loop = asyncio.get_running_loop()
-        self._timers: list[asyncio.TimerHandle] = []
-        self._watcher: asyncio.Task[None] | None = None
-        self._writer: asyncio.Task[None] | None = None
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._wake = asyncio.Event()
-        self._streaming = False
-        self._ending = False
+        self._thread = threading.get_ident()
 
     def add_headers(self, headers: RawHeaders) -> None:
         """Send these headers too, whatever the answer is."""
@@ -100,15 +144,18 @@ class Exchange:
             outlives_client: let the task go on without its client, except inside `ending_with_client`.
         """
         self._ends_with_client = not outlives_client
-        task = asyncio.current_task()
-        if task is None:
+        self._may_stream = may_stream
+        self._task = asyncio.current_task()
+        if self._task is None:
             raise RuntimeError("an exchange runs in a task")
-        self._timers.append(self._loop.call_later(WATCH_AFTER_SECONDS, self._watch, task))
-        if may_stream:
-            self._timers.append(self._loop.call_later(KEEP_ALIVE_SECONDS, self._start_stream))
+        self._patience.begin(self)
 
-    def _watch(self, task: asyncio.Task[Any]) -> None:
-        self._watcher = self._loop.create_task(self._wait_for_disconnect(task))
+    def takes_long(self) -> None:
+        """Note that the answer takes longer than most."""
+        if self._task is not None:
+            self._watcher = self._loop.create_task(self._wait_for_disconnect(self._task))
+            if self._may_stream:
+                self._quiet = self._loop.call_later(KEEP_ALIVE_SECONDS, self._start_stream)
 
     async def _wait_for_disconnect(self, task: asyncio.Task[Any]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -153,13 +200,15 @@ class Exchange:
             self._append(message)
 
     def _append(self, message: bytes) -> None:
+        self._start_stream()
         self._pending.append(sse.event(message))
         self._pending_bytes += len(message)
-        self._start_stream()
         self._wake.set()
 
     def _start_stream(self) -> None:
         if self._writer is None and not self._ending:
+            self._pending: list[bytes] = []
+            self._wake = asyncio.Event()
             self._writer = self._loop.create_task(self._write_stream())
 
     async def _write_stream(self) -> None:
@@ -193,9 +242,12 @@ class Exchange:
         if self._streaming:
             await self._send_body(sse.event(body) if body else b"", more=False)
             return
-        length = [] if status == NO_CONTENT else [(b"content-length", str(len(body)).encode())]
-        await self._send_start(status, [*headers, *length])
-        await self._send_body(body, more=False)
+        told = [*headers, *self._headers]
+        if status != NO_CONTENT:
+            told.append((b"content-length", b"%d" % len(body)))
+        if self._respond is None or not self._respond(status, told, body):
+            await self._send({"type": "http.response.start", "status": status, "headers": told})
+            await self._send_body(body, more=False)
 
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
         """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
@@ -231,17 +283,16 @@ class Exchange:
             self._writer.cancel()
 
     def _stop(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
+        self._patience.end(self)
+        if self._quiet is not None:
+            self._quiet.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
 
     async def _send_stream_start(self) -> None:
         self._streaming = True
-        await self._send_start(200, list(sse.HEADERS))
-
-    async def _send_start(self, status: int, headers: RawHeaders) -> None:
-        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self._headers]})
+        headers = [*sse.HEADERS, *self._headers]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _send_body(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.web import exchange as module
-from gateway.web.exchange import MAX_PENDING_BYTES, BodyTooLarge, ClientGone, Exchange
+from gateway.web.exchange import MAX_PENDING_BYTES, BodyTooLarge, ClientGone, Exchange, Patience
 
 JSON = (b"content-type", b"application/json")
 REPLICA = (b"x-gateway-replica", b"r1")
@@ -29,13 +29,13 @@ class Wire:
         reads: cleared, the client takes nothing: sending waits, as uvicorn's does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: Patience | None = None) -> None:
         self.arrived: asyncio.Queue[Event] = asyncio.Queue()
         self.sent: list[Event] = []
         self.reads = asyncio.Event()
         self.reads.set()
         self._news = asyncio.Condition()
-        self.exchange = Exchange(self.arrived.get, self._send, [REPLICA])
+        self.exchange = Exchange(self.arrived.get, self._send, [REPLICA], patience)
 
     async def _send(self, event: Event) -> None:
         async with self._news:
@@ -103,6 +103,7 @@ async def complaints() -> AsyncIterator[list[str]]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quiet stream gets its comment, and a quiet request its stream, at once."""
     monkeypatch.setattr(module, "KEEP_ALIVE_SECONDS", 0.001)
+    monkeypatch.setattr(module, "WATCH_AFTER_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def serving(wire: Wire, work: Callable[[], Awaitable[bytes]], *, may_stream: boo
 
 def held_bytes(exchange: Exchange) -> int:
     """What waits to be sent."""
-    return sum(map(len, exchange._pending))
+    return sum(map(len, getattr(exchange, "_pending", ())))
 
 
 async def settle() -> None:
@@ -314,6 +315,7 @@ async def test_a_client_that_takes_no_stream_waits_for_its_plain_answer(wire: Wi
     began = asyncio.Event()
 
     async def work() -> bytes:
+        wire.exchange.takes_long()
         # This timer is set after that of the exchange would have been.
         asyncio.get_running_loop().call_later(module.KEEP_ALIVE_SECONDS * 2, began.set)
         await began.wait()
@@ -406,12 +408,26 @@ async def test_nobody_watches_the_client_anymore_once_the_answer_is_told(
     exchange.close()
 
 
-async def test_most_requests_are_over_before_anybody_watches(wire: Wire) -> None:
+async def test_most_requests_are_over_before_anybody_watches(wire: Wire, watchful: None) -> None:
     wire.exchange.begin(may_stream=True)
     await wire.exchange.answer(200, [JSON], b'{"id":1}')
     wire.exchange.close()
+    await settle()
     assert wire.exchange._watcher is None
-    assert all(timer.cancelled() for timer in wire.exchange._timers)
+    assert wire.exchange._quiet is None
+
+
+async def test_one_timer_waits_for_all_requests_and_ends_with_the_last(watchful: None) -> None:
+    patience = Patience()
+    wires = [Wire(patience) for _ in range(3)]
+    for wire in wires:
+        wire.exchange.begin(may_stream=True)
+    wires[0].exchange.close()
+    await settle()
+    assert [wire.exchange._watcher is not None for wire in wires] == [False, True, True]
+    assert patience._timer is None
+    for wire in wires:
+        wire.exchange.close()
 
 
 async def test_no_content_has_no_content_length(wire: Wire) -> None:
