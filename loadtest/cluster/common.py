@@ -59,8 +59,8 @@ def new_key() -> str:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment with its settings of the gateway replaced by `environ`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
+    """Return this process's environment with its settings of the gateway and of traces replaced by `environ`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "OTEL_"))}
     return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **environ}
 
 
