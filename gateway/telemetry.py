@@ -211,12 +211,13 @@ class Telemetry(ProcessTelemetry):
             registry=self.registry,
         )
         self._token_keys = Gauge("gateway_token_keys", "Public keys that verify tokens.", registry=self.registry)
-        self._token_keys_read = Counter(
+        token_keys_read = Counter(
             "gateway_token_keys_read",
             "Times the identity provider was asked for its keys.",
             ["result"],
             registry=self.registry,
         )
+        self._token_keys_read = {True: token_keys_read.labels("failed"), False: token_keys_read.labels("read")}
         # Children bound once: looking one up by its labels costs more than counting.
         self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
         self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
@@ -306,7 +307,7 @@ class Telemetry(ProcessTelemetry):
 
     def token_keys_read(self, *, failed: bool) -> None:
         """Count that the identity provider was asked for its keys."""
-        self._token_keys_read.labels("failed" if failed else "read").inc()
+        self._token_keys_read[failed].inc()
 
     def state_rejected(self, reason: RejectReason) -> None:
         """Count a request state that was not accepted."""

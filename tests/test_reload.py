@@ -113,6 +113,7 @@ def test_an_edited_module_changes_the_list_and_whoever_listens_hears_of_it(repli
         assert stream.next()["method"] == "notifications/tools/list_changed"
         assert replica.tools() == ["say", "shout"]
         assert replica.say("shout") == "here"
+        assert replica.metric("gateway_legs_total", tool="shout") == 1
         author.edit("say", "shout", more=PROMPT.format("wonder"))
         assert stream.next()["method"] == "notifications/prompts/list_changed"
         author.edit("shout", more=PROMPT.format("wonder"))
