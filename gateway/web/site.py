@@ -31,9 +31,13 @@ def create_site(
         metadata: gives the protected-resource metadata (RFC 9728), where there is some.
         metadata_paths: where it is served.
     """
-    # Its own telemetry would trace each probe wherever traces are on.
-    silent = {"tracing": False, "metrics": False, "logs": False}
-    site = FastAPI(title="Sealed Gateway", openapi_url=None, docs_url=None, redoc_url=None, telemetry=silent)
+    site = FastAPI(
+        title="Sealed Gateway",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # where traces are on, probes are none
+    )
 
     @site.get("/healthz")
     async def healthz() -> dict[str, str]:
