@@ -7,18 +7,27 @@ sizes, folded lines, NUL, bare LF (RFC 9112 sections 2.2, 5.2, 6.3). What they l
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, Protocol
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_RE,
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from gateway.errors import HttpRefusal
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import to_http
+from gateway.web.exchange import RESPOND, RawHeaders
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +91,14 @@ class _Discarded(list[tuple[bytes, bytes]]):
 _TRAILERS: Final = _Discarded()
 
 
+class _Due(Enum):
+    """What a client is to send next: the body of a request, the rest of a head, another request if it has one."""
+
+    BODY = "body"
+    HEAD = "head"
+    REQUEST = "request"
+
+
 class Connection(HttpToolsProtocol):
     """Serves one connection.
 
@@ -113,7 +130,7 @@ class Connection(HttpToolsProtocol):
         self._max_headers = self.limits.max_headers
         self._received = 0  # bytes since the last request was complete
         self._body_due = False
-        self._waited_for: tuple[RequestResponseCycle | None, bool] | None = None
+        self._waited_for: tuple[RequestResponseCycle | None, _Due] | None = None
         self._waited_seconds = 0.0
         self._unread = 0  # bytes, when that was last looked at
         self._unread_seconds = 0.0
@@ -129,7 +146,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what came. Replaces uvicorn's method, which ignores the bodies of requests that ask for an upgrade."""
-        self._unset_keepalive_if_required()
         self._received += len(data)
         try:
             self.parser.feed_data(data)
@@ -146,6 +162,7 @@ class Connection(HttpToolsProtocol):
             self._check_received()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope[RESPOND] = functools.partial(self._respond, cycle)  # type: ignore[typeddict-unknown-key]
         self.arrivals.arrived(cycle.scope)
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # noqa: SLF001 - ours too, as a subclass
 
@@ -170,11 +187,39 @@ class Connection(HttpToolsProtocol):
         self._received = 0
         HttpToolsProtocol.on_message_complete(self)
 
+    def _respond(self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes) -> bool:
+        """Tell a whole answer in one piece, as uvicorn would in two; return whether that could be done."""
+        if self.flow.write_paused or cycle.response_started or cycle.disconnected or self.scope["method"] == "HEAD":
+            return False
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        lines = [_header_line(field) for field in (*cycle.default_headers, *headers)]
+        if _CLOSE in lines:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(_CLOSE)
+        self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request. Replaces uvicorn's method, which sets a timer where there is none."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+
     def check_progress(self, elapsed_seconds: float) -> None:
         """Cut the connection off if the client takes too long to send or to read what was begun; call it each second.
 
         Of sending, only time in which we wait for the client counts: neither that in which a request is answered, nor
-        that in which we do not read, nor that between two requests, which has a limit of its own.
+        that in which we do not read. That between two requests has a limit of its own.
 
         Args:
             elapsed_seconds: time since the last call.
@@ -187,10 +232,13 @@ class Connection(HttpToolsProtocol):
             self._waited_seconds = 0.0
             return
         self._waited_seconds += elapsed_seconds
-        if self._body_due and self._waited_seconds >= self.limits.body_seconds:
+        due = waits_for[1]
+        if due is _Due.BODY and self._waited_seconds >= self.limits.body_seconds:
             self._refuse(HttpRefusal(408, "The body took too long to arrive"), RefusalReason.SLOW_BODY)
-        elif not self._body_due and self._waited_seconds >= self.limits.head_seconds:
+        elif due is _Due.HEAD and self._waited_seconds >= self.limits.head_seconds:
             self._refuse(HttpRefusal(408, "The head took too long to arrive"), RefusalReason.SLOW_HEAD)
+        elif due is _Due.REQUEST and self._waited_seconds >= self.timeout_keep_alive:
+            self.transport.close()
 
     def _check_reading(self, elapsed_seconds: float) -> None:
         """Cut the connection off if nothing of a full buffer was taken for too long; what fills it has long stopped."""
@@ -201,22 +249,15 @@ class Connection(HttpToolsProtocol):
             self.telemetry.request_refused(RefusalReason.SLOW_READER)
             self.transport.abort()
 
-    def _waits_for(self) -> tuple[RequestResponseCycle | None, bool] | None:
-        """Return what we wait for: the last request that has begun, and whether its body is due or the next head."""
+    def _waits_for(self) -> tuple[RequestResponseCycle | None, _Due] | None:
+        """Return what we wait for: after which request, and what is due."""
         if self._body_due:
-            return None if self.flow.read_paused else (self.cycle, True)
+            return None if self.flow.read_paused else (self.cycle, _Due.BODY)
         if self.cycle is None:
-            return None, False
+            return None, _Due.HEAD
         if not self.cycle.response_complete:
             return None
-        if self._received == 0:
-            if self.timeout_keep_alive_task is None:
-                # The end of a body that nobody read came after the answer, and has ended the wait for more.
-                self.timeout_keep_alive_task = self.loop.call_later(
-                    self.timeout_keep_alive, self.timeout_keep_alive_handler
-                )
-            return None
-        return self.cycle, False
+        return self.cycle, _Due.HEAD if self._received else _Due.REQUEST
 
     def _should_upgrade(self) -> bool:
         """Tell uvicorn to leave a request that asks for an upgrade to `data_received`."""
@@ -297,6 +338,21 @@ class Connection(HttpToolsProtocol):
         ]
         return STATUS_LINE[status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
 
+
+@functools.lru_cache(maxsize=1024)
+def _header_line(field: tuple[bytes, bytes]) -> bytes:
+    """Write a header of an answer.
+
+    Raises:
+        ValueError: it would not be one header.
+    """
+    name, value = field
+    if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
+        raise ValueError("a header of the answer has characters that no header may have")
+    return b"%b: %b\r\n" % (name.lower(), value)
+
+
+_CLOSE: Final = _header_line((b"connection", b"close"))
 
 _REASONS: Final = {413: RefusalReason.BODY_TOO_LARGE, 431: RefusalReason.HEADERS_TOO_LARGE}
 

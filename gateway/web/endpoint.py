@@ -119,8 +119,7 @@ class McpEndpoint:
         if visit is REFUSED and _method_of(scope):
             await self._turn_away(scope, send)
             return
-        respond = scope.get("extensions", {}).get(RESPOND)
-        exchange = Exchange(receive, send, self._headers, self._patience, respond)
+        exchange = Exchange(receive, send, self._headers, self._patience, scope.get(RESPOND))
         if visit is None or visit is REFUSED:
             await self._exchange(scope, exchange, None)
             return

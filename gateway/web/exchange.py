@@ -23,7 +23,7 @@ Respond: TypeAlias = Callable[[int, RawHeaders, bytes], bool]
 """Tells a whole answer, by its status, its headers and its body; False, and nothing, if that has to wait."""
 
 RESPOND = "gateway.respond"
-"""Where the extensions of a scope hold a `Respond`, if the server has one."""
+"""Where the scope of a request holds a `Respond`, if the server has one."""
 
 NO_CONTENT = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""

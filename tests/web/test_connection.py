@@ -499,7 +499,7 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
     server.hold = asyncio.Event()
     connection, transport = await feed(server, HELLO)
     wait(connection, 1000)
-    assert connection.timeout_keep_alive_task is None
+    assert not transport.is_closing()
     server.hold.set()
     await settle()
     assert (transport.statuses, transport.closed) == ([200], False)
@@ -539,15 +539,24 @@ async def test_who_reads_slowly_is_waited_for(server: Server) -> None:
 
 async def test_an_idle_connection_has_a_limit_of_its_own(server: Server) -> None:
     connection, transport = await feed(server, HELLO)
-    timer = connection.timeout_keep_alive_task
-    wait(connection, 1000)
+    wait(connection, connection.timeout_keep_alive)
     assert not transport.is_closing()
-    assert connection.timeout_keep_alive_task is timer is not None
     await feed_more(connection, transport, HELLO[:20])
     wait(connection, 10)
     assert not transport.is_closing()
     wait(connection, 1)
     assert transport.statuses == [200, 408]
+
+
+async def test_an_idle_connection_is_closed_without_a_word(server: Server) -> None:
+    connection, transport = await feed(server, HELLO)
+    wait(connection, connection.timeout_keep_alive)
+    await feed_more(connection, transport, HELLO)
+    wait(connection, connection.timeout_keep_alive)
+    assert not transport.is_closing()
+    wait(connection, 1)
+    assert transport.is_closing()
+    assert transport.statuses == [200, 200]
 
 
 async def test_a_head_that_began_before_the_last_answer_has_its_time_too(server: Server) -> None:
@@ -576,9 +585,8 @@ async def test_a_body_that_nobody_reads_has_its_time_too(server: Server) -> None
 async def test_after_a_body_that_nobody_read_the_connection_is_idle(server: Server) -> None:
     server.reads = False
     connection, transport = await feed(server, HEAD + b"Content-Length: 5\r\n\r\n", b"hello")
-    wait(connection, 1000)
+    wait(connection, connection.timeout_keep_alive)
     assert not transport.is_closing()
-    assert connection.timeout_keep_alive_task is not None
     await feed_more(connection, transport, HELLO)
     assert transport.statuses == [200, 200]
 
