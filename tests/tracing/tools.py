@@ -84,3 +84,21 @@ async def inner(ctx: Context) -> str:
         pass
     await ctx.step("traced", in_a_step)
     return ctx.call_id
+
+
+@tool(task="optional")
+async def fail_later(ctx: Context) -> str:
+    """Fail in a worker."""
+    await ctx.step("book", book, "nothing")
+    raise ValueError("of secret cause")
+
+
+@tool
+async def compute(ctx: Context) -> str:
+    """Compute until another replica goes on."""
+    log.info("computing")
+    done = ctx.resumed(0)
+    while not done:
+        await asyncio.sleep(0.01)
+        await ctx.checkpoint(time.monotonic_ns())
+    return "computed elsewhere"
