@@ -38,6 +38,12 @@ class Block:
         """Where it is, for people."""
         return f"{self.document}:{self.line}"
 
+    @property
+    def mark(self) -> str | None:
+        """Whether an example is marked as `wrong` or `right`."""
+        found = re.match(r"# (wrong|right)\b", self.text)
+        return found and found[1]
+
 
 @functools.cache
 def text_of(page: str) -> str:

@@ -1,59 +1,112 @@
-"""Every Python block of the documents for authors runs, and does what the text around it says.
+"""Every block of code in the documents runs, or says here who tries it, or why nobody can.
 
-The blocks of one section (a heading of level two) run in order in one module. A block that begins with `# wrong` shows
-a mistake: it has to show what goes wrong in an assertion of its own, and a block that begins with `# right` follows.
+- Python blocks of one section (a heading of level two) run in order in one module. A block that begins with `# wrong`
+  shows a mistake: it has to show what goes wrong in an assertion of its own, and a block that begins with `# right`
+  follows.
+- Commands run as they stand, those of a block in one shell, where `gateway` is the one under test. What serves, does so
+  on any free port until it says that it serves; then it is told to stop.
+- `ELSEWHERE` names the tests of all others, and `NOT_HERE` why there is none. Their syntax is checked.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
+import os
 import re
+import shlex
+import signal
+import subprocess
 import sys
+import tempfile
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 import pytest
+import yaml
 
-TOP = Path(__file__).resolve().parent.parent.parent
-DOCUMENTS = ("README.md", "docs/authoring.md", "docs/upgrading.md")
-LANGUAGES = {"python", "console"}
+from loadtest.cluster import clean_environment
+from tests.docs.markdown import PAGES, TOP, Block, blocks_of, prose_of
+from tests.storage.servers import Server
+
+BLOCKS: Final = [block for document in PAGES for block in blocks_of(document)]
+PYTHON: Final = [block for block in BLOCKS if block.language == "python"]
+CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]
+SECTIONS: Final = {(block.document, block.section): f"{block.document}, {block.section}" for block in PYTHON}
+
+PLAYED: Final[Mapping[tuple[str, str], str]] = {
+    ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
+    ("docs/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
+    ("docs/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
+    ("docs/clients.md", "yaml"): "tests/docs/test_code_blocks.py::test_what_is_set_on_kubernetes_can_be_read",
+}
+"""Blocks of one language on one page, and the test that tries all of them."""
+
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "make run": "tests/docs/test_code_blocks.py::test_make_run_serves",
+    "make test": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
+    "make loadtest": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
+    "make loadtest SCENARIO=rolling-upgrade": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
+    'make loadtest SCENARIO=load-shedding LOADTEST="--seconds 120 --users 32"': (
+        "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here"
+    ),
+    "docker compose -f deploy/compose.yaml up --build": (
+        "tests/docs/test_code_blocks.py::test_the_file_of_docker_compose_can_be_read"
+    ),
+}
+"""Commands that begin like these, and the test that runs them or what they stand for."""
+
+NOT_HERE: Final[Mapping[str, str]] = {
+    'export LOADTEST_TOKEN_COMMAND="my-idp token': "it is the reader's own identity provider",
+    ".venv/bin/python -m loadtest baseline --target": "it is the reader's own deployment",
+    ".venv/bin/locust -f loadtest/locustfile.py --host https://": "it is the reader's own deployment",
+    "gateway worker --concurrency 32 --metrics-port 9091": "the Redis and the file of keys are the reader's own",
+    "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
+    "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
+    "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
+    ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",
+}
+"""Commands that begin like these, and why nobody runs them."""
+
+SUPPOSED: Final[Mapping[str, Mapping[str, str]]] = {
+    "docs/authoring.md": {"GATEWAY_SEAL_KEYS": "0" * 64, "GATEWAY_AUDIENCE": "docs", "GATEWAY_JWT_SECRET": "s" * 32}
+}
+"""What a page leaves to another one to set."""
+
+SERVING: Final = re.compile(r"(?:\w+=\S+ )*(?:\.venv/bin/)?gateway (?:dev|serve|worker)\b")
+SECONDS: Final = 40
+WRAPPER: Final = """\
+import re, sys
+arguments = sys.argv[1:]
+for position, word in enumerate(arguments[:-1]):
+    if word in ("--port", "--metrics-port"):
+        arguments[position + 1] = "0"
+if arguments[:1] == ["dev"]:
+    arguments += ["--port", "0"]
+from gateway.cli import main
+sys.exit(main(arguments))
+"""
 
 
-@dataclass(frozen=True)
-class Block:
-    document: str
-    section: str
-    line: int
-    """Of the fence, from 1."""
-    language: str
-    text: str
-
-    @property
-    def mark(self) -> str | None:
-        found = re.match(r"# (wrong|right)\b", self.text)
-        return found and found[1]
+@functools.cache
+def names_in(file: str) -> frozenset[str]:
+    tree = ast.parse((TOP / file).read_text())
+    return frozenset(node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
-def blocks_of(document: str) -> Iterator[Block]:
-    section, fence, lines = "", None, list[str]()
-    for number, line in enumerate((TOP / document).read_text().splitlines(), 1):
-        if fence is None:
-            if line.startswith("## "):
-                section = line.removeprefix("## ")
-            elif line.lstrip().startswith(("```", "~~~")):
-                fence, lines = (number, line), []
-        elif line == "```":
-            yield Block(document, section, fence[0], fence[1].removeprefix("```"), "\n".join(lines) + "\n")
-            fence = None
-        else:
-            lines.append(line)
-    assert fence is None, f"{document}: the fence of line {fence} is never closed"
+def commands_of(block: Block) -> list[str]:
+    """Return the commands of a block, each on one line, without remarks."""
+    joined = re.sub(r"\\\n\s*", "", block.text)
+    shown = [line.removeprefix("$ ") for line in joined.splitlines() if line.startswith("$ ")]
+    return [re.sub(r"\s{2,}#.*$", "", command) for command in shown]
 
 
-BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
-PYTHON = [block for block in BLOCKS if block.language == "python"]
-SECTIONS = {(block.document, block.section): f"{block.document}, {block.section}" for block in PYTHON}
+def excuse_of(command: str) -> str | None:
+    """Return what is said here of a command that does not run here."""
+    named = [said for start, said in [*ELSEWHERE.items(), *NOT_HERE.items()] if command.startswith(start)]
+    return named[-1] if named else None
 
 
 @pytest.mark.parametrize("place", SECTIONS, ids=SECTIONS.get)
@@ -67,18 +120,172 @@ def test_the_blocks_of_a_section_run(place: tuple[str, str], monkeypatch: pytest
             exec(code, vars(module))
 
 
-def test_every_block_names_its_language() -> None:
-    assert [(block.document, block.line) for block in BLOCKS if block.language not in LANGUAGES] == []
+RUN_HERE: Final = [
+    block
+    for block in CONSOLE
+    if ("console" not in {language for page, language in PLAYED if page == block.document})
+    and any(excuse_of(command) is None for command in commands_of(block))
+]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.fixture
+def desk(tmp_path: Path) -> Path:
+    """A directory with an environment as the documents suppose it, and the modules that they tell to save."""
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    wrapper = tmp_path / ".venv/wrapper.py"
+    wrapper.write_text(WRAPPER)
+    for name, words in {
+        "gateway": f"{shlex.quote(sys.executable)} {shlex.quote(str(wrapper))}",
+        "python": sys.executable,
+    }.items():
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        program.chmod(0o755)
+    for name, beginning in {"bugs": "def resolve_bug(", "greetings": "def greet("}.items():
+        (source,) = [block.text for block in PYTHON if beginning in block.text]
+        (tmp_path / f"{name}.py").write_text(source)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def redis_socket() -> Iterator[Path]:
+    """The socket of a Redis."""
+    with tempfile.TemporaryDirectory(prefix="gw-") as short:
+        server = Server("redis", Path(short))
+        server.start()
+        yield server.socket
+        server.end()
+
+
+@pytest.mark.parametrize("block", RUN_HERE, ids=lambda block: block.place)
+def test_the_commands_of_a_block_run(block: Block, desk: Path, redis_socket: Path) -> None:
+    setting = {
+        "PATH": f"{desk}/.venv/bin:{os.environ['PATH']}",
+        "PYTHONPATH": str(TOP),
+        "GATEWAY_METRICS_PORT": "0",
+        "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
+        "REDIS": str(redis_socket),
+        **SUPPOSED.get(block.document, {}),
+    }
+    done = ['redis-cli() { command redis-cli -s "$REDIS" "$@"; }']
+    for command in commands_of(block):
+        if excuse_of(command):
+            continue
+        if SERVING.match(command):
+            serve("\n".join([*done, f"exec env {command}"]), desk, setting)
+        else:
+            done.append(command)
+    shell = ["bash", "-euc", "\n".join(done)]
+    result = subprocess.run(
+        shell, cwd=desk, env=clean_environment(setting), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "ERR" not in result.stdout
+
+
+def serve(script: str, cwd: Path, setting: Mapping[str, str]) -> None:
+    """Run commands of which the last one serves; once it says so, it has to stop as it is told to."""
+    with subprocess.Popen(
+        ["bash", "-euc", script],
+        cwd=cwd,
+        env=clean_environment(setting),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        said: list[str] = []
+        try:
+            for line in process.stdout:
+                said.append(line)
+                if re.search(r"ready on http|\bserving url=|\bworking worker=", line):
+                    break
+            else:
+                pytest.fail("".join(said))
+            process.send_signal(signal.SIGTERM)
+            said += process.stdout
+            assert process.wait(SECONDS) == 0, "".join(said)
+        finally:
+            process.kill()
+
+
+def test_every_block_is_run_here_or_says_who_does() -> None:
+    left = [
+        block.place
+        for block in BLOCKS
+        if block.language not in {"python", "console"} and (block.document, block.language) not in PLAYED
+    ]
+    assert left == []
+
+
+@pytest.mark.parametrize("name", sorted({*PLAYED.values(), *ELSEWHERE.values()}))
+def test_a_test_that_is_named_exists(name: str) -> None:
+    file, _, test = name.partition("::")
+    assert test in names_in(file)
+
+
+def test_nothing_is_excused_that_no_page_has() -> None:
+    commands = [command for block in CONSOLE for command in commands_of(block)]
+    assert [start for start in [*ELSEWHERE, *NOT_HERE] if not any(text.startswith(start) for text in commands)] == []
+    pages = {(block.document, block.language) for block in BLOCKS}
+    assert set(PLAYED) - pages == set()
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.place)
+def test_a_block_of_commands_can_be_read_by_a_shell(block: Block) -> None:
+    assert commands_of(block)
+    subprocess.run(["bash", "-n"], input="\n".join(commands_of(block)), text=True, check=True, timeout=SECONDS)
+
+
+def test_what_make_runs_is_what_runs_here() -> None:
+    """`make` is asked what it would do: it has to know the target, and to come to the command of the documents."""
+    for target, started in {
+        "test": "-m pytest -n",
+        "loadtest": "-m pytest -n",
+        "loadtest SCENARIO=rolling-upgrade": "-m loadtest",
+    }.items():
+        told = subprocess.run(
+            ["make", "--dry-run", *target.split()], cwd=TOP, capture_output=True, text=True, check=True, timeout=SECONDS
+        ).stdout
+        assert started in told
+
+
+def test_make_run_serves(tmp_path: Path) -> None:
+    """Its recipe, as `make` tells it, where everything is installed already."""
+    told = subprocess.run(
+        ["make", "--dry-run", "run", "PORT=0"], cwd=TOP, capture_output=True, text=True, check=True, timeout=SECONDS
+    ).stdout
+    recipe = told.splitlines()[-1]
+    words = shlex.split(recipe)
+    assert words == [".venv/bin/python", "-m", "gateway", "dev", "--port", "0"]
+    python = shlex.join([sys.executable, *words[1:]])
+    serve(
+        f"exec {python}",
+        tmp_path,
+        {"PYTHONPATH": str(TOP), "GATEWAY_METRICS_PORT": "0", "GATEWAY_DRAIN_NOTICE_SECONDS": "0"},
+    )
+
+
+def test_what_is_set_on_kubernetes_can_be_read() -> None:
+    (block,) = [block for block in BLOCKS if block.language == "yaml" and block.document == "docs/clients.md"]
+    told = {entry["name"]: entry for entry in yaml.safe_load(block.text)["env"]}
+    manifests = "".join(path.read_text() for path in (TOP / "deploy/kubernetes/base").glob("*.yaml"))
+    assert told["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] in manifests
+    assert told["GATEWAY_REPLICA_URL"]["value"] in manifests
+
+
+def test_the_file_of_docker_compose_can_be_read() -> None:
+    services = yaml.safe_load((TOP / "deploy/compose.yaml").read_text())["services"]
+    assert {"gateway", "worker", "redis", "haproxy"} <= services.keys()
+
+
+@pytest.mark.parametrize("document", PAGES)
 def test_no_code_hides_in_indentation_where_it_would_not_run(document: str) -> None:
-    text = "\n".join((TOP / document).read_text().splitlines())
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    assert re.findall(r"^(?: {4,}|\t).*", prose, re.MULTILINE) == []
+    assert re.findall(r"^(?: {4,}|\t).*", prose_of(document), re.MULTILINE) == []
 
 
-@pytest.mark.parametrize("block", [block for block in PYTHON if block.mark == "wrong"], ids=lambda block: block.line)
+@pytest.mark.parametrize("block", [block for block in PYTHON if block.mark == "wrong"], ids=lambda block: block.place)
 def test_a_wrong_example_shows_what_goes_wrong_and_a_right_one_follows(block: Block) -> None:
     following = PYTHON[PYTHON.index(block) + 1]
     assert (following.section, following.mark) == (block.section, "right")
@@ -86,6 +293,6 @@ def test_a_wrong_example_shows_what_goes_wrong_and_a_right_one_follows(block: Bl
         assert re.search(r"^(?:assert|with pytest\.raises)\b", example.text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("block", [block for block in PYTHON if block.mark == "right"], ids=lambda block: block.line)
+@pytest.mark.parametrize("block", [block for block in PYTHON if block.mark == "right"], ids=lambda block: block.place)
 def test_a_right_example_has_a_wrong_one_before_it(block: Block) -> None:
     assert PYTHON[PYTHON.index(block) - 1].mark == "wrong"
