@@ -14,11 +14,11 @@ TESTED := $(VENV)/.tested
 PORT ?= 8080
 # What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
 WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtest/test_cluster.py tests/loadtest/test_users.py \
-	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py
+	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
-CODE := gateway workers loadtest bench scripts tests
+CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help

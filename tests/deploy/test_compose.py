@@ -1,0 +1,198 @@
+"""The compose file: valid, hardened, complete, and in step with the settings and the other files of `deploy/`."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.sealing.keyring import KeyRing
+from gateway.settings import MIN_JWT_SECRET_BYTES, Settings
+from loadtest.cluster.common import clean_environment, find_program
+from tests.deploy.files import (
+    COMPOSE,
+    DEPLOY,
+    HAPROXY,
+    IMAGE,
+    MARGIN_SECONDS,
+    PINNED,
+    SECRETS,
+    SETTINGS,
+    checked,
+    compose,
+    drain_seconds,
+    seconds,
+    service,
+    tool,
+)
+
+SERVICES: dict[str, dict[str, Any]] = compose()["services"]
+OURS = ("gateway", "worker", "secrets")
+MAKE_SECRETS = DEPLOY / "make_secrets.py"
+
+
+def test_it_keeps_to_the_compose_specification() -> None:
+    checked(tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(COMPOSE))
+
+
+def test_there_are_three_replicas_two_workers_and_what_they_need() -> None:
+    assert set(SERVICES) == {"haproxy", "gateway", "worker", "secrets", "redis", "prometheus", "grafana"}
+    replicas = {name: found["deploy"]["replicas"] for name, found in SERVICES.items() if "deploy" in found}
+    assert replicas == {"gateway": 3, "worker": 2}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_image_is_pinned_or_built_here(name: str) -> None:
+    if name in OURS:
+        assert SERVICES[name]["image"] == IMAGE
+        build = SERVICES[name]["build"]
+        assert (DEPLOY / build["context"] / build["dockerfile"]).samefile(DEPLOY / "Dockerfile")
+    else:
+        assert PINNED.fullmatch(SERVICES[name]["image"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_container_may_more_than_it_must(name: str) -> None:
+    found = SERVICES[name]
+    assert found["read_only"] is True
+    assert found["cap_drop"] == ["ALL"]
+    assert found["security_opt"] == ["no-new-privileges:true"]
+    assert {"privileged", "cap_add", "pid", "ipc", "devices"}.isdisjoint(found)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_is_published_is_reached_from_this_machine_only(name: str) -> None:
+    for port in SERVICES[name].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port)
+
+
+def test_only_the_balancer_and_the_pages_for_operators_are_published() -> None:
+    assert {name for name, found in SERVICES.items() if "ports" in found} == {"haproxy", "prometheus", "grafana"}
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_every_file_that_is_mounted_is_there_and_every_volume_declared(name: str) -> None:
+    for mount in SERVICES[name].get("volumes", []):
+        source, _, target = mount.partition(":")
+        if source.startswith("."):
+            assert (DEPLOY / source).exists(), source
+            assert target.endswith(":ro")
+        else:
+            assert source in compose()["volumes"]
+
+
+@pytest.mark.parametrize("name", [name for name in SERVICES if name not in {"gateway", "secrets"}])
+def test_every_service_says_whether_it_is_well(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"][0] == "CMD"
+
+
+@pytest.mark.parametrize("name", ["gateway", "worker"])
+def test_every_variable_is_a_setting_that_is_right_and_no_secret_is_written_down(name: str, tmp_path: Path) -> None:
+    environ: dict[str, str] = SERVICES[name]["environment"]
+    assert {variable for variable in environ if variable.startswith("GATEWAY_")} <= SETTINGS
+    assert environ.keys() & (SECRETS - {"GATEWAY_REDIS_URL"}) == set()
+    assert "@" not in environ["GATEWAY_REDIS_URL"]
+    checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
+    settings = Settings.load({key: value.replace("/secrets/", f"{tmp_path}/") for key, value in environ.items()})
+    settings.check_serving() if name == "gateway" else settings.check_working()
+
+
+def test_replicas_and_workers_agree() -> None:
+    gateway, worker = SERVICES["gateway"]["environment"], SERVICES["worker"]["environment"]
+    assert worker.items() <= gateway.items()
+    for name in ("gateway", "worker"):
+        assert "secrets:/secrets:ro" in SERVICES[name]["volumes"]
+
+
+def test_containers_have_time_to_leave() -> None:
+    for name in ("gateway", "worker"):
+        needed = drain_seconds(SERVICES[name]["environment"], worker=name == "worker")
+        assert seconds(SERVICES[name]["stop_grace_period"]) >= needed + MARGIN_SECONDS
+    (hard_stop,) = re.findall(r"hard-stop-after (\S+)", HAPROXY.read_text())
+    assert seconds(SERVICES["haproxy"]["stop_grace_period"]) > seconds(hard_stop)
+
+
+def test_redis_writes_everything_and_deletes_nothing() -> None:
+    command = SERVICES["redis"]["command"]
+    given = dict(zip(command[1::2], command[2::2], strict=True))
+    assert given["--appendonly"] == "yes"
+    assert given["--maxmemory-policy"] == "noeviction"
+    assert "redis:/data" in SERVICES["redis"]["volumes"]
+
+
+def test_redis_is_reached_by_those_who_use_it_alone() -> None:
+    assert compose()["networks"]["store"] == {"internal": True}
+    assert {name for name, found in SERVICES.items() if "store" in found.get("networks", [])} == {
+        *("redis", "gateway", "worker")
+    }
+    assert SERVICES["redis"]["networks"] == ["store"]
+
+
+def test_nothing_starts_before_its_secrets_are_made() -> None:
+    for name in ("gateway", "worker"):
+        assert SERVICES[name]["depends_on"]["secrets"] == {"condition": "service_completed_successfully"}
+    assert SERVICES["secrets"]["restart"] == "no"
+
+
+def test_haproxy_takes_its_configuration_with_just_this_environment() -> None:
+    environ = SERVICES["haproxy"]["environment"]
+    config = HAPROXY.read_text()
+    assert all(variable in config for variable in environ)
+    command = [find_program("haproxy", package="haproxy"), "-c", "-q", "-f", str(HAPROXY)]
+    done = subprocess.run(command, env=clean_environment(environ), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_balancer_reaches_the_replicas_and_prometheus_the_balancer() -> None:
+    environ = SERVICES["haproxy"]["environment"]
+    assert environ["GATEWAY_BALANCER_REPLICAS"] == "gateway:8080"
+    assert environ["GATEWAY_BALANCER_METRICS"] == ":8404"
+    assert SERVICES["haproxy"]["ports"] == [f"127.0.0.1:8080{environ['GATEWAY_BALANCER_BIND']}"]
+
+
+def test_a_worker_serves_its_metrics_to_others_at_the_port_it_is_checked_at() -> None:
+    worker = service("worker")
+    options = dict(zip(worker["command"][1::2], worker["command"][2::2], strict=True))
+    assert options == {"--metrics-host": "0.0.0.0", "--metrics-port": "9091"}
+    assert f":{options['--metrics-port']}/metrics" in worker["healthcheck"]["test"][-1]
+
+
+def test_nobody_logs_in_to_grafana() -> None:
+    environ = SERVICES["grafana"]["environment"]
+    assert environ["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
+    assert environ["GF_AUTH_BASIC_ENABLED"] == "false"
+    assert environ["GF_AUTH_DISABLE_LOGIN_FORM"] == "true"
+
+
+def test_its_secrets_are_good_and_made_once(tmp_path: Path) -> None:
+    first = checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
+    texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "all secrets are there\n"
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
+    assert set(texts) == {"seal_keys", "jwt_secret"}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
+    assert len(KeyRing.parse(texts["seal_keys"]).keys) == 1
+    assert len(texts["jwt_secret"].strip()) >= MIN_JWT_SECRET_BYTES
+    assert not any(text.strip() in first for text in texts.values())
+
+
+def test_only_the_secret_that_is_missing_is_made(tmp_path: Path) -> None:
+    (tmp_path / "seal_keys").write_text("mine")
+    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "made: jwt_secret\n"
+    assert (tmp_path / "seal_keys").read_text() == "mine"
+
+
+def test_many_that_start_at_once_agree_on_one_secret(tmp_path: Path) -> None:
+    makers = [
+        subprocess.Popen([sys.executable, str(MAKE_SECRETS), str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    said = [maker.communicate()[0] for maker in makers]
+    assert [maker.returncode for maker in makers] == [0] * 4
+    assert sum("seal_keys" in text for text in said) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jwt_secret", "seal_keys"]

@@ -1,0 +1,141 @@
+"""The Dockerfile: linted, pinned, small in rights, and made of what is there. Building it takes a Docker daemon."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import cli
+from gateway.settings import Settings
+from loadtest.cluster import REPOSITORY
+from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool
+
+INSTRUCTIONS = list(dockerfile())
+FINAL = INSTRUCTIONS[max(index for index, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM") :]
+
+
+def arguments_of(instruction: str, instructions: list[tuple[str, str]] = INSTRUCTIONS) -> list[str]:
+    return [arguments for name, arguments in instructions if name == instruction]
+
+
+def test_the_linter_has_nothing_to_say() -> None:
+    assert checked(tool("hadolint"), "--no-color", "--failure-threshold", "style", str(DOCKERFILE)) == ""
+
+
+def test_both_stages_begin_with_the_same_pinned_python_that_the_project_supports() -> None:
+    (base,) = {arguments.split()[0] for arguments in arguments_of("FROM")}
+    assert PINNED.fullmatch(base)
+    assert base.startswith("python:3.")
+    assert f'org.opencontainers.image.base.name="{base}"' in arguments_of("LABEL", FINAL)[0]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    minor = base.removeprefix("python:").partition("-")[0]
+    assert f"Programming Language :: Python :: {minor}" in project["classifiers"]
+
+
+def test_the_final_stage_takes_only_the_environment_that_was_built_and_installs_nothing() -> None:
+    assert arguments_of("COPY", FINAL) == ["--from=build /opt/gateway /opt/gateway"]
+    assert arguments_of("ADD") == []
+    (run,) = arguments_of("RUN", FINAL)
+    assert "apt" not in run
+    assert "pip install" not in run
+
+
+def test_what_is_installed_is_pinned_and_the_build_backend_does_not_stay() -> None:
+    installs = [
+        run for run in arguments_of("RUN") if " install " in run and "pip" in run and "install --dir" not in run
+    ]
+    assert len(installs) == 2
+    assert all("--constraint constraints.txt" in run for run in installs)
+    assert "--no-build-isolation" in installs[-1]
+    assert "uninstall --yes setuptools" in installs[-1]
+
+
+def test_the_extra_that_is_installed_exists() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    (installed,) = (run for run in arguments_of("RUN") if '".[' in run)
+    assert installed.partition('".[')[2].partition("]")[0] in extras
+
+
+def test_it_runs_as_a_number_that_is_not_root() -> None:
+    assert arguments_of("USER", FINAL) == [f"{USER}:{USER}"]
+    after = FINAL[FINAL.index(("USER", f"{USER}:{USER}")) :]
+    assert {name for name, _ in after}.isdisjoint({"RUN", "COPY", "ADD"})
+
+
+def test_it_writes_no_byte_code_where_nothing_can_be_written() -> None:
+    assert any("PYTHONDONTWRITEBYTECODE=1" in arguments for arguments in arguments_of("ENV", FINAL))
+
+
+def test_it_serves_on_all_addresses_and_exposes_the_default_ports() -> None:
+    assert arguments_of("ENTRYPOINT", FINAL) == ['["gateway"]']
+    assert arguments_of("CMD", FINAL) == ['["serve", "--host", "0.0.0.0"]']
+    metrics_port = Settings.model_fields["metrics_port"].default
+    assert arguments_of("EXPOSE", FINAL) == [f"{cli.DEFAULT_PORT} {metrics_port}"]
+
+
+def test_its_version_is_that_of_the_project() -> None:
+    assert f'org.opencontainers.image.version="{VERSION}"' in arguments_of("LABEL", FINAL)[0]
+    assert f"--tag {IMAGE} " in DOCKERFILE.read_text()
+
+
+def test_the_builder_is_sent_what_the_image_is_built_from_and_nothing_else() -> None:
+    lines = [line for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    sent = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    copied = {
+        word for arguments in arguments_of("COPY") if "--from" not in arguments for word in arguments.split()[:-1]
+    }
+    assert sent == copied
+    assert all((REPOSITORY / name).exists() for name in sent)
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    needed = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert needed | packages <= sent
+
+
+class _Health(http.server.BaseHTTPRequestHandler):
+    status = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.status if self.path == "/healthz" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def health() -> Iterator[tuple[type[_Health], int]]:
+    handler = type("Handler", (_Health,), {})
+    with http.server.HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield handler, server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def is_healthy(port: int) -> bool:
+    command = [part.replace(":8080", f":{port}") for part in health_command()]
+    assert command != health_command()
+    done = subprocess.run(
+        [sys.executable, *command[1:]], env={"PATH": os.environ["PATH"]}, capture_output=True, check=False
+    )
+    return done.returncode == 0
+
+
+def test_the_health_check_tells_a_replica_that_serves_from_one_that_does_not(
+    health: tuple[type[_Health], int],
+) -> None:
+    handler, port = health
+    assert health_command()[0] == "python"
+    assert is_healthy(port)
+    handler.status = 503
+    assert not is_healthy(port)
