@@ -1,17 +1,15 @@
-"""What is asked of the servers: requests of the 2026-07-28 wire and the checks of their answers.
-
-Three cases, the same on every MCP server: `echo` answers at once, `first leg` ends with a question and a sealed state,
-`retry leg` brings both back with the user's answer and completes the call.
-"""
+"""What is asked of the servers: requests of the 2026-07-28 wire and the checks of their answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
-from bench.load import Exchange
+from bench.clients import Client, together
+from bench.load import Exchange, LoadError
 
 WIRE = "2026-07-28"
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
@@ -70,51 +68,162 @@ def request(
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def raw_plans(port: int, connections: int) -> list[list[Exchange]]:
-    """Plans for the raw ASGI echo: the requests of `echo_plans`, the one fixed answer."""
-    return [
-        [Exchange(exchange.request, _check_raw) for exchange in plan] for plan in echo_plans(port, connections, None)
-    ]
+class Target(NamedTuple):
+    """Where plans lead.
+
+    Attributes:
+        port: of a server on 127.0.0.1.
+        tokens: the bearer token of each connection, None where the server wants none. Each user has a connection.
+    """
+
+    port: int
+    tokens: Sequence[str | None]
 
 
-def echo_plans(port: int, connections: int, token: str | None) -> list[list[Exchange]]:
+Plans: TypeAlias = list[list[Exchange]]
+"""For each connection, the exchanges that it does in turn."""
+
+
+def fixed_plans(target: Target) -> Plans:
+    """Plans for servers that know no protocol: the requests of `echo`, the one fixed answer."""
+    return [[Exchange(exchange.request, _check_raw) for exchange in plan] for plan in echo_plans(target)]
+
+
+def echo_plans(target: Target) -> Plans:
     """Plans for `echo`: each request brings a text of its own."""
 
-    def exchange(number: int) -> Exchange:
+    def exchange(number: int, token: str | None) -> Exchange:
         text = f"hello from request {number:04d}"
         return Exchange(
-            call(port, number, "echo", {"text": text}, token=token), partial(check_complete, number=number, text=text)
+            call(target.port, number, "echo", {"text": text}, token=token),
+            partial(check_complete, number=number, text=text),
         )
 
-    return _plans(connections, exchange)
+    return _plans(target, exchange)
 
 
-def first_leg_plans(port: int, connections: int, token: str | None) -> list[list[Exchange]]:
+def first_leg_plans(target: Target) -> Plans:
     """Plans for the first leg: each answer is one question and a state that differs every time."""
 
-    def exchange(number: int) -> Exchange:
-        return Exchange(call(port, number, "ask", {}, token=token), partial(check_question, number=number), state_of)
+    def exchange(number: int, token: str | None) -> Exchange:
+        return _asking(call(target.port, number, "ask", {}, token=token), number)
 
-    return _plans(connections, exchange)
-
-
-def retry_leg_plans(port: int, connections: int, token: str | None, questions: Sequence[bytes]) -> list[list[Exchange]]:
-    """Plans for the retry leg, which answer the given bodies of first legs (at least one)."""
-
-    def exchange(number: int) -> Exchange:
-        result = json.loads(questions[number % len(questions)])["result"]
-        (key,) = result["inputRequests"]
-        name = f"User {number:04d}"
-        answer = {key: {"action": "accept", "content": {"name": name}}}
-        request = call(port, number, "ask", {}, token=token, inputResponses=answer, requestState=result["requestState"])
-        return Exchange(request, partial(check_complete, number=number, text=f"Hello, {name}!"))
-
-    return _plans(connections, exchange)
+    return _plans(target, exchange)
 
 
-def _plans(connections: int, exchange: Any) -> list[list[Exchange]]:
-    numbers = iter(range(1000, 1000 + connections * EXCHANGES_PER_CONNECTION))
-    return [[exchange(next(numbers)) for _ in range(EXCHANGES_PER_CONNECTION)] for _ in range(connections)]
+def retry_leg_plans(target: Target) -> Plans:
+    """Plans for the retry leg, which answers a question that was asked before."""
+    return _answering_plans(target, "ask", {}, "Hello, {name}!")
+
+
+def carrying_plans(target: Target, kib: int) -> Plans:
+    """Plans for the retry leg of a call whose state has so many KiB."""
+    size = kib * 1024
+    return _answering_plans(target, "carry", {"size": size}, f"Hello, {{name}}, with {size} bytes!")
+
+
+def _answering_plans(target: Target, tool: str, arguments: dict[str, Any], text: str) -> Plans:
+    first = [call(target.port, 0, tool, arguments, token=token) for token in target.tokens]
+    questions = dict(zip(target.tokens, ask_each(target.port, first), strict=True)) if target.tokens[0] else {}
+    unbound = None if questions else ask_each(target.port, first[:1])[0]
+
+    def exchange(number: int, token: str | None) -> Exchange:
+        params = answering(unbound or questions[token], f"User {number:04d}")
+        return Exchange(
+            call(target.port, number, tool, arguments, token=token, **params),
+            partial(check_complete, number=number, text=text.format(name=f"User {number:04d}")),
+        )
+
+    return _plans(target, exchange)
+
+
+def rounds_plans(target: Target, questions: int = 3) -> Plans:
+    """Plans for calls with several questions, one after the other: each connection does all legs in turn."""
+    params: list[dict[str, Any]] = [{} for _ in target.tokens]
+    plans: Plans = [[] for _ in target.tokens]
+    for leg in range(questions + 1):
+        requests = [
+            call(target.port, leg, "greet", {"count": questions}, token=token, **given)
+            for token, given in zip(target.tokens, params, strict=True)
+        ]
+        if leg == questions:
+            check = partial(check_complete, number=leg, text=f"Hello, {', '.join(['Ada'] * questions)}!")
+            for plan, request_bytes in zip(plans, requests, strict=True):
+                plan.append(Exchange(request_bytes, check))
+        else:
+            for plan, request_bytes in zip(plans, requests, strict=True):
+                plan.append(_asking(request_bytes, leg))
+            params = [answering(body, "Ada") for body in ask_each(target.port, requests)]
+    return plans
+
+
+def list_plans(target: Target) -> Plans:
+    """Plans for `tools/list`."""
+
+    def exchange(number: int, token: str | None) -> Exchange:
+        return Exchange(request(target.port, number, "tools/list", "", {}, token=token), partial(_check_list, number))
+
+    return _plans(target, exchange)
+
+
+def progress_plans(target: Target, events: int = 10) -> Plans:
+    """Plans for a call that tells its progress so many times, on a stream."""
+
+    def exchange(number: int, token: str | None) -> Exchange:
+        params = {"name": "tell", "arguments": {"count": events}}
+        told = request(target.port, number, "tools/call", "tell", params, token=token, progress_token="p")
+        return Exchange(told, partial(_check_stream, events=events))
+
+    return _plans(target, exchange)
+
+
+def refused_plans(target: Target) -> Plans:
+    """Plans for requests with a token that is not valid."""
+
+    def exchange(number: int, token: str | None) -> Exchange:
+        refused = call(target.port, number, "echo", {"text": "hello"}, token=f"{token}x")
+        return Exchange(refused, _check_refused, head=b"HTTP/1.1 401 ")
+
+    return _plans(target, exchange)
+
+
+def _plans(target: Target, exchange: Callable[[int, str | None], Exchange]) -> Plans:
+    numbers = count(1000)
+    return [[exchange(next(numbers), token) for _ in range(EXCHANGES_PER_CONNECTION)] for token in target.tokens]
+
+
+def _asking(request_bytes: bytes, number: int) -> Exchange:
+    return Exchange(request_bytes, partial(check_question, number=number), state_of)
+
+
+def ask_each(port: int, requests: Sequence[bytes]) -> list[bytes]:
+    """Send each request once, and return the bodies of the answers.
+
+    Raises:
+        LoadError: the server does not answer.
+    """
+    bodies: list[bytes] = [b""] * len(requests)
+
+    def asking(place: int) -> Client:
+        answer = yield requests[place]
+        bodies[place] = answer.body if answer is not None else b""
+
+    together(port, map(asking, range(len(requests))))
+    return bodies
+
+
+def answering(question: bytes, name: str) -> dict[str, Any]:
+    """What goes on with a call that asked for a name.
+
+    Raises:
+        LoadError: it asked for nothing.
+    """
+    result = json.loads(question).get("result", {})
+    if "inputRequests" not in result:
+        raise LoadError(f"expected a question, got {question[:300]!r}")
+    (key,) = result["inputRequests"]
+    answer = {key: {"action": "accept", "content": {"name": name}}}
+    return {"inputResponses": answer, "requestState": result["requestState"]}
 
 
 def check_complete(body: bytes, number: int, text: str) -> str | None:
@@ -147,3 +256,20 @@ def state_of(body: bytes) -> bytes:
 
 def _check_raw(body: bytes) -> str | None:
     return None if body == RAW_BODY else f"expected {RAW_BODY!r}, got {body[:300]!r}"
+
+
+def _check_list(number: int, body: bytes) -> str | None:
+    message = json.loads(body)
+    names = {tool["name"] for tool in message.get("result", {}).get("tools", [])}
+    if message.get("id") == number and {"echo", "ask"} <= names:
+        return None
+    return f"expected tools for request {number}, got {body[:300]!r}"
+
+
+def _check_stream(body: bytes, events: int) -> str | None:
+    told = body.count(b"notifications/progress")
+    return None if told == events and b'"done"' in body else f"expected {events} events, got {body[:300]!r}"
+
+
+def _check_refused(body: bytes) -> str | None:
+    return None if b'"error"' in body else f"expected an error, got {body[:300]!r}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple, TypeAlias
 
-from bench.load import END_OF_HEAD, LONGEST_WAIT_SECONDS, LoadError, is_complete
+from bench.load import END_OF_HEAD, LONGEST_WAIT_SECONDS, SEND_BUFFER_BYTES, LoadError, is_complete
 
 SPIN_SECONDS = 0.001
 """The last part of every wait is spent looking at the clock: epoll is no more exact than that."""
@@ -142,6 +142,7 @@ class _Crowd:
     def _connect(self) -> _Connection:
         link = socket.create_connection(("127.0.0.1", self._port))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         link.setblocking(False)
         connection = self._connections[link.fileno()] = _Connection(link)
         self._poll.register(link.fileno(), select.EPOLLIN)

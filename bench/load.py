@@ -18,7 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 END_OF_HEAD = b"\r\n\r\n"
+LAST_CHUNK = b"\r\n0\r\n\r\n"
 OK = b"HTTP/1.1 200 "
+SEND_BUFFER_BYTES = 1 << 20
+"""Requests go out at once, however large their states are."""
 LONGEST_WAIT_SECONDS = 10.0
 
 Check = Callable[[bytes], str | None]
@@ -119,6 +122,7 @@ def connect(port: int, plans: Sequence[Sequence[Exchange]]) -> list[Connection]:
     for exchanges in plans:
         link = socket.create_connection(("127.0.0.1", port))
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         link.setblocking(False)
         connections.append(Connection(link, exchanges))
     return connections
@@ -228,7 +232,7 @@ def _read(connection: Connection, result: Measurement) -> bool:
 
 
 def is_complete(data: bytes) -> bool:
-    """Whether `data` holds a whole HTTP/1.1 response with a Content-Length."""
+    """Whether `data` holds a whole HTTP/1.1 response, with a Content-Length or in chunks."""
     head, separator, body = data.partition(END_OF_HEAD)
     if not separator:
         return False
@@ -236,6 +240,8 @@ def is_complete(data: bytes) -> bool:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
             return len(body) >= int(value)
+        if name.strip().lower() == b"transfer-encoding":
+            return body.endswith(LAST_CHUNK)
     raise LoadError(f"an answer without Content-Length: {head[:200]!r}")
 
 

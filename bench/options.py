@@ -18,7 +18,7 @@ class Options:
     """
 
     rounds: int = 5
-    seconds: float = 3.0
+    seconds: float = 2.0
     warmup_seconds: float = 0.5
     connections: int = 32
     stored_tasks: int = 100_000

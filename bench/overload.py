@@ -132,7 +132,11 @@ def refusals(options: Options, cores: Cores) -> list[Refusals]:
                 refusing = _refused_plans(server, connections)
                 refusal_us = _cpu_us(server, refusing, options)
             costs.append(
-                Refusals(round_number, refusal_us, _cpu_us(raw, cases.raw_plans(raw.port, connections), options))
+                Refusals(
+                    round_number,
+                    refusal_us,
+                    _cpu_us(raw, cases.fixed_plans(cases.Target(raw.port, [None] * connections)), options),
+                )
             )
     return costs
 
@@ -171,7 +175,7 @@ def _refuses(server: Server) -> bool:
 def _refused_plans(server: Server, connections: int) -> list[list[Exchange]]:
     return [
         [Exchange(exchange.request, _check_refused, head=REFUSED) for exchange in plan]
-        for plan in cases.echo_plans(server.port, connections, server.token)
+        for plan in cases.echo_plans(cases.Target(server.port, [server.token] * connections))
     ]
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from gateway.auth.tokens import mint
+
 TOP = Path(__file__).resolve().parent.parent
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -86,10 +88,23 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Server(Program):
-    """A running HTTP server. `token` is the bearer token that it wants, if any."""
+    """A running HTTP server.
+
+    Attributes:
+        port: where it listens, on 127.0.0.1.
+        token: a bearer token that it takes, None if it wants none.
+        environment: what ours was started with, whose secret signs the tokens that it takes.
+    """
 
     port: int
     token: str | None = field(default=None, repr=False)
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def tokens(self, count: int) -> list[str | None]:
+        """Bearer tokens that it takes, each of a user of its own, None where it wants none."""
+        if self.environment is None:
+            return [None] * count
+        return [token_for(f"user-{number:04d}", self.environment) for number in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +151,23 @@ def sdk(cores: Cores) -> Iterator[Server]:
 
 
 @contextmanager
+def fastapi(cores: Cores) -> Iterator[Server]:
+    """The FastAPI endpoint, in our own virtual environment."""
+    port = free_port()
+    with _serving("FastAPI", port, [sys.executable, "-m", "bench.peers.web", str(port)], cores) as server:
+        yield server
+
+
+@contextmanager
+def fastmcp_calls(cores: Cores) -> Iterator[Server]:
+    """The server of fastmcp without tasks, in its own virtual environment."""
+    port = free_port()
+    command = [_python_of("fastmcp-tasks"), "bench/peers/fastmcp/calls.py", str(port)]
+    with _serving("fastmcp", port, command, cores) as server:
+        yield server
+
+
+@contextmanager
 def fastmcp(cores: Cores, redis: Redis) -> Iterator[Server]:
     """The server of fastmcp with tasks on Redis, in its own virtual environment; its worker is part of the process."""
     port = free_port()
@@ -150,8 +182,7 @@ def ours(cores: Cores, environment: Mapping[str, str] | None = None) -> Iterator
     environment = environment or production(**NEVER_OVERLOADED)
     port, metrics_port = free_port(), free_port()
     command = _gateway("serve", "--port", str(port), "--metrics-port", str(metrics_port))
-    token = token_for("bench", environment)
-    with _serving("ours", port, command, cores, environment=environment, token=token) as server:
+    with _serving("ours", port, command, cores, environment=environment) as server:
         yield server
 
 
@@ -186,6 +217,8 @@ def redis_server(core: int | None) -> Iterator[Redis]:
 def production(**settings: str) -> dict[str, str]:
     """The environment of our processes as in production, with keys and secrets of this run, and `settings`.
 
+    Identity, limits, metrics and the audit log are on; log and audit log go where the process prints to, a file.
+
     Raises:
         ServerError: our command line does not work.
     """
@@ -193,6 +226,7 @@ def production(**settings: str) -> dict[str, str]:
         "GATEWAY_AUDIENCE": "bench",
         "GATEWAY_AUTH": "jwt",
         "GATEWAY_JWT_SECRET": secrets.token_urlsafe(48),
+        "GATEWAY_RATE_LIMIT": "1000000/s",
         "GATEWAY_TOOLS": "bench.tools",
     }
     environment["GATEWAY_SEAL_KEYS"] = _output_of(_gateway("keys", "new"), environment)
@@ -201,7 +235,7 @@ def production(**settings: str) -> dict[str, str]:
 
 def token_for(subject: str, environment: Mapping[str, str]) -> str:
     """A bearer token that our processes with this environment take."""
-    return _output_of(_gateway("token", "--sub", subject), environment)
+    return mint(environment["GATEWAY_JWT_SECRET"], subject, environment["GATEWAY_AUDIENCE"])
 
 
 def free_port() -> int:
@@ -238,11 +272,11 @@ def _serving(
     cores: Cores,
     *,
     environment: Mapping[str, str] | None = None,
-    token: str | None = None,
 ) -> Iterator[Server]:
     with _running(name, command, cores.server, environment=environment) as program:
         _wait(program, lambda: _answers(port))
-        yield Server(program.name, program.process, program.output, port, token)
+        token = None if environment is None else token_for("bench", environment)
+        yield Server(program.name, program.process, program.output, port, token, environment)
 
 
 @contextmanager

@@ -73,3 +73,12 @@ def test_a_closed_connection_ends_the_measurement() -> None:
 def test_a_quantile_is_a_latency_that_was_measured() -> None:
     measured = Measurement(latencies_ns=[number * 1_000_000 for number in range(1, 1001)])
     assert [measured.latency_ms(quantile) for quantile in (0.0, 0.5, 0.99, 0.999, 1.0)] == [1, 501, 991, 1000, 1000]
+
+
+def test_an_answer_in_chunks_is_put_together() -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"4\r\nfine\r\n0\r\n\r\n"
+    with server(lambda _: [head, body[:6], body[6:]]) as port:
+        measured = load(port, [Exchange(b"ping", expect(body))])
+    assert measured.wrong == []
+    assert measured.last_bodies == [body]

@@ -45,6 +45,16 @@ async def ask(ctx: Context) -> str | InputRequiredResult:
     return InputRequiredResult(input_requests={"name": QUESTION}, request_state="asked")
 
 
+@server.tool(structured_output=False)
+async def carry(ctx: Context, size: int) -> str | InputRequiredResult:
+    """Greet the user by name, with so many bytes in the state meanwhile."""
+    answer = (ctx.input_responses or {}).get("name")
+    luggage = ctx.request_state
+    if isinstance(answer, ElicitResult) and answer.action == "accept" and luggage is not None:
+        return f"Hello, {Name.model_validate(answer.content).name}, with {len(luggage)} bytes!"
+    return InputRequiredResult(input_requests={"name": QUESTION}, request_state="x" * size)
+
+
 if __name__ == "__main__":
     uvicorn.run(
         server.streamable_http_app(json_response=True, stateless_http=True),
