@@ -1,4 +1,4 @@
-"""What `docs/clients.md` speaks of exists: settings, metrics, messages, links."""
+"""What `docs/clients.md` speaks of exists: defaults, metrics, messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.errors import RejectReason
 from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
-from gateway.settings import Settings, known_variables
+from gateway.settings import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/clients.md").read_text()
@@ -16,12 +16,6 @@ TEXT = (TOP / "docs/clients.md").read_text()
 def test_every_version_that_is_served_is_told() -> None:
     table = TEXT.partition("## Which clients work")[2].partition("## What differs")[0]
     assert [version for version in (*SUPPORTED_VERSIONS, DRAFT) if version not in table] == []
-
-
-def test_every_setting_that_is_named_exists() -> None:
-    named = set(re.findall(r"GATEWAY_[A-Z_]+", TEXT))
-    assert named - set(known_variables()) == set()
-    assert len(named) > 5
 
 
 def test_a_default_that_is_told_is_the_default() -> None:
@@ -40,13 +34,3 @@ def test_every_metric_and_every_message_that_is_named_exists() -> None:
     for message in ("replica not reached", "replica refused an answer that was handed on"):
         assert message in source
         assert message in " ".join(TEXT.split())
-
-
-def test_every_link_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT)
-    assert links
-    for file, anchor in links:
-        document = TOP / "docs" / (file or "clients.md")
-        assert document.exists()
-        headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
-        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}

@@ -45,20 +45,19 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
 """Blocks of one language on one page, and the test that tries all of them."""
 
 ELSEWHERE: Final[Mapping[str, str]] = {
-    "make run": "tests/docs/test_code_blocks.py::test_make_run_serves",
+    "make run": "tests/deploy/test_make_run.py::test_it_serves_the_demo_tools_on_two_replicas_until_it_is_stopped",
     "make test": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
     "make loadtest": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
     "make loadtest SCENARIO=rolling-upgrade": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
     'make loadtest SCENARIO=load-shedding LOADTEST="--seconds 120 --users 32"': (
         "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here"
     ),
-    "docker compose -f deploy/compose.yaml up --build": (
-        "tests/docs/test_code_blocks.py::test_the_file_of_docker_compose_can_be_read"
-    ),
+    "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
 }
-"""Commands that begin like these, and the test that runs them or what they stand for."""
+"""Commands that begin like these, and the test that runs them, or the processes that they would start."""
 
 NOT_HERE: Final[Mapping[str, str]] = {
+    "docker compose -f deploy/compose.yaml exec": "no Docker where tests run; `gateway token` has its own",
     'export LOADTEST_TOKEN_COMMAND="my-idp token': "it is the reader's own identity provider",
     ".venv/bin/python -m loadtest baseline --target": "it is the reader's own deployment",
     ".venv/bin/locust -f loadtest/locustfile.py --host https://": "it is the reader's own deployment",
@@ -251,33 +250,12 @@ def test_what_make_runs_is_what_runs_here() -> None:
         assert started in told
 
 
-def test_make_run_serves(tmp_path: Path) -> None:
-    """Its recipe, as `make` tells it, where everything is installed already."""
-    told = subprocess.run(
-        ["make", "--dry-run", "run", "PORT=0"], cwd=TOP, capture_output=True, text=True, check=True, timeout=SECONDS
-    ).stdout
-    recipe = told.splitlines()[-1]
-    words = shlex.split(recipe)
-    assert words == [".venv/bin/python", "-m", "gateway", "dev", "--port", "0"]
-    python = shlex.join([sys.executable, *words[1:]])
-    serve(
-        f"exec {python}",
-        tmp_path,
-        {"PYTHONPATH": str(TOP), "GATEWAY_METRICS_PORT": "0", "GATEWAY_DRAIN_NOTICE_SECONDS": "0"},
-    )
-
-
 def test_what_is_set_on_kubernetes_can_be_read() -> None:
     (block,) = [block for block in BLOCKS if block.language == "yaml" and block.document == "docs/clients.md"]
     told = {entry["name"]: entry for entry in yaml.safe_load(block.text)["env"]}
     manifests = "".join(path.read_text() for path in (TOP / "deploy/kubernetes/base").glob("*.yaml"))
     assert told["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] in manifests
     assert told["GATEWAY_REPLICA_URL"]["value"] in manifests
-
-
-def test_the_file_of_docker_compose_can_be_read() -> None:
-    services = yaml.safe_load((TOP / "deploy/compose.yaml").read_text())["services"]
-    assert {"gateway", "worker", "redis", "haproxy"} <= services.keys()
 
 
 @pytest.mark.parametrize("document", PAGES)

@@ -1,4 +1,4 @@
-"""What `docs/operating.md` quotes exists: log messages, answers, settings, metrics and their labels, files."""
+"""What `docs/operating.md` quotes exists: log messages, answers, metrics and their labels, files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 import pytest
 
 from gateway.errors import RejectReason
-from gateway.settings import known_variables
 from gateway.telemetry import OUTCOMES, RefusalReason
 from tests.docs.markdown import TOP, rows_of, section_of, text_of
 from workers.telemetry import LegEnd
@@ -64,10 +63,6 @@ def test_an_answer_that_is_quoted_is_given(answer: str) -> None:
 def test_every_row_says_what_is_seen_why_and_what_to_do() -> None:
     assert len(INCIDENTS) >= 15
     assert [row for row in INCIDENTS if not all(row)] == []
-
-
-def test_every_setting_that_is_named_exists() -> None:
-    assert set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) - set(known_variables()) == set()
 
 
 def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import known_variables
-
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/seeds.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
@@ -46,24 +44,8 @@ def test_no_row_has_an_empty_cell() -> None:
     assert [row for row in ROWS if not all(row)] == []
 
 
-def test_every_setting_that_is_named_exists() -> None:
-    named = set(re.findall(r"GATEWAY_[A-Z_]+", TEXT))
-    assert named - set(known_variables()) == set()
-    assert len(named) > 4
-
-
 def test_every_metric_that_is_named_exists() -> None:
     source = (TOP / "gateway/telemetry.py").read_text()
     named = set(re.findall(r"\b(gateway_\w+)_total\b", TEXT))
     assert named
     assert [name for name in named if name not in source] == []
-
-
-def test_every_link_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT)
-    assert links
-    for file, anchor in links:
-        document = TOP / "docs" / (file or "seeds.md")
-        assert document.exists()
-        headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE) if anchor else []
-        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}

@@ -68,12 +68,3 @@ def test_years_are_those_that_the_model_says(per_second: str, years: str) -> Non
     demand = model.Demand(users=rate, call_every_seconds=1)
     use = model.size(demand, model.Policy(), Costs.load(MEASURED)).key_use
     assert use.safe_years == pytest.approx(float(years.replace(",", "")), rel=0.05)
-
-
-def test_every_link_leads_somewhere() -> None:
-    for file, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT):
-        path = TOP / "docs" / (file or "sizing.md")
-        assert path.exists(), file
-        if anchor:
-            lines = path.read_text().splitlines()
-            assert anchor in {re.sub(r"[^\w -]", "", line.lstrip("# ")).lower().replace(" ", "-") for line in lines}

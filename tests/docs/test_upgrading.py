@@ -1,4 +1,4 @@
-"""What `docs/upgrading.md` shows and tells is so: its commands, what is asked again, settings, metrics, links."""
+"""What `docs/upgrading.md` shows and tells is so: its commands, what is asked again, defaults, metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from gateway import Elicit, ElicitUrl, Sample
 from gateway.authoring.questions import Ask
-from gateway.settings import Settings, known_variables
+from gateway.settings import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/upgrading.md").read_text()
@@ -130,12 +130,6 @@ def test_a_question_is_asked_again_where_the_table_says_so(change: str) -> None:
     assert ROWS[change] == ("no" if digest(before) == digest(after) else "yes")
 
 
-def test_every_setting_that_is_named_exists() -> None:
-    named = set(re.findall(r"GATEWAY_[A-Z_]+", TEXT)) - {"GATEWAY_DEMO_RELEASE"}
-    assert named - set(known_variables()) == set()
-    assert len(named) > 6
-
-
 def test_a_default_that_is_told_is_the_default() -> None:
     told = re.findall(r"`GATEWAY_([A-Z_]+)` \((\d+)\)", TEXT)
     assert len(told) > 1
@@ -148,12 +142,3 @@ def test_every_metric_that_is_named_exists() -> None:
     metrics = set(re.findall(r"\b(gateway_\w+?)_total\b", TEXT))
     assert metrics
     assert [name for name in metrics if name not in source] == []
-
-
-def test_every_link_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", TEXT)
-    assert links
-    for file, anchor in links:
-        document = TOP / "docs" / (file or "upgrading.md")
-        headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
-        assert not anchor or anchor in {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}

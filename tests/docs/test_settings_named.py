@@ -1,0 +1,19 @@
+"""Every setting that any page names exists; that each has its row is seen to in `tests/test_settings.py`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from gateway.settings import known_variables
+from tests.docs.markdown import PAGES, text_of
+
+OF_THE_DEMO: Final = {"GATEWAY_DEMO_RELEASE"}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+def test_every_setting_that_is_named_exists(page: str) -> None:
+    named = set(re.findall(r"\bGATEWAY_[A-Z_]*[A-Z]\b", text_of(page)))
+    assert named - OF_THE_DEMO - set(known_variables()) == set()
