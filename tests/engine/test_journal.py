@@ -18,6 +18,7 @@ JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 DIGESTS = st.binary(min_size=12, max_size=12)
+REQUIRED = ("flow", "seed", "start", "deadline", "legs", "rounds")
 JOURNALS = st.builds(
     Journal,
     flow_id=st.text(),
@@ -37,6 +38,7 @@ JOURNALS = st.builds(
     | st.builds(Checkpoint, version=st.integers(), value=JSON_VALUES, logs=st.integers(min_value=0)),
     progress=st.none() | st.integers() | st.floats(allow_nan=False),
     logs=st.integers(min_value=0),
+    trace=st.none() | st.binary(),
     unknown=st.dictionaries(st.from_regex(r"x-[a-z]{1,5}", fullmatch=True), JSON_VALUES, max_size=2),
 )
 JUNK: st.SearchStrategy[Any] = st.recursive(
@@ -89,7 +91,7 @@ def test_the_form_at_rest_is_fixed_for_all_releases() -> None:
     JUNK
     | st.dictionaries(
         st.sampled_from(
-            ("flow", "seed", "start", "deadline", "legs", "rounds", "pending", "answers", "steps", "checkpoint", "logs")
+            (*REQUIRED, "pending", "answers", "steps", "checkpoint", "logs", "trace"),
         ),
         JUNK,
     )
@@ -126,6 +128,7 @@ def test_junk_is_a_malformed_journal_and_nothing_else(junk: Any) -> None:
         {"checkpoint": {"version": 1, "logs": 0}},
         {"progress": "1"},
         {"logs": None},
+        {"trace": "text"},
     ],
     ids=str,
 )
@@ -134,7 +137,7 @@ def test_a_part_of_another_type_is_malformed(part: dict[str, Any]) -> None:
         Journal.from_map({**fresh().to_map(), **part})
 
 
-@pytest.mark.parametrize("name", ["flow", "seed", "start", "deadline", "legs", "rounds"])
+@pytest.mark.parametrize("name", REQUIRED)
 def test_a_missing_part_is_malformed(name: str) -> None:
     rest = fresh().to_map()
     del rest[name]

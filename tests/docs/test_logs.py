@@ -1,0 +1,69 @@
+"""docs/logs.md: every event and field that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.markdown import TOP
+
+TEXT = (TOP / "docs" / "logs.md").read_text(encoding="utf-8")
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+def rows(heading: str) -> Iterator[tuple[str, ...]]:
+    section = TEXT.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    for line in section.splitlines():
+        if line.startswith("| `"):
+            yield tuple(cell.strip() for cell in line.strip("|").split(" | "))
+
+
+def calls() -> Iterator[ast.Call]:
+    for folder in ("gateway", "workers"):
+        for path in (TOP / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr in LEVELS
+                    and isinstance(node.func.value, ast.Name)
+                    and node.func.value.id == "log"
+                ):
+                    yield node
+
+
+CALLS = list(calls())
+SOURCE = "".join(path.read_text() for name in ("gateway", "workers") for path in (TOP / name).rglob("*.py"))
+MESSAGES = sorted(
+    {name for row in rows("Events that operators should know") for name in re.findall(r"`([^`]+)`", row[0])}
+)
+
+
+def test_the_pages_tables_are_read() -> None:
+    assert len(MESSAGES) > 20
+    assert len(CALLS) > 40
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_every_event_that_is_named_is_logged(message: str) -> None:
+    if message in ("task lost", "task expired"):  # the ends of a leg, by their names
+        assert '"task %s", end.value' in SOURCE
+        return
+    assert f'"{message}' in SOURCE
+
+
+@pytest.mark.parametrize("field", [row[0] for row in rows("Fields")])
+def test_every_field_that_is_named_is_written(field: str) -> None:
+    for name in re.findall(r"`([^`]+)`", field):
+        assert f'"{name}"' in SOURCE
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call.lineno))
+def test_a_message_is_a_fixed_text_and_what_varies_is_a_field(call: ast.Call) -> None:
+    assert isinstance(call.func, ast.Attribute)
+    assert {keyword.arg for keyword in call.keywords} <= {"extra", "exc_info"}
+    if isinstance(call.args[0], ast.Constant):
+        assert "%" not in str(call.args[0].value).replace("task %s", "")

@@ -1,0 +1,34 @@
+"""docs/tracing.md, and OpenTelemetry's variables in docs/settings.md: what they name exists, and is all."""
+
+from __future__ import annotations
+
+import re
+
+from opentelemetry import environment_variables
+from opentelemetry.sdk import environment_variables as sdk_variables
+
+from tests.docs.markdown import TOP
+
+TEXT = (TOP / "docs" / "tracing.md").read_text(encoding="utf-8")
+SETTINGS = (TOP / "docs" / "settings.md").read_text(encoding="utf-8")
+SOURCE = (TOP / "gateway" / "tracing.py").read_text(encoding="utf-8")
+PREFIXES = "mcp|gen_ai|jsonrpc|rpc|error|network|gateway|service"
+ATTRIBUTE = rf"(?:{PREFIXES})\.[a-z_.]+[a-z]"
+
+
+def test_every_attribute_is_in_the_table_and_the_other_way_round() -> None:
+    documented = set(re.findall(rf"`({ATTRIBUTE})`", TEXT))
+    written = set(re.findall(rf'"({ATTRIBUTE})"', SOURCE))
+    assert len(written) > 15
+    assert documented == written
+
+
+def test_every_variable_is_one_of_opentelemetry() -> None:
+    named = set(re.findall(r"`(OTEL_[A-Z_]+)", SETTINGS + TEXT))
+    assert len(named) > 10
+    assert named <= {*vars(environment_variables), *vars(sdk_variables)}
+
+
+def test_every_variable_that_decides_whether_there_are_traces_is_documented() -> None:
+    deciding = set(re.findall(r'"(OTEL_[A-Z_]+)"', (TOP / "gateway" / "bootstrap.py").read_text(encoding="utf-8")))
+    assert deciding - {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} <= set(re.findall(r"`(OTEL_[A-Z_]+)`", SETTINGS))
