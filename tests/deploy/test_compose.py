@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
 import stat
 import subprocess
 import sys
@@ -196,3 +198,12 @@ def test_many_that_start_at_once_agree_on_one_secret(tmp_path: Path) -> None:
     assert [maker.returncode for maker in makers] == [0] * 4
     assert sum("seal_keys" in text for text in said) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["jwt_secret", "seal_keys"]
+
+
+def test_a_secret_that_somebody_else_has_just_made_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "seal_keys"
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: theirs.write_text("theirs"))
+    make_missing = runpy.run_path(str(MAKE_SECRETS))["make_missing"]
+    assert make_missing(tmp_path) == ["jwt_secret"]
+    assert theirs.read_text() == "theirs"
+    assert {path.name for path in tmp_path.iterdir()} == {"seal_keys", "jwt_secret"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -138,9 +139,9 @@ def test_the_settings_are_right_and_enough(objects: Objects, name: str, tmp_path
     (tmp_path / "redis_url").write_text("rediss://:password@redis.example.com:6380/0")
     values = {"$metadata.name": f"{name}-7d9c6b5f4-x2x4q", "$status.podIP": "10.244.1.7"}
     given = {key: values.get(value, value) for key, value in variables(objects, name).items()}
+    address = given.get("POD_IP", "")
     environ = {
-        key: value.replace("$(POD_IP)", "10.244.1.7").replace("/secrets/", f"{tmp_path}/")
-        for key, value in given.items()
+        key: value.replace("$(POD_IP)", address).replace("/secrets/", f"{tmp_path}/") for key, value in given.items()
     }
     settings = Settings.load(environ)
     settings.check_serving() if name == "gateway" else settings.check_working()
@@ -302,6 +303,8 @@ def test_the_other_autoscaler_scales_by_a_metric_that_replicas_serve(texts: dict
     assert waits["pods"]["metric"]["name"] == "gateway_queue_wait_p90_seconds"
     telemetry = (KUBERNETES.parent.parent / "gateway" / "telemetry.py").read_text()
     assert waits["pods"]["metric"]["name"] in telemetry
+    text = (KUBERNETES / OVERLAY / "autoscaling-queue-wait.yaml").read_text()
+    assert set(re.findall(r"gateway_\w+", text)) == {waits["pods"]["metric"]["name"]}
     milliseconds = int(waits["pods"]["target"]["averageValue"].removesuffix("m"))
     assert milliseconds < Settings.model_fields["queue_target_ms"].default
 
