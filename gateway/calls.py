@@ -47,8 +47,7 @@ Told: TypeAlias = tuple[msgspec.Raw, str]
 """The result of a leg as JSON, and the name of its outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """What came of a leg.
 
     Attributes:
@@ -80,8 +79,7 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One leg as a client asks for it.
 
     Attributes:

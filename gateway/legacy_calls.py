@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from gateway.authoring.tools import Tool
 from gateway.calls import Conversation, Ran
@@ -103,7 +104,7 @@ class LegacyCalls:
         Raises:
             CannotContinue: the client cannot be asked, or there is no answer that fits.
         """
-        incoming = replace(incoming, conversation=conversation)
+        incoming = msgspec.structs.replace(incoming, conversation=conversation)
         ran = await leg(incoming)
         if not conversation.questions:
             return ran

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
@@ -34,8 +35,7 @@ from gateway.task_calls import TaskOrder
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(msgspec.Struct, frozen=True):
     """A request with all that came with it.
 
     Attributes:

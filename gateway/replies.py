@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from gateway.errors import GatewayError
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.versions import Wire
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """The request has a JSON-RPC response, `body`, and perhaps further response headers."""
 
     body: bytes
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """A notification or a response was taken, or the request was cancelled: there is nothing to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The request ends in an error.
 
     Attributes:
@@ -39,8 +37,7 @@ class Refused:
     wire: Wire | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Listening:
+class Listening(msgspec.Struct, frozen=True):
     """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
 
     messages: AsyncIterator[bytes]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -88,23 +87,14 @@ class AsyncioHost:
             LegTimedOut: the limit passed first.
             LegCrashed: the leg raised `SystemExit`, `KeyboardInterrupt`, a cancellation that nobody asked for …
         """
-        began = asyncio.get_running_loop().time()
-        timeout: asyncio.Timeout | None = None
-        running = _awaiting(leg)
+        timeout = asyncio.timeout(self._limit_seconds)
         try:
-            # Most legs end without waiting for anything, and need no timer.
-            try:
-                wanted = running.send(None)
-            except StopIteration as end:
-                value: T = end.value
-                return value
-            timeout = asyncio.timeout_at(None if self._limit_seconds is None else began + self._limit_seconds)
             async with timeout:
-                return await _rest(running, wanted)
+                return await leg
         except (TimeoutError, asyncio.CancelledError) as error:
             # Before Python 3.13 a failed TaskGroup can leave its task marked as being cancelled (`cancelling()`);
             # then `asyncio.timeout` lets its own cancellation out instead of a TimeoutError.
-            if timeout is not None and timeout.expired() and self._limit_seconds is not None:
+            if timeout.expired() and self._limit_seconds is not None:
                 raise LegTimedOut(self._limit_seconds) from None
             task = asyncio.current_task()
             if isinstance(error, TimeoutError) or task is None or task.cancelling():
@@ -118,25 +108,3 @@ class AsyncioHost:
     def close(self) -> None:
         """Release the threads; running functions finish on their own."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-async def _awaiting(leg: Awaitable[T]) -> T:
-    return await leg
-
-
-@types.coroutine
-def _rest(running: Coroutine[Any, Any, T], wanted: Any) -> Generator[Any, Any, T]:
-    """Go on with what is under way already and waits for `wanted`."""
-    resume: Callable[[Any], Any]
-    value: Any
-    while True:
-        try:
-            value = yield wanted
-            resume = running.send
-        except BaseException as error:  # noqa: BLE001 - it is thrown on to where it belongs
-            value, resume = error, running.throw
-        try:
-            wanted = resume(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result

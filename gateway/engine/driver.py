@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeAlias
 
 from gateway.engine.leg import Leg, LegStopped
-from gateway.engine.outcomes import Completed, Failed, Outcome
+from gateway.engine.outcomes import Completed, Failed, LegCrashed, Outcome
 from gateway.errors import AuthoringError
 
-LegFunction: TypeAlias = Callable[[Leg], Awaitable[Any]]
+LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]
 
 
 async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
@@ -21,7 +21,7 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
     """
     outcome: Outcome
     try:
-        outcome = Completed(await leg.host.bounded(_driven(function(leg), leg)))
+        outcome = Completed(await _run(function(leg), leg))
     except LegStopped:
         outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
@@ -31,22 +31,39 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
     return leg.outcome
 
 
+async def _run(running: Coroutine[Any, Any, Any], leg: Leg) -> Any:
+    """Run `running` to its end, from where it first waits for something within the host's limit of time.
+
+    Most legs never wait, and are spared what a limit costs.
+    """
+    try:
+        wanted = running.send(None)
+    except StopIteration as end:
+        return end.value
+    except (Exception, LegStopped):
+        raise
+    except BaseException as error:
+        raise LegCrashed(type(error).__name__) from error
+    return await leg.host.bounded(_rest(running, wanted, leg))
+
+
 @types.coroutine
-def _driven(running: Awaitable[Any], leg: Leg) -> Generator[Any, Any, Any]:
-    """Await `running`, but let go of it when the leg has given it up: it would swallow cancellation too."""
-    coroutine = running.__await__()
-    resume: Callable[[Any], Any] = coroutine.send
-    value: Any = None
+def _rest(running: Coroutine[Any, Any, Any], wanted: Any, leg: Leg) -> Generator[Any, Any, Any]:
+    """Await `running`, which waits for `wanted`, but let go of it when the leg has given it up.
+
+    It would swallow cancellation too.
+    """
+    resume: Callable[[Any], Any]
+    value: Any
     while True:
-        try:
-            wanted = resume(value)
-        except StopIteration as end:
-            return end.value
         if leg.given_up:
             raise LegStopped
         try:
             value = yield wanted
-            resume = coroutine.send
+            resume = running.send
         except BaseException as error:  # noqa: BLE001 - it is thrown on into the function
-            value = error
-            resume = coroutine.throw
+            value, resume = error, running.throw
+        try:
+            wanted = resume(value)
+        except StopIteration as end:
+            return end.value

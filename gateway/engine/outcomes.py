@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from gateway.engine.questions import Question
 
@@ -25,39 +26,33 @@ class LegCrashed(Exception):
     """The function raised what would end the task or the process (`SystemExit`, …); `__cause__` is that error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """The function returned."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(msgspec.Struct, frozen=True):
     """The function asked something that the journal does not answer. Keys are the author's, in asking order."""
 
     questions: Mapping[str, Question]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The function raised, broke a rule, asked what the client cannot answer, or outlived its time."""
 
     error: Exception
 
 
-@dataclass(frozen=True, slots=True)
-class Detached:
+class Detached(msgspec.Struct, frozen=True):
     """The function wants to go on as a task; its journal moves to the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shed:
+class Shed(msgspec.Struct, frozen=True):
     """The leg ended early at a checkpoint, so that another process goes on."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotKept:
+class NotKept(msgspec.Struct, frozen=True):
     """The carrier could not keep what the leg learned; nothing more may come of this leg."""
 
     error: Exception

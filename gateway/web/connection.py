@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from gateway.errors import HttpRefusal
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import to_http
-from gateway.web.exchange import RESPOND, RawHeaders
+from gateway.web.exchange import SHORTCUT, RawHeaders
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Connection(HttpToolsProtocol):
             self._check_received()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cycle.scope[RESPOND] = functools.partial(self._respond, cycle)  # type: ignore[typeddict-unknown-key]
+        cycle.scope[SHORTCUT] = _Shortcut(self, cycle)  # type: ignore[literal-required]  # a key of ours
         self.arrivals.arrived(cycle.scope)
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # noqa: SLF001 - ours too, as a subclass
 
@@ -186,25 +186,6 @@ class Connection(HttpToolsProtocol):
         self._body_due = False
         self._received = 0
         HttpToolsProtocol.on_message_complete(self)
-
-    def _respond(self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes) -> bool:
-        """Tell a whole answer in one piece, as uvicorn would in two; return whether that could be done."""
-        if self.flow.write_paused or cycle.response_started or cycle.disconnected or self.scope["method"] == "HEAD":
-            return False
-        cycle.response_started = True
-        cycle.waiting_for_100_continue = False
-        lines = [_header_line(field) for field in (*cycle.default_headers, *headers)]
-        if _CLOSE in lines:
-            cycle.keep_alive = False
-        elif not cycle.keep_alive:
-            lines.append(_CLOSE)
-        self.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
-        cycle.response_complete = True
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response()
-        return True
 
     def on_response_complete(self) -> None:
         """Go on with the next request. Replaces uvicorn's method, which sets a timer where there is none."""
@@ -353,6 +334,49 @@ def _header_line(field: tuple[bytes, bytes]) -> bytes:
 
 
 _CLOSE: Final = _header_line((b"connection", b"close"))
+
+class _Shortcut:
+    """Reads and answers one request in one piece each, as uvicorn would in several; see `gateway.web.exchange`."""
+
+    __slots__ = ("_connection", "_cycle")
+
+    def __init__(self, connection: Connection, cycle: RequestResponseCycle) -> None:
+        self._connection = connection
+        self._cycle = cycle
+
+    def body(self) -> bytes | None:
+        cycle = self._cycle
+        if cycle.more_body or cycle.disconnected:
+            return None
+        self._connection.flow.resume_reading()
+        body = bytes(cycle.body)
+        cycle.body = bytearray()
+        return body
+
+    def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
+        connection, cycle = self._connection, self._cycle
+        if (
+            connection.flow.write_paused
+            or cycle.response_started
+            or cycle.disconnected
+            or cycle.scope["method"] == "HEAD"
+        ):
+            return False
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        lines = [_header_line(field) for field in (*cycle.default_headers, *headers)]
+        if _CLOSE in lines:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            lines.append(_CLOSE)
+        connection.transport.write(b"".join((STATUS_LINE[status], *lines, b"\r\n", body)))
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            connection.transport.close()
+        cycle.on_response()
+        return True
+
 
 _REASONS: Final = {413: RefusalReason.BODY_TOO_LARGE, 431: RefusalReason.HEADERS_TOO_LARGE}
 

@@ -20,7 +20,7 @@ from gateway.replies import Accepted, Answered, Listening, Refused
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import (
-    RESPOND,
+    SHORTCUT,
     BodyTooLarge,
     ClientGone,
     Exchange,
@@ -92,7 +92,7 @@ class McpEndpoint:
         self._audit = audit
         self._max_body_bytes = max_body_bytes
         self._challenges = challenges or Challenges()
-        self._patience = Patience()
+        self._patience: Patience | None = None
         self._headers: RawHeaders = []
         if replica_id is not None:
             self._headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -119,7 +119,9 @@ class McpEndpoint:
         if visit is REFUSED and _method_of(scope):
             await self._turn_away(scope, send)
             return
-        exchange = Exchange(receive, send, self._headers, self._patience, scope.get(RESPOND))
+        if self._patience is None:  # there was no event loop before
+            self._patience = Patience()
+        exchange = Exchange(receive, send, self._headers, self._patience, scope.get(SHORTCUT))
         if visit is None or visit is REFUSED:
             await self._exchange(scope, exchange, None)
             return

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from gateway.protocol import sse
 
@@ -19,11 +19,9 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
-Respond: TypeAlias = Callable[[int, RawHeaders, bytes], bool]
-"""Tells a whole answer, by its status, its headers and its body; False, and nothing, if that has to wait."""
 
-RESPOND = "gateway.respond"
-"""Where the scope of a request holds a `Respond`, if the server has one."""
+SHORTCUT = "gateway.shortcut"
+"""Where the scope of a request holds a `Shortcut`, if the server has one."""
 
 NO_CONTENT = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
@@ -46,10 +44,29 @@ class BodyTooLarge(Exception):
     """The body is over the limit; the rest of it is not read."""
 
 
+class Shortcut(Protocol):
+    """What a server of ours offers beside ASGI's events: the whole request at once, and the whole answer."""
+
+    def body(self) -> bytes | None:
+        """Return the body, once: None while it is not complete."""
+        ...
+
+    def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
+        """Tell a whole answer; return False, and tell nothing, if that has to wait."""
+        ...
+
+
 class Patience:
-    """Waits a moment for all exchanges that have begun, with one timer: most are over by then."""
+    """Waits a moment for all exchanges that have begun, with one timer: most are over by then.
+
+    Attributes:
+        loop: the event loop that all of them run on.
+        thread: the thread that it runs in.
+    """
 
     def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
         self._new: set[Exchange] = set()
         self._old: set[Exchange] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -58,7 +75,7 @@ class Patience:
         """Tell an exchange that it takes long, unless it ends before."""
         self._new.add(exchange)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._look)
+            self._timer = self.loop.call_later(WATCH_AFTER_SECONDS, self._look)
 
     def end(self, exchange: Exchange) -> None:
         """Forget an exchange."""
@@ -69,8 +86,7 @@ class Patience:
         for exchange in self._old:
             exchange.takes_long()
         self._old, self._new = self._new, set()
-        waits = bool(self._old)
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, self._look) if waits else None
+        self._timer = self.loop.call_later(WATCH_AFTER_SECONDS, self._look) if self._old else None
 
 
 class Exchange:
@@ -81,7 +97,7 @@ class Exchange:
         send: ASGI's.
         headers: sent with every answer.
         patience: waits for many exchanges at once; None for one of its own.
-        respond: tells a whole answer at once; None where the server has only ASGI's events.
+        shortcut: None where the server has only ASGI's events.
     """
 
     # Most exchanges need none of these.
@@ -101,15 +117,13 @@ class Exchange:
         send: Send,
         headers: RawHeaders,
         patience: Patience | None = None,
-        respond: Respond | None = None,
+        shortcut: Shortcut | None = None,
     ) -> None:
         self._receive = receive
         self._send = send
         self._headers = headers
         self._patience = patience or Patience()
-        self._respond = respond
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._shortcut = shortcut
 
     def add_headers(self, headers: RawHeaders) -> None:
         """Send these headers too, whatever the answer is."""
@@ -122,6 +136,11 @@ class Exchange:
             BodyTooLarge: as soon as more than `limit` bytes came.
             ClientGone: the client went away first.
         """
+        whole = None if self._shortcut is None else self._shortcut.body()
+        if whole is not None:
+            if len(whole) > limit:
+                raise BodyTooLarge
+            return whole
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -153,9 +172,9 @@ class Exchange:
     def takes_long(self) -> None:
         """Note that the answer takes longer than most."""
         if self._task is not None:
-            self._watcher = self._loop.create_task(self._wait_for_disconnect(self._task))
+            self._watcher = self._patience.loop.create_task(self._wait_for_disconnect(self._task))
             if self._may_stream:
-                self._quiet = self._loop.call_later(KEEP_ALIVE_SECONDS, self._start_stream)
+                self._quiet = self._patience.loop.call_later(KEEP_ALIVE_SECONDS, self._start_stream)
 
     async def _wait_for_disconnect(self, task: asyncio.Task[Any]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -182,10 +201,10 @@ class Exchange:
 
     def post(self, message: bytes) -> None:
         """Send a message ahead of the answer. May be called from any thread; ignored once the answer is told."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._patience.thread:
             self._enqueue(message)
         else:
-            self._loop.call_soon_threadsafe(self._enqueue, message)
+            self._patience.loop.call_soon_threadsafe(self._enqueue, message)
 
     def ask(self, request: bytes) -> None:
         """Send a request ahead of the answer, however much waits already; ignored once the answer is told.
@@ -209,7 +228,7 @@ class Exchange:
         if self._writer is None and not self._ending:
             self._pending: list[bytes] = []
             self._wake = asyncio.Event()
-            self._writer = self._loop.create_task(self._write_stream())
+            self._writer = self._patience.loop.create_task(self._write_stream())
 
     async def _write_stream(self) -> None:
         """Write what is posted until the answer is told."""
@@ -245,7 +264,7 @@ class Exchange:
         told = [*headers, *self._headers]
         if status != NO_CONTENT:
             told.append((b"content-length", b"%d" % len(body)))
-        if self._respond is None or not self._respond(status, told, body):
+        if self._shortcut is None or not self._shortcut.respond(status, told, body):
             await self._send({"type": "http.response.start", "status": status, "headers": told})
             await self._send_body(body, more=False)
 
