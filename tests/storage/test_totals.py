@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -90,20 +91,22 @@ async def test_the_count_agrees_with_the_tasks_after_a_storm_in_a_cluster(spread
 
 async def test_tasks_that_expire_leave_the_count_though_nobody_touches_them(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
-    for retention in (SHORT, SHORT, SHORT, SHORT_ONCE_ENDED, LONG):
-        await store.create(here.new(retention=retention), 10)
-    claims = {claim.task_id: claim for claim in await here.claim(queue, count=4)}
-    running, waiting, done, ended = claims.values()
-    await queue.wait(waiting, {"k": QUESTION}, waiting.journal)
-    for claim in (done, ended):
-        await queue.finish(claim, result={"content": []})
+    running, waiting, done, ended = (here.new(retention=kind) for kind in (SHORT, SHORT, SHORT, SHORT_ONCE_ENDED))
+    for new in (running, waiting, done, ended, here.new(retention=LONG), here.new(retention=SHORT)):
+        await store.create(new, 10)
+    for claim in await here.claim(queue, count=4):
+        with suppress(LeaseLost):  # on a machine that is busy it may have expired already
+            if claim.task_id == waiting.task_id:
+                await queue.wait(claim, {"k": QUESTION}, claim.journal)
+            elif claim.task_id != running.task_id:
+                await queue.finish(claim, result={"content": []})
 
     async def only_one_is_left() -> bool:
         return await store.totals() == {**dict.fromkeys(Phase, 0), Phase.QUEUED: 1}
 
     await eventually(only_one_is_left)
-    index = here.keys.phase_index(running.partition, Phase.RUNNING)
-    assert await store._client.command("ZCARD", index) in (0, 1)  # whoever was in the index may still be
+    partition = here.keys.partition_of(here.owner())
+    assert await store._client.command("ZCARD", here.keys.phase_index(partition, Phase.QUEUED)) == 2
 
 
 async def test_a_count_takes_a_fixed_number_of_commands_however_many_tasks_there_are(own_server: Server) -> None:
