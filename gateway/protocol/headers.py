@@ -23,6 +23,7 @@ HOP: Final = b"x-gateway-hop"
 """Marks a request that another replica has handed on. Such a request is never handed on again."""
 
 _BLANKS: Final = b" \t"
+_USUAL_TYPE: Final = b"application/json"
 _SINGLE: Final = frozenset({b"host", b"authorization"})
 _SINGLE_PREFIX: Final = b"mcp-"
 
@@ -56,6 +57,10 @@ class Headers:
         value = self._values.get(name)
         return None if value is None else value.strip(_BLANKS).decode("latin-1")
 
+    def get_bytes(self, name: bytes) -> bytes | None:
+        """The value of `name` (lower case) as it came, or None; for comparing with what is usual."""
+        return self._values.get(name)
+
     @property
     def raw(self) -> RawHeaders:
         """The headers by name, each once: as they came, or joined."""
@@ -69,8 +74,7 @@ def check_content(headers: Headers) -> None:
         HttpRefusal: 415, because of `Content-Type` or `Content-Encoding`; 501, because of a `Transfer-Encoding` with
             more in it than the chunks that a server takes apart (RFC 9112 section 6.1).
     """
-    content_type = headers.get(b"content-type")
-    if content_type != "application/json" and not _is_json(content_type or ""):
+    if headers.get_bytes(b"content-type") != _USUAL_TYPE and not _is_json(headers.get(b"content-type") or ""):
         raise HttpRefusal(
             _UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json in UTF-8", [("accept", "application/json")]
         )

@@ -15,8 +15,9 @@ principal (three prefixed fields), or an owner (one).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 _LENGTH_BYTES = 4
 _ANONYMOUS = b"\x00"
@@ -38,8 +39,7 @@ class Purpose(Enum):
         self.prefix = label + b"\x00"
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
 
     Attributes:

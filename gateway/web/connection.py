@@ -335,6 +335,7 @@ def _header_line(field: tuple[bytes, bytes]) -> bytes:
 
 _CLOSE: Final = _header_line((b"connection", b"close"))
 
+
 class _Shortcut:
     """Reads and answers one request in one piece each, as uvicorn would in several; see `gateway.web.exchange`."""
 

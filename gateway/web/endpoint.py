@@ -39,6 +39,9 @@ CLOSE = (b"connection", b"close")
 VISIT = "gateway.visit"
 """Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
 
+METHOD_NAMED = "gateway.method"
+"""Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
+
 REFUSED = object()
 
 NEVER_REFUSED = (b"server/discover", b"initialize", b"notifications/")
@@ -108,7 +111,8 @@ class McpEndpoint:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request as its headers are complete; it is refused in its turn if there are too many."""
-        counts = scope["method"] == "POST" and not _method_of(scope).startswith(NEVER_REFUSED)
+        method = scope[METHOD_NAMED] = dict(scope["headers"]).get(METHOD, b"")
+        counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
         scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,18 +120,18 @@ class McpEndpoint:
         if VISIT not in scope:
             self.arrived(scope)
         visit = scope[VISIT]
-        if visit is REFUSED and _method_of(scope):
+        if visit is REFUSED and scope[METHOD_NAMED]:
             await self._turn_away(scope, send)
             return
         if self._patience is None:  # there was no event loop before
             self._patience = Patience()
         exchange = Exchange(receive, send, self._headers, self._patience, scope.get(SHORTCUT))
         if visit is None or visit is REFUSED:
-            await self._exchange(scope, exchange, None)
+            await self._exchange(scope, exchange)
             return
         visit.begin()
         try:
-            await self._exchange(scope, exchange, visit)
+            await self._exchange(scope, exchange)
         finally:
             visit.leave()
 
@@ -140,9 +144,9 @@ class McpEndpoint:
         await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
         await send({"type": "http.response.body", "body": self._overloaded_body})
 
-    async def _exchange(self, scope: Scope, exchange: Exchange, visit: Visit | None) -> None:
+    async def _exchange(self, scope: Scope, exchange: Exchange) -> None:
         try:
-            await self._serve(scope, exchange, visit)
+            await self._serve(scope, exchange)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -159,7 +163,7 @@ class McpEndpoint:
         finally:
             exchange.close()
 
-    async def _serve(self, scope: Scope, exchange: Exchange, visit: Visit | None) -> None:
+    async def _serve(self, scope: Scope, exchange: Exchange) -> None:
         headers = Headers(scope["headers"])
         cors = self._origins.check(headers)
         if cors:
@@ -175,29 +179,31 @@ class McpEndpoint:
             self._callers.admit(caller.principal, _client_of(scope))
         except TryAgain as error:
             refusal = error
-        names_method = headers.get(METHOD) is not None
-        if refusal is not None and names_method:
+        if refusal is not None and scope[METHOD_NAMED]:
             await self._put_off(exchange, refusal, caller)
             return
         check_content(headers)
-        body = await self._read_body(headers, exchange)
+        body = exchange.whole_body()
+        if body is None or len(body) > self._max_body_bytes:
+            body = await self._read_body(headers, exchange, body)
         if refusal is not None:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
             return
-        may_stream = _takes_streams(headers)
+        await self._work(scope, exchange, headers, body, caller)
+
+    async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
+        """Answer a request that has been let in."""
+        method: bytes = scope[METHOD_NAMED]
+        may_stream = _takes_streams(headers.get_bytes(b"accept"))
         # Who names no method in a header speaks a wire whose calls go on without their clients.
-        exchange.begin(may_stream=may_stream, outlives_client=not names_method)
-        client = _Client(
-            exchange.post if may_stream else None,
-            exchange,
-            visit,
-            goes_on=_STATE_MARK in body,
-            refused=scope[VISIT] is REFUSED,
-            stream=functools.partial(self._callers.stream, caller.principal, _client_of(scope)),
-        )
-        if names_method:
+        exchange.begin(may_stream=may_stream, outlives_client=not method)
+        refused = scope[VISIT] is REFUSED
+        visit: Visit | None = None if refused else scope[VISIT]
+        streams = functools.partial(self._callers.stream, caller.principal, _client_of(scope))
+        client = _Client(exchange, visit, streams, goes_on=_STATE_MARK in body, refused=refused, may_stream=may_stream)
+        if method:
             await client.enter()
-            if visit is not None and _method_of(scope).startswith(WAITS_ELSEWHERE):
+            if visit is not None and method.startswith(WAITS_ELSEWHERE):
                 visit.leave()
         reply = await self._dispatcher.handle(headers, body, caller, client)
         if isinstance(reply, Listening):
@@ -209,9 +215,9 @@ class McpEndpoint:
         else:
             await self._reply(exchange, reply)
 
-    async def _read_body(self, headers: Headers, exchange: Exchange) -> bytes:
+    async def _read_body(self, headers: Headers, exchange: Exchange, whole: bytes | None) -> bytes:
         declared = headers.get(b"content-length")
-        if declared is not None and _exceeds(declared, self._max_body_bytes):
+        if whole is not None or (declared is not None and _exceeds(declared, self._max_body_bytes)):
             raise self._too_large()
         try:
             return await exchange.read_body(self._max_body_bytes)
@@ -255,27 +261,30 @@ class _Client:
     """The other end of one request's connection; satisfies `gateway.ports.Client`.
 
     Args:
-        post: sends a message ahead of the answer, None if the client takes no stream.
         exchange: the request and its answer.
         visit: the place of the request, None if it needs none.
+        stream: counts an open stream of its caller.
         goes_on: whether it seems to go on with a call.
         refused: whether there were too many requests when it came.
-        stream: counts an open stream of its caller.
+        may_stream: whether the client takes a stream.
+
+    Attributes:
+        post: sends a message ahead of the answer, None if the client takes no stream.
     """
 
     __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_streams", "_visit", "post")
 
     def __init__(
         self,
-        post: Callable[[bytes], None] | None,
         exchange: Exchange,
         visit: Visit | None,
+        stream: Callable[[], AbstractContextManager[None]],
         *,
         goes_on: bool,
         refused: bool,
-        stream: Callable[[], AbstractContextManager[None]],
+        may_stream: bool,
     ) -> None:
-        self.post = post
+        self.post = exchange.post if may_stream else None
         self._exchange = exchange
         self._visit = visit
         self._goes_on = goes_on
@@ -332,18 +341,10 @@ def _client_of(scope: Scope) -> str:
     return client[0] if client else ""
 
 
-def _method_of(scope: Scope) -> bytes:
-    """Return what the headers say is asked for. That the body says so too is seen to before anything is done."""
-    for name, value in scope["headers"]:
-        if name == METHOD:
-            method: bytes = value
-            return method
-    return b""
-
-
-def _takes_streams(headers: Headers) -> bool:
-    accept = (headers.get(b"accept") or "*/*").lower()
-    return any(kind in accept for kind in ("text/event-stream", "text/*", "*/*"))
+@functools.lru_cache(maxsize=128)
+def _takes_streams(accept: bytes | None) -> bool:
+    kinds = (accept or b"*/*").lower()
+    return any(kind in kinds for kind in (b"text/event-stream", b"text/*", b"*/*"))
 
 
 def _exceeds(length: str, limit: int) -> bool:

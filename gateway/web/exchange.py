@@ -110,6 +110,7 @@ class Exchange:
     _pending_bytes = 0
     _streaming = False
     _ending = False
+    _stopped = False
 
     def __init__(
         self,
@@ -129,6 +130,10 @@ class Exchange:
         """Send these headers too, whatever the answer is."""
         self._headers = [*self._headers, *headers]
 
+    def whole_body(self) -> bytes | None:
+        """Return the body if all of it is there already, which can be asked once; None if it has to be awaited."""
+        return None if self._shortcut is None else self._shortcut.body()
+
     async def read_body(self, limit: int) -> bytes:
         """Return the body.
 
@@ -136,11 +141,6 @@ class Exchange:
             BodyTooLarge: as soon as more than `limit` bytes came.
             ClientGone: the client went away first.
         """
-        whole = None if self._shortcut is None else self._shortcut.body()
-        if whole is not None:
-            if len(whole) > limit:
-                raise BodyTooLarge
-            return whole
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -297,11 +297,13 @@ class Exchange:
     def close(self) -> None:
         """Let go of everything; call it at the end, whatever happened."""
         self._ending = True
-        self._stop()
+        if not self._stopped:
+            self._stop()
         if self._writer is not None:
             self._writer.cancel()
 
     def _stop(self) -> None:
+        self._stopped = True
         self._patience.end(self)
         if self._quiet is not None:
             self._quiet.cancel()

@@ -39,7 +39,7 @@ class OriginPolicy:
         self._origins = frozenset(_normal(origin) for origin in origins)
         self._loopback = loopback
         # Clients ask for the same host again and again; hostile ones must not fill the memory.
-        self._known_hosts: dict[str, bool] = {}
+        self._known_hosts: set[bytes | None] = set()
 
     def check(self, headers: Headers) -> RawHeaders:
         """Return the CORS headers for the answer: none unless a web page calls.
@@ -47,9 +47,8 @@ class OriginPolicy:
         Raises:
             HttpRefusal: 403, the host or the origin is not allowed.
         """
-        host = headers.get(b"host") or ""
-        if not self._is_known(host):
-            raise HttpRefusal(403, "This server does not answer for that host")
+        if self._hosts is not None and headers.get_bytes(b"host") not in self._known_hosts:
+            self._check_host(headers, self._hosts)
         origin = headers.get(b"origin")
         if origin is None:
             return []
@@ -70,15 +69,11 @@ class OriginPolicy:
             (b"access-control-max-age", str(PREFLIGHT_SECONDS).encode()),
         ]
 
-    def _is_known(self, host: str) -> bool:
-        if self._hosts is None:
-            return True
-        known = self._known_hosts.get(host)
-        if known is None:
-            known = self._judge_host(host.lower(), self._hosts)
-            if known and len(self._known_hosts) < MAX_KNOWN_HOSTS:
-                self._known_hosts[host] = known
-        return known
+    def _check_host(self, headers: Headers, allowed: frozenset[str]) -> None:
+        if not self._judge_host((headers.get(b"host") or "").lower(), allowed):
+            raise HttpRefusal(403, "This server does not answer for that host")
+        if len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(headers.get_bytes(b"host"))
 
     def _judge_host(self, host: str, allowed: frozenset[str]) -> bool:
         name = without_port(host)

@@ -66,7 +66,7 @@ class World:
         assert services.settings.seal_keys is not None
         ring = KeyRing.parse(services.settings.seal_keys.get_secret_value())
         self.registry = services.registry
-        self.queue = bootstrap.make_work_queue(services.settings, ring)
+        self.queue = bootstrap.make_work_queue(services.settings, ring, services.telemetry)
         self.host = AsyncioHost(None, "worker")
         self.keepers: list[SimpleKeeper] = []
         self._turn = 0
