@@ -42,7 +42,7 @@ class AuditLog:
         self._write = write
         self._replica_id = replica_id
         self._clock = clock
-        self._encode = _json_line if as_json else _text_line
+        self._line = _json_line if as_json else _text_line
         self._second = -1
         self._until_second = ""
 
@@ -97,8 +97,7 @@ class AuditLog:
         self._note("refused", principal, **{name: value for name, value in fields.items() if value})
 
     def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
-        head = {"time": self._timestamp(), "audit": event, "replica": self._replica_id}
-        self._write(self._encode(head, fields, {} if principal is None else _caller(principal)))
+        self._write(self._line(self._timestamp(), event, self._replica_id, fields, principal))
 
     def _timestamp(self) -> str:
         """Return the time in UTC, to the millisecond; all but the milliseconds is worked out once a second."""
@@ -128,14 +127,9 @@ def reason_of(error: GatewayError) -> str:
     return type(error).__name__
 
 
-@lru_cache(maxsize=1024)
-def _caller(principal: Principal) -> Mapping[str, str]:
-    return {"issuer": principal.issuer, "subject": principal.subject, "client_id": principal.client_id}
-
-
-def _json_line(head: Fields, fields: Fields, caller: Fields) -> bytes:
+def _json_line(time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
     """Return one line of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
-    told = {**head, **fields, **caller}
+    told = {"time": time, "audit": event, "replica": replica, **fields, **_caller(principal)}
     try:
         line = msgspec.json.encode(told)
     except UnicodeEncodeError:
@@ -145,16 +139,28 @@ def _json_line(head: Fields, fields: Fields, caller: Fields) -> bytes:
     return line + b"\n"
 
 
-def _text_line(*parts: Fields) -> bytes:
-    text = " ".join([f"{name}={_shown(value)}" for part in parts for name, value in part.items()])
-    return text.encode("utf-8", "backslashreplace") + b"\n"
+def _text_line(time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+    text = f"time={time} audit={event} replica={_quoted(replica)}{_text(fields)}{_caller_text(principal)}\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
-def _shown(value: object) -> str:
-    if type(value) is not str:
-        return str(value)
-    # Ids are all different: they are not worth remembering.
-    return value if value.isalnum() and value.isascii() else _quoted(value)
+def _text(fields: Fields) -> str:
+    return "".join(
+        [
+            # Ids are all different: they are not worth remembering.
+            f" {name}={value if type(value) is not str or (value.isalnum() and value.isascii()) else _quoted(value)}"
+            for name, value in fields.items()
+        ]
+    )
+
+
+def _caller(principal: Principal | None) -> Fields:
+    return {} if principal is None else msgspec.structs.asdict(principal)
+
+
+@lru_cache(maxsize=1024)
+def _caller_text(principal: Principal | None) -> str:
+    return _text(_caller(principal))
 
 
 @lru_cache(maxsize=1024)

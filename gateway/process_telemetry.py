@@ -8,6 +8,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from gateway.tallies import Count, Counts
+
 OTHER: Final = "other"
 """The value of a label for whatever is not known beforehand."""
 
@@ -31,15 +33,15 @@ class KeyCounter:
     """
 
     def __init__(self, name: str, documentation: str, registry: CollectorRegistry) -> None:
-        self._counter = Counter(name, documentation, ["key_id"], registry=registry)
+        self._counter = Counts(name, documentation, ["key_id"], registry)
         # Bound once: looking a child up by its labels costs more than counting.
-        self._children: dict[bytes, Counter] = {}
+        self._children: dict[bytes, Count] = {}
 
     def count(self, key_id: bytes) -> None:
         """Count one more for a key."""
-        (self._children.get(key_id) or self.show(key_id)).inc()
+        (self._children.get(key_id) or self.show(key_id)).value += 1
 
-    def show(self, key_id: bytes) -> Counter:
+    def show(self, key_id: bytes) -> Count:
         """Show a key from now on, if only with nothing counted."""
         child = self._children.get(key_id)
         if child is None:

@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import Final, Protocol
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from gateway import errors
 from gateway.errors import ConfigurationError, RejectReason
 from gateway.process_telemetry import OTHER, ProcessTelemetry
+from gateway.tallies import Count, Counts, Distribution, Distributions
 
 LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
@@ -145,29 +146,31 @@ class Telemetry(ProcessTelemetry):
     def __init__(self, tools: Iterable[str] = ()) -> None:
         super().__init__()
         self._tools = frozenset(tools)
-        self._legs = Counter(
-            "gateway_legs", "Legs by how they ended.", ["method", "tool", "outcome", "wire"], registry=self.registry
+        self._legs = Counts(
+            "gateway_legs", "Legs by how they ended.", ["method", "tool", "outcome", "wire"], self.registry
         )
-        self._leg_seconds = Histogram(
+        self._leg_seconds = Distributions(
             "gateway_leg_seconds",
             "How long legs took.",
             ["method", "tool"],
-            buckets=_LEG_SECONDS_BUCKETS,
+            bounds=_LEG_SECONDS_BUCKETS,
             registry=self.registry,
         )
-        self._in_flight = Gauge("gateway_legs_in_flight", "Legs running now.", registry=self.registry)
-        calls = Histogram(
+        self._running = 0
+        in_flight = Gauge("gateway_legs_in_flight", "Legs running now.", registry=self.registry)
+        in_flight.set_function(lambda: self._running)
+        calls = Distributions(
             "gateway_call_seconds",
             "How long calls took from their first leg to their end.",
             ["method", "outcome"],
-            buckets=_CALL_SECONDS_BUCKETS,
+            bounds=_CALL_SECONDS_BUCKETS,
             registry=self.registry,
         )
-        seals = Histogram(
+        seals = Distributions(
             "gateway_seal_seconds",
             "How long it took to seal or open a request state.",
             ["operation"],
-            buckets=_SEAL_SECONDS_BUCKETS,
+            bounds=_SEAL_SECONDS_BUCKETS,
             registry=self.registry,
         )
         self._states_sealed = self.count_by_key("gateway_states_sealed", "Request states sealed, by key id.")
@@ -188,12 +191,13 @@ class Telemetry(ProcessTelemetry):
             ["reason"],
             registry=self.registry,
         )
-        self._state_bytes = Histogram(
+        self._state_bytes = Distributions(
             "gateway_state_bytes",
             "The size of request states as the client carries them.",
-            buckets=_STATE_BYTES_BUCKETS,
+            (),
+            bounds=_STATE_BYTES_BUCKETS,
             registry=self.registry,
-        )
+        ).labels()
         refused = Counter(
             "gateway_requests_refused",
             "Requests answered with an error, by reason.",
@@ -227,7 +231,7 @@ class Telemetry(ProcessTelemetry):
             (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
         }
         self._seal_seconds, self._open_seconds = (seals.labels(operation) for operation in SEAL_OPERATIONS)
-        self._leg_children: dict[tuple[str, str, str, str], tuple[Counter, Histogram]] = {}
+        self._leg_children: dict[tuple[str, str, str, str], tuple[Count, Distribution]] = {}
 
     def serve(self, tools: Iterable[str]) -> None:
         """Know other tools, prompts and resources by their names from now on."""
@@ -258,11 +262,11 @@ class Telemetry(ProcessTelemetry):
 
     def leg_started(self) -> None:
         """Count a leg as running."""
-        self._in_flight.inc()
+        self._running += 1
 
     def leg_finished(self, method: str, tool: str, outcome: str, wire: str, seconds: float) -> None:
         """Count the end of a leg that `leg_started` counted, however it ended."""
-        self._in_flight.dec()
+        self._running -= 1
         labels = (method, tool, outcome, wire)
         children = self._leg_children.get(labels)
         if children is None:
@@ -273,7 +277,7 @@ class Telemetry(ProcessTelemetry):
                 wire if wire in WIRES else OTHER,
             )
         ended, lasted = children
-        ended.inc()
+        ended.value += 1
         lasted.observe(seconds)
 
     def call_ended(self, method: str, outcome: str, seconds: float) -> None:
@@ -333,7 +337,7 @@ class Telemetry(ProcessTelemetry):
         """Count a request that was answered with an error."""
         self._refused[reason].inc()
 
-    def _bind_leg(self, method: str, tool: str, outcome: str, wire: str) -> tuple[Counter, Histogram]:
+    def _bind_leg(self, method: str, tool: str, outcome: str, wire: str) -> tuple[Count, Distribution]:
         labels = (method, tool, outcome, wire)
         children = self._leg_children.get(labels)
         if children is None:

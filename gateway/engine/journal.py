@@ -8,8 +8,10 @@ fields it does not know are kept and written back.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway.engine.questions import Answer
 from gateway.engine.values import Json
@@ -54,8 +56,7 @@ class Checkpoint:
         return cls(_typed(rest["version"], int), rest["value"], logs, emits)
 
 
-@dataclass(slots=True)
-class Journal:
+class Journal(msgspec.Struct):
     """What a call has learned so far.
 
     Attributes:
@@ -85,17 +86,17 @@ class Journal:
     deadline_ms: int
     legs: int = 0
     input_rounds: int = 0
-    pending: dict[str, bytes] = field(default_factory=dict)
-    answers: dict[str, dict[bytes, Answer]] = field(default_factory=dict)
-    steps: dict[str, Json] = field(default_factory=dict)
+    pending: dict[str, bytes] = {}
+    answers: dict[str, dict[bytes, Answer]] = {}
+    steps: dict[str, Json] = {}
     checkpoint: Checkpoint | None = None
     progress: float | None = None
     total: float | None = None
     logs: int = 0
-    segments: list[dict[str, Any]] = field(default_factory=list)
+    segments: list[dict[str, Any]] = []
     sheds: int = 0
     trace: bytes | None = None
-    unknown: dict[str, Any] = field(default_factory=dict)
+    unknown: dict[str, Any] = {}
 
     @classmethod
     def begin(cls, *, now_ms: int, flow_max_ms: int, random_bytes: Callable[[int], bytes]) -> Journal:
