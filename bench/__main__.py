@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import calls, overload, report, tasks
+from bench import calls, growth, overload, parts, report, tasks
 from bench.clients import WrongAnswer
 from bench.load import LoadError
 from bench.options import Options
@@ -15,6 +15,8 @@ from bench.servers import Cores, ServerError
 
 SUBJECTS: dict[str, Callable[[Options, Cores], report.Section]] = {
     "calls": calls.section,
+    "parts": parts.section,
+    "growth": growth.section,
     "tasks": tasks.section,
     "overload": overload.section,
 }
@@ -23,7 +25,7 @@ SUBJECTS: dict[str, Callable[[Options, Cores], report.Section]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark. Exit code 0: measured; 1: an answer was wrong; 2: it could not run."""
     given = _parse(arguments)
-    options = Options(given.rounds, given.seconds, given.warmup, given.connections, given.stored)
+    options = Options(given.rounds, given.seconds, given.warmup, given.connections, given.stored, given.reports)
     try:
         cores = Cores.choose()
         sections = [SUBJECTS[name](options, cores) for name in given.only or SUBJECTS]
@@ -49,7 +51,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=float, default=normal.warmup_seconds, help="load before calls are measured")
     parser.add_argument("--connections", type=int, default=normal.connections, help="keep-alive connections of calls")
     parser.add_argument("--stored", type=int, default=normal.stored_tasks, help="tasks in the large store")
-    parser.add_argument("--reports", type=Path, default=Path("reports"), help="folder for bench.md and bench.json")
+    parser.add_argument("--reports", type=Path, default=normal.reports, help="folder of what is written")
     given = parser.parse_args(arguments)
     if min(given.rounds, given.connections, given.stored) < 1 or given.seconds <= 0 or given.warmup < 0:
         parser.error("rounds, connections, stored tasks and seconds are positive numbers")

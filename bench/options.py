@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class Options:
         warmup_seconds: load before each measurement of calls.
         connections: keep-alive connections of the load of calls.
         stored_tasks: how many stored tasks a large store has.
+        reports: the folder of reports and pictures.
     """
 
     rounds: int = 5
@@ -22,3 +24,4 @@ class Options:
     warmup_seconds: float = 0.5
     connections: int = 32
     stored_tasks: int = 100_000
+    reports: Path = Path("reports")

@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from bench.clients import WrongAnswer
 from bench.counts.accepted import NUMBERS, PYTHON, Accepted, Difference
 from bench.counts.meters import TOP
 from bench.counts.run import Counted, count
+from bench.load import LoadError
 from bench.report import table
 from bench.servers import ServerError
 
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parse(arguments)
     try:
         counted = count(lambda name: given.only is None or given.only in name)
-    except (WrongAnswer, ServerError) as error:
+    except (WrongAnswer, LoadError, ServerError) as error:
         print(f"counts: {error}", file=sys.stderr)
         return 2
     if not counted:
@@ -98,8 +100,11 @@ def _row(item: tuple[str, Counted]) -> list[str]:
 
 
 def _tell(differences: Sequence[Difference]) -> None:
-    for difference in differences:
-        print(difference)
+    for case, of_case in groupby(differences, key=lambda difference: difference.case):
+        *_, last = told = list(of_case)
+        print("\n".join(map(str, told)))
+        if last.functions:
+            print(f"{case}: instructions of {', '.join(f'{name} {count:+,}' for name, count in last.functions)}")
 
 
 def _show_functions(counted: Mapping[str, Counted]) -> None:

@@ -51,13 +51,11 @@ class Difference:
         return self.accepted is not None and self.counted is not None and self.counted > self.accepted
 
     def __str__(self) -> str:
-        """In one line."""
+        """In one line, without the functions."""
         if self.accepted is None or self.counted is None:
             return f"{self.case}: " + ("is new" if self.accepted is None else "is no longer counted")
         share = (self.counted - self.accepted) / self.accepted
-        text = f"{self.case}: {self.what} {self.accepted:,} -> {self.counted:,} ({share:+.1%})"
-        where = ", ".join(f"{name} {count:+,}" for name, count in self.functions)
-        return f"{text}; instructions of {where}" if where else text
+        return f"{self.case}: {self.what} {self.accepted:,} -> {self.counted:,} ({share:+.1%})"
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import servers
-from bench.cases import FORMS_AND_TASKS, call, check_complete, check_question, request
+from bench.cases import FORMS_AND_TASKS, answering, call, check_complete, check_question, request
 from bench.clients import Answer, WrongAnswer
 from bench.counts.replica import PORT, Replica
 from gateway.auth.tokens import mint
@@ -24,11 +24,15 @@ from gateway.settings import Settings
 Check = Callable[[Answer], str | None]
 """Says what is wrong with an answer, or None."""
 
-MANY_TOOLS: Final = 1000
+STORE_SECONDS: Final = 0.001
+"""The task store has always answered when the event loop looks for it next: whether it has must not be chance."""
+
 NUMBER: Final = 1000
 TEXT: Final = "hello from request 1000"
 SECRET: Final = "a-secret-for-tokens-of-this-process-alone-0123456789"
 AUDIENCE: Final = "bench"
+SEAL_KEYS: Final = generate_entry(secrets.token_bytes)
+"""Shared by all replicas of this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,49 +80,47 @@ async def all_cases(tokens: int) -> AsyncIterator[list[Case]]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
         redis = stack.enter_context(servers.redis_server(None))
         plain, many, stored = [
-            await stack.enter_async_context(_replica(folder, tools, **more).running())
+            await stack.enter_async_context(make_replica(folder, tools, **more).running())
             for tools, more in (
                 ("bench.tools", {}),
                 ("bench.many_tools", {}),
                 ("bench.tools", {"redis_url": redis.url, "tasks_per_principal": 1_000_000}),
             )
         ]
+        stored.patience_seconds = STORE_SECONDS
         yield [
             *_plain_cases(plain, tokens),
             *[case for count in (1, 3) for case in await _rounds(plain, count)],
-            *[await _last_leg(plain, count) for count in (10, 50)],
-            *[await _carrying(plain, kib) for kib in (16, 64)],
-            Case("echo, 1,000 tools", many, [_echo()], _completes(TEXT)),
-            Case("create a task", stored, [_create()], _creates),
+            *[await last_leg(plain, count) for count in (10, 50)],
+            *[await carrying(plain, kib) for kib in (16, 64)],
+            Case("echo, 1,000 tools", many, [echo()], completes(TEXT)),
+            Case("create a task", stored, [create()], creates),
         ]
 
 
-def _replica(folder: Path, tools: str, **more: Any) -> Replica:
+def make_replica(folder: Path, tools: str, **more: Any) -> Replica:
     """Make a replica as in production: identity, limits, metrics, and an audit log that is written."""
-    settings = Settings.load(
-        {},
-        tools=(tools,),
-        seal_keys=generate_entry(secrets.token_bytes),
-        audience=AUDIENCE,
-        jwt_secret=SECRET,
-        rate_limit="1000000/s",
-        audit_log=str(folder / "audit.log"),
-        state_max_bytes=2 * 65536,
-        replica_id="r1",
-        **more,
-    )
-    return Replica(build(settings))
+    settings = {
+        "seal_keys": SEAL_KEYS,
+        "audience": AUDIENCE,
+        "jwt_secret": SECRET,
+        "rate_limit": "1000000/s",
+        "audit_log": str(folder / "audit.log"),
+        "state_max_bytes": 2 * 65536,
+        "replica_id": "r1",
+    }
+    return Replica(build(Settings.load({}, tools=(tools,), **settings | more)))
 
 
 def _plain_cases(replica: Replica, tokens: int) -> Iterator[Case]:
-    yield Case("echo", replica, [_echo()], _completes(TEXT))
-    strangers = [_echo(token=_token(f"user-{number:04d}")) for number in range(tokens)]
-    yield Case("echo, new token", replica, strangers, _completes(TEXT))
-    yield Case("tools/list", replica, [request(PORT, NUMBER, "tools/list", "", {}, token=_token())], _lists)
-    told = request(PORT, NUMBER, "tools/call", "tell", _params("tell", count=10), token=_token(), progress_token="p")
+    yield Case("echo", replica, [echo()], completes(TEXT))
+    strangers = [echo(token=token_of(f"user-{number:04d}")) for number in range(tokens)]
+    yield Case("echo, new token", replica, strangers, completes(TEXT))
+    yield Case("tools/list", replica, [request(PORT, NUMBER, "tools/list", "", {}, token=token_of())], _lists)
+    told = request(PORT, NUMBER, "tools/call", "tell", _params("tell", count=10), token=token_of(), progress_token="p")
     yield Case("10 progress events", replica, [told], _streams)
-    yield Case("refused, bad token", replica, [_echo(token=_token() + "x")], _has_status(401))
-    yield Case("refused, overloaded", replica, [_echo()], _has_status(503), partial(_full, replica))
+    yield Case("refused, bad token", replica, [echo(token=token_of() + "x")], _has_status(401))
+    yield Case("refused, overloaded", replica, [echo()], _has_status(503), partial(_full, replica))
 
 
 async def _rounds(replica: Replica, questions: int) -> list[Case]:
@@ -127,64 +129,59 @@ async def _rounds(replica: Replica, questions: int) -> list[Case]:
     cases = []
     name = "one question" if questions == 1 else f"{questions} questions"
     for leg in range(1, questions + 1):
-        sent = _greet(questions, params)
+        sent = greet(questions, params)
         cases.append(Case(f"{name}, leg {leg}", replica, [sent], _asks))
-        params = _answering((await replica.exchange(sent)).body)
-    cases.append(Case(f"{name}, leg {questions + 1}", replica, [_greet(questions, params)], _greets(questions)))
+        params = answering((await replica.exchange(sent)).body, "Ada")
+    cases.append(Case(f"{name}, leg {questions + 1}", replica, [greet(questions, params)], _greets(questions)))
     return cases
 
 
-async def _last_leg(replica: Replica, questions: int) -> Case:
+async def last_leg(replica: Replica, questions: int) -> Case:
+    """The leg that brings the last of so many answers, and is given the others in the state."""
     params: dict[str, Any] = {}
     for _ in range(questions):
-        params = _answering((await replica.exchange(_greet(questions, params))).body)
-    return Case(f"last leg, {questions} answers", replica, [_greet(questions, params)], _greets(questions))
+        params = answering((await replica.exchange(greet(questions, params))).body, "Ada")
+    return Case(f"last leg, {questions} answers", replica, [greet(questions, params)], _greets(questions))
 
 
-async def _carrying(replica: Replica, kib: int) -> Case:
+async def carrying(replica: Replica, kib: int) -> Case:
+    """The last leg of a call whose state has so many KiB."""
     size = kib * 1024
     asked = await replica.exchange(_carry(size, {}))
     return Case(
         f"last leg, {kib} KiB of state",
         replica,
-        [_carry(size, _answering(asked.body))],
-        _completes(f"Hello, Ada, with {size} bytes!"),
+        [_carry(size, answering(asked.body, "Ada"))],
+        completes(f"Hello, Ada, with {size} bytes!"),
     )
 
 
-def _echo(*, token: str | None = None) -> bytes:
-    return call(PORT, NUMBER, "echo", {"text": TEXT}, token=token or _token())
+def echo(*, token: str | None = None) -> bytes:
+    """A call that is answered at once."""
+    return call(PORT, NUMBER, "echo", {"text": TEXT}, token=token or token_of())
 
 
-def _greet(count: int, params: Mapping[str, Any]) -> bytes:
-    return call(PORT, NUMBER, "greet", {"count": count}, token=_token(), **params)
+def greet(count: int, params: Mapping[str, Any]) -> bytes:
+    """A leg of a call that asks so many questions."""
+    return call(PORT, NUMBER, "greet", {"count": count}, token=token_of(), **params)
 
 
 def _carry(size: int, params: Mapping[str, Any]) -> bytes:
-    return call(PORT, NUMBER, "carry", {"size": size}, token=_token(), **params)
+    return call(PORT, NUMBER, "carry", {"size": size}, token=token_of(), **params)
 
 
-def _create() -> bytes:
+def create() -> bytes:
+    """A call that becomes a task."""
     params = _params("repeat", text=TEXT)
-    return request(PORT, NUMBER, "tools/call", "repeat", params, token=_token(), capabilities=FORMS_AND_TASKS)
+    return request(PORT, NUMBER, "tools/call", "repeat", params, token=token_of(), capabilities=FORMS_AND_TASKS)
 
 
 def _params(tool: str, **arguments: Any) -> dict[str, Any]:
     return {"name": tool, "arguments": arguments}
 
 
-def _answering(question: bytes) -> dict[str, Any]:
-    """What goes on with a call that asked a question."""
-    problem = check_question(question, NUMBER)
-    if problem is not None:
-        raise WrongAnswer(problem)
-    result = json.loads(question)["result"]
-    (key,) = result["inputRequests"]
-    answer = {key: {"action": "accept", "content": {"name": "Ada"}}}
-    return {"inputResponses": answer, "requestState": result["requestState"]}
-
-
-def _token(subject: str = "user") -> str:
+def token_of(subject: str = "user") -> str:
+    """A token that all replicas of this process take."""
     return mint(SECRET, subject, AUDIENCE, ttl_seconds=86400)
 
 
@@ -199,12 +196,13 @@ def _full(replica: Replica) -> Iterator[None]:
             visit.leave()
 
 
-def _completes(text: str) -> Check:
+def completes(text: str) -> Check:
+    """The call must be done, with this text."""
     return lambda answer: check_complete(answer.body, NUMBER, text)
 
 
 def _greets(count: int) -> Check:
-    return _completes(f"Hello, {', '.join(['Ada'] * count)}!")
+    return completes(f"Hello, {', '.join(['Ada'] * count)}!")
 
 
 def _asks(answer: Answer) -> str | None:
@@ -221,7 +219,8 @@ def _streams(answer: Answer) -> str | None:
     return None if events == 10 and b'"done"' in answer.body else f"expected 10 events, got {answer.body[:300]!r}"
 
 
-def _creates(answer: Answer) -> str | None:
+def creates(answer: Answer) -> str | None:
+    """The call must have become a task."""
     result = json.loads(answer.body).get("result", {})
     return None if result.get("resultType") == "task" else f"expected a task, got {answer.body[:300]!r}"
 

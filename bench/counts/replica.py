@@ -12,17 +12,14 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, Self
 
-from bench.clients import Answer
-from bench.load import END_OF_HEAD
+from bench.clients import Answer, WrongAnswer
+from bench.load import END_OF_HEAD, OK
 from gateway.app import GatewayApp, make_server
 from gateway.bootstrap import Services
 
 PORT = 8080
 """Where clients say that they are connected to."""
 
-
-STORE_SECONDS = 0.001
-"""The task store gets so long to answer before the event loop looks for it, so that it always has or never."""
 
 TURNS_AFTERWARDS = 3
 """What a request leaves behind, such as a task that was cancelled, is over after so many rounds of the event loop."""
@@ -78,14 +75,17 @@ class Replica:
 
     Attributes:
         services: what it serves with.
+        patience_seconds: how long others, such as a task store, get in each round of the event loop.
     """
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.patience_seconds = 0.0
         self._app = GatewayApp(services)
         self._server = make_server(services, self._app)
         self._client = _Client()
         self._protocol: Any = None
+        self._others: list[Any] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -95,17 +95,35 @@ class Replica:
         await self._server.on_tick(0)  # makes the `Date` header
         lifespan = config.lifespan_class(config)
         await lifespan.startup()
-        self._protocol = config.http_protocol_class(
-            config=config,  # type: ignore[call-arg]  # of a protocol of uvicorn
-            server_state=self._server.server_state,
-            app_state={},
-        )
-        self._protocol.connection_made(self._client)
+        self._protocol = self._connect(self._client)
         try:
             yield self
         finally:
-            self._protocol.connection_lost(None)
+            for protocol in (self._protocol, *self._others):
+                protocol.connection_lost(None)
             await lifespan.shutdown()
+
+    def _connect(self, client: _Client) -> Any:
+        config = self._server.config
+        make: Any = config.http_protocol_class
+        protocol = make(config=config, server_state=self._server.server_state, app_state={})
+        protocol.connection_made(client)
+        return protocol
+
+    async def keep_open(self, request: bytes) -> None:
+        """Let another client open a stream on a connection of its own, which stays open.
+
+        Raises:
+            WrongAnswer: it is answered with something else.
+        """
+        client = _Client()
+        protocol = self._connect(client)
+        self._others.append(protocol)
+        protocol.data_received(request)
+        while not client.written:
+            await _Turn(0.0)
+        if not client.written[0].startswith(OK):
+            raise WrongAnswer(f"expected a stream, got {client.written[0][:300]!r}")
 
     async def exchange(self, request: bytes, meter: Meter | None = None) -> Answer:
         """Send a request, and return the answer once everything that belongs to it is over.
@@ -114,7 +132,7 @@ class Replica:
             request: head and body.
             meter: counts what the replica does for it.
         """
-        turn = _Turn(0.0 if self.services.store is None else STORE_SECONDS)
+        turn = _Turn(self.patience_seconds)
         self._client.written.clear()
         if meter is not None:
             meter.start()
@@ -122,7 +140,7 @@ class Replica:
             self._protocol.data_received(request)
             while self._protocol.cycle is None or not self._protocol.cycle.response_complete:
                 await turn
-            while self._server.server_state.tasks:
+            while len(self._server.server_state.tasks) > len(self._others):
                 await turn
             for _ in range(TURNS_AFTERWARDS):
                 await turn

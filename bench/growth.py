@@ -1,0 +1,291 @@
+"""How costs grow: with what a call carries, with what a replica serves and holds open, with what is stored.
+
+All in this process, by its CPU time and that of Redis, in interleaved rounds: the least of all rounds counts, as
+everything else only adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from unittest.mock import patch
+
+import uvloop
+
+from bench import servers
+from bench.cases import answering, request
+from bench.counts.cases import (
+    NUMBER,
+    TEXT,
+    Case,
+    carrying,
+    completes,
+    create,
+    creates,
+    echo,
+    greet,
+    last_leg,
+    make_replica,
+    token_of,
+)
+from bench.counts.replica import PORT, Replica
+from bench.curves import plot
+from bench.options import Options
+from bench.report import Goal, Section, goals_document, goals_table, table
+from bench.servers import Cores, Redis
+
+WORST_EXPONENT: Final = 1.1
+"""Linear is 1; the rest is what measurements are off by."""
+FLAT: Final = 1.25
+"""What must not grow may differ by this factor between the smallest and the largest."""
+MOST_US_A_KEY: Final = 10.0
+SLICE_SECONDS: Final = 0.05
+"""How long one point is measured in one round."""
+WARMUP: Final = 5
+
+
+@dataclass(slots=True)
+class Curve:
+    """What is measured against what.
+
+    Attributes:
+        name: what grows.
+        unit: in which `sizes` are counted.
+        sizes: of the points, ascending.
+        is_flat: whether it must cost nothing; otherwise it may cost in proportion.
+        cases: a case for each size.
+        redis: the server whose CPU time counts too.
+        rounds: the CPU time of a request in microseconds, by round and size.
+    """
+
+    name: str
+    unit: str
+    sizes: Sequence[int]
+    is_flat: bool
+    cases: list[Case] = field(default_factory=list)
+    redis: Redis | None = None
+    rounds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def costs(self) -> list[float]:
+        """The CPU time of a request in microseconds, by size."""
+        return [min(of_size) for of_size in zip(*self.rounds, strict=True)]
+
+
+class Fit(NamedTuple):
+    """A straight line through the points of a curve, and the exponent of its upper half.
+
+    Attributes:
+        start: what nothing costs.
+        slope: what one more costs.
+        exponent: 1 where twice as much costs twice as much, 2 where it costs four times as much.
+        factor: how many times more the largest costs than the smallest.
+    """
+
+    start: float
+    slope: float
+    exponent: float
+    factor: float
+
+
+def fit(sizes: Sequence[float], costs: Sequence[float]) -> Fit:
+    """Fit a curve.
+
+    The exponent is that of the larger sizes, where what every request costs weighs least: it is that of what grows
+    if that is what counts there, and smaller otherwise.
+    """
+    slope, start = statistics.linear_regression(sizes, costs)
+    upper = [(math.log(size), math.log(cost)) for size, cost in zip(sizes, costs, strict=True) if size > 0]
+    upper = upper[len(upper) // 2 :]
+    exponent = statistics.linear_regression(*zip(*upper, strict=True)).slope
+    return Fit(start, slope, exponent, costs[-1] / costs[0])
+
+
+def section(options: Options, _cores: Cores) -> Section:
+    """Measure growth and sum it up.
+
+    Raises:
+        WrongAnswer, LoadError, ServerError: something cannot be measured.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        curves = runner.run(_measure(options.rounds))
+    return summary(curves, options.reports)
+
+
+async def _measure(rounds: int) -> list[Curve]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        redis = stack.enter_context(servers.redis_server(None))
+        world = _World(stack, folder, redis)
+        curves = [await make() for make in world.curves()]
+        gc.collect()
+        gc.freeze()  # as in production
+        for round_number in range(rounds):
+            _tell(f"round {round_number + 1} of {rounds}")
+            for curve in curves:
+                curve.rounds.append([await _cost_us(case, curve.redis) for case in curve.cases])
+    return curves
+
+
+async def _cost_us(case: Case, redis: Redis | None) -> float:
+    """The CPU time of one request of a case, of this process and of Redis."""
+    for number in range(WARMUP):
+        await case.send(number)
+
+    def cpu_seconds() -> float:
+        return time.process_time() + (0.0 if redis is None else redis.cpu_seconds())
+
+    done, before, until = 0, cpu_seconds(), time.perf_counter() + SLICE_SECONDS
+    while done < WARMUP or time.perf_counter() < until:
+        await case.replica.exchange(case.requests[done % len(case.requests)])
+        done += 1
+    return (cpu_seconds() - before) * 1e6 / done
+
+
+class _World:
+    """Makes the curves, with replicas that run until the stack is closed."""
+
+    def __init__(self, stack: AsyncExitStack, folder: Path, redis: Redis) -> None:
+        self._stack = stack
+        self._folder = folder
+        self._redis = redis
+
+    def curves(self) -> list[Callable[[], Awaitable[Curve]]]:
+        """How to make each."""
+        return [self.state, self.answers, self.tools, self.streams, self.replicas, self.stored]
+
+    async def _replica(self, tools: str = "bench.tools", **settings: object) -> Replica:
+        return await self._stack.enter_async_context(make_replica(self._folder, tools, **settings).running())
+
+    async def state(self) -> Curve:
+        """The last leg of a call, by what its state carries."""
+        curve, replica = Curve("state of a call", "KiB", (1, 2, 4, 8, 16, 32, 64), is_flat=False), await self._replica()
+        curve.cases = [await carrying(replica, kib) for kib in curve.sizes]
+        return curve
+
+    async def answers(self) -> Curve:
+        """The last leg of a call, by how many answers it replays."""
+        curve, replica = Curve("answers", "keys", (1, 2, 5, 10, 20, 50, 100), is_flat=False), await self._replica()
+        curve.cases = [await last_leg(replica, keys) for keys in curve.sizes]
+        return curve
+
+    async def tools(self) -> Curve:
+        """A call, by how many tools are registered."""
+        curve = Curve("registered tools", "tools", (1, 10, 100, 1000), is_flat=True)
+        for size in curve.sizes:
+            with patch.dict(os.environ, {"BENCH_TOOLS": str(size)}):
+                sys.modules.pop("bench.many_tools", None)
+                replica = await self._replica("bench.many_tools")
+            curve.cases.append(_echo_case(replica))
+        return curve
+
+    async def streams(self) -> Curve:
+        """A call, by how many streams are open."""
+        curve = Curve("open streams", "streams", (0, 10, 100, 1000), is_flat=True)
+        listen = request(
+            PORT, NUMBER, "subscriptions/listen", "", {"notifications": {"toolsListChanged": True}}, token=token_of()
+        )
+        for size in curve.sizes:
+            replica = await self._replica(streams_per_principal=100_000, max_inflight=10_000)
+            for _ in range(size):
+                await replica.keep_open(listen)
+            curve.cases.append(_echo_case(replica))
+        return curve
+
+    async def replicas(self) -> Curve:
+        """The last leg of a call that another one of so many replicas began."""
+        curve = Curve("replicas", "replicas", (1, 2, 4, 8, 16), is_flat=True)
+        everyone = [await self._replica(replica_id=f"r{number}") for number in range(max(curve.sizes))]
+        for size in curve.sizes:
+            asked = [(await replica.exchange(greet(1, {}))).body for replica in everyone[1:size] or everyone[:1]]
+            answered = [greet(1, answering(body, "Ada")) for body in asked]
+            curve.cases.append(Case(f"{size} replicas", everyone[0], answered, completes("Hello, Ada!")))
+        return curve
+
+    async def stored(self) -> Curve:
+        """The creation of a task, by how many are stored."""
+        curve = Curve("stored tasks", "tasks", (1000, 3000, 10_000), is_flat=True, redis=self._redis)
+        for number, size in enumerate(curve.sizes):
+            _tell(f"storing {size:,} tasks")
+            url = self._redis.url.removesuffix("/0") + f"/{number}"
+            replica = await self._replica(redis_url=url, tasks_per_principal=1_000_000)
+            case = Case(f"{size} stored", replica, [create()], creates)
+            for done in range(size):
+                await case.send(done)
+            curve.cases.append(case)
+        return curve
+
+
+def _echo_case(replica: Replica) -> Case:
+    return Case("echo", replica, [echo()], completes(TEXT))
+
+
+def summary(curves: Sequence[Curve], reports: Path) -> Section:
+    """Sum up what was measured, and draw it."""
+    fits = {curve.name: fit(curve.sizes, curve.costs) for curve in curves}
+    goals = [_goal(curve, fits[curve.name]) for curve in curves]
+    if "answers" in fits:
+        slope = fits["answers"].slope
+        goals.append(Goal(f"an answer at most {MOST_US_A_KEY:g} µs", f"{slope:.1f} µs", slope <= MOST_US_A_KEY))
+    picture = plot({f"{curve.name}, {curve.unit}": (curve.sizes, curve.costs) for curve in curves}, reports)
+    lines = [
+        "## Growth",
+        "",
+        "CPU µs of one request in process, the least of all rounds; of stored tasks with Redis's.",
+        "",
+        *table(
+            ("with more", "costs µs at", "one more costs µs", "exponent", "largest / smallest"),
+            (_row(curve, fits[curve.name]) for curve in curves),
+            texts=2,
+        ),
+        "",
+        f"![Growth]({picture.name})",
+        "",
+        *goals_table(goals),
+    ]
+    document = {
+        "goals": goals_document(goals),
+        "curves": {
+            curve.name: {"unit": curve.unit, "sizes": list(curve.sizes), "cpu_us": curve.costs}
+            | fits[curve.name]._asdict()
+            for curve in curves
+        },
+    }
+    return Section("growth", "\n".join(lines) + "\n", document)
+
+
+def _goal(curve: Curve, found: Fit) -> Goal:
+    if curve.is_flat:
+        measured = f"{found.factor:.2f} ×"
+        return Goal(f"more {curve.name} cost at most {FLAT:g} × as much", measured, found.factor <= FLAT)
+    return Goal(
+        f"more {curve.name} cost in proportion, exponent at most {WORST_EXPONENT:g}",
+        f"{found.exponent:.2f}",
+        found.exponent <= WORST_EXPONENT,
+    )
+
+
+def _row(curve: Curve, found: Fit) -> list[str]:
+    points = ", ".join(f"{size:,}: {cost:.0f}" for size, cost in zip(curve.sizes, curve.costs, strict=True))
+    return [
+        f"{curve.name} ({curve.unit})",
+        points,
+        f"{found.slope:.3g}",
+        f"{found.exponent:.2f}",
+        f"{found.factor:.2f}",
+    ]
+
+
+def _tell(what: str) -> None:
+    print(f"growth: {what}", file=sys.stderr, flush=True)
