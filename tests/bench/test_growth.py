@@ -1,0 +1,59 @@
+"""Curves are judged by how they grow, memory by whether it goes on growing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.growth import Curve, fit, summary
+from bench.memory import goal
+
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+
+def test_what_grows_in_proportion_has_the_slope_of_its_line_and_an_exponent_of_at_most_one() -> None:
+    found = fit(SIZES, [100 + 10 * size for size in SIZES])
+    assert found.start == pytest.approx(100)
+    assert found.slope == pytest.approx(10)
+    assert 0.5 < found.exponent < 1
+
+
+def test_what_grows_with_the_square_has_a_larger_exponent_whatever_nothing_costs() -> None:
+    assert fit(SIZES, [100 + size**2 for size in SIZES]).exponent > 1.1
+
+
+def test_what_does_not_grow_has_none() -> None:
+    assert fit(SIZES, [100.0] * len(SIZES))[1:] == (0, 0, 1)
+
+
+def curve(name: str, costs: list[float], *, is_flat: bool) -> Curve:
+    return Curve(name, "keys", SIZES, is_flat, rounds=[[cost * 2 for cost in costs], costs])
+
+
+def test_the_report_names_what_grows_too_much(tmp_path: Path) -> None:
+    curves = [
+        curve("answers", [100.0 + 9 * size for size in SIZES], is_flat=False),
+        curve("state", [100.0 + size**2 for size in SIZES], is_flat=False),
+        curve("tools", [100.0 + size for size in SIZES], is_flat=True),
+    ]
+    report = summary(curves, tmp_path)
+    passed = {goal["what"]: goal["passed"] for goal in report.document["goals"]}
+    assert passed == {
+        "more answers cost in proportion, exponent at most 1.1": True,
+        "more state cost in proportion, exponent at most 1.1": False,
+        "more tools cost at most 1.25 × as much": False,
+        "an answer at most 10 µs": True,
+    }
+    assert (tmp_path / "growth.svg").read_text().count("<svg") == 1
+
+
+@pytest.mark.parametrize(
+    ("mib", "passed"),
+    [
+        pytest.param([60, 70, 75, 78, 80, 80, 80.1, 80, 80.1, 80], True, id="comes to rest"),
+        pytest.param([60, 61, 62, 63, 64, 65, 66, 67, 68, 69], False, id="goes on growing"),
+    ],
+)
+def test_memory_may_grow_only_until_it_is_warm(mib: list[float], passed: bool) -> None:
+    assert goal("a replica", mib).passed == passed
