@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -42,7 +42,7 @@ class AuditLog:
         self._write = write
         self._replica_id = replica_id
         self._clock = clock
-        self._line = _json_line if as_json else _text_line
+        self._format: Format = Json() if as_json else Text()
         self._second = -1
         self._until_second = ""
 
@@ -59,17 +59,8 @@ class AuditLog:
         task: str = "",
     ) -> None:
         """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
-        self._note(
-            "leg",
-            principal,
-            method=method,
-            target=target[:MAX_TARGET_CHARS],
-            **({"task": task} if task else {}),
-            flow=flow,
-            leg=leg,
-            outcome=outcome,
-            ms=round(seconds * 1000, 3),
-        )
+        ran = Ran(method, target[:MAX_TARGET_CHARS], task, flow, leg, outcome, round(seconds * 1000, 3))
+        self._write(self._format.leg(self._timestamp(), self._replica_id, ran, principal))
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
         """Note what a caller did with a task, and in which phase that left it."""
@@ -97,7 +88,7 @@ class AuditLog:
         self._note("refused", principal, **{name: value for name, value in fields.items() if value})
 
     def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
-        self._write(self._line(self._timestamp(), event, self._replica_id, fields, principal))
+        self._write(self._format.line(self._timestamp(), event, self._replica_id, fields, principal))
 
     def _timestamp(self) -> str:
         """Return the time in UTC, to the millisecond; all but the milliseconds is worked out once a second."""
@@ -127,31 +118,73 @@ def reason_of(error: GatewayError) -> str:
     return type(error).__name__
 
 
-def _json_line(time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
-    """Return one line of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
-    told = {"time": time, "audit": event, "replica": replica, **fields, **_caller(principal)}
-    try:
-        line = msgspec.json.encode(told)
-    except UnicodeEncodeError:
-        line = b"\xff"
-    if not line.isascii():
-        line = json.dumps(told, separators=(",", ":")).encode()
-    return line + b"\n"
+class Ran(NamedTuple):
+    """What is told of a leg."""
+
+    method: str
+    target: str
+    task: str
+    flow: str
+    leg: int
+    outcome: str
+    ms: float
 
 
-def _text_line(time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
-    text = f"time={time} audit={event} replica={_quoted(replica)}{_text(fields)}{_caller_text(principal)}\n"
-    return text.encode("utf-8", "backslashreplace")
+class Format(Protocol):
+    """How lines are written."""
+
+    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+        """Return the line for an event."""
+        ...
+
+    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+        """Return the line for a leg, of which there are more than of all other events."""
+        ...
+
+
+class Json:
+    """Lines of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
+
+    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+        """See `Format.line`."""
+        told = {"time": time, "audit": event, "replica": replica, **fields, **_caller(principal)}
+        try:
+            line = msgspec.json.encode(told)
+        except UnicodeEncodeError:
+            line = b"\xff"
+        if not line.isascii():
+            line = json.dumps(told, separators=(",", ":")).encode()
+        return line + b"\n"
+
+    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+        """See `Format.leg`."""
+        fields = ran._asdict()
+        if not ran.task:
+            del fields["task"]
+        return self.line(time, "leg", replica, fields, principal)
+
+
+class Text:
+    """Lines for people: `name=value …`."""
+
+    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+        """See `Format.line`."""
+        told = f"time={time} audit={event} replica={_quoted(replica)}{_text(fields)}{_caller_text(principal)}\n"
+        return told.encode("utf-8", "backslashreplace")
+
+    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+        """See `Format.leg`. What the gateway itself makes needs no quotes."""
+        method, target, task, flow, leg, outcome, ms = ran
+        named = f" task={_quoted(task)}" if task else ""
+        told = (
+            f"time={time} audit=leg replica={_quoted(replica)} method={_quoted(method)} target={_quoted(target)}{named}"
+            f" flow={flow} leg={leg} outcome={outcome} ms={ms}{_caller_text(principal)}\n"
+        )
+        return told.encode("utf-8", "backslashreplace")
 
 
 def _text(fields: Fields) -> str:
-    return "".join(
-        [
-            # Ids are all different: they are not worth remembering.
-            f" {name}={value if type(value) is not str or (value.isalnum() and value.isascii()) else _quoted(value)}"
-            for name, value in fields.items()
-        ]
-    )
+    return "".join([f" {name}={_quoted(value) if isinstance(value, str) else value}" for name, value in fields.items()])
 
 
 def _caller(principal: Principal | None) -> Fields:

@@ -179,7 +179,8 @@ class InFlight:
     def free_place(self) -> None:
         """Give a place to the next who waits."""
         self._running -= 1
-        self._fill()
+        if self._going_on or self._fresh:
+            self._fill()
 
     def _fill(self) -> None:
         """Give free places to those who wait: first to those who go on with a call, for their users have begun."""

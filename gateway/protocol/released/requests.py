@@ -48,6 +48,9 @@ MAX_URI_CHARS: Final = 2048
 MAX_LISTEN_TASKS: Final = 1000
 """How many tasks one `subscriptions/listen` may name: each is read at once, and again every few seconds."""
 
+_RELEASED_BYTES: Final = RELEASED.encode()
+_METHOD_BYTES: Final = {method: method.encode() for method in NAMED_METHODS}
+_ANOTHER: Final = object()
 _META: Final = "params._meta"
 _FILTER: Final = "params.notifications"
 _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
@@ -85,13 +88,12 @@ def read_request(request: Request, headers: Headers) -> McpRequest:
     """
     params = request.params
     meta, version = _read_required_meta(params)
-    if headers.get(header.PROTOCOL_VERSION) != version:
-        raise _mismatch("MCP-Protocol-Version", headers.get(header.PROTOCOL_VERSION), version)
-    if version != RELEASED:
-        raise UnsupportedVersion(SUPPORTED_VERSIONS, version)
-    if headers.get(header.METHOD) != request.method:
-        raise _mismatch("Mcp-Method", headers.get(header.METHOD), request.method)
-    name_parameter = NAMED_METHODS.get(request.method)
+    if version != RELEASED or headers.get_bytes(header.PROTOCOL_VERSION) != _RELEASED_BYTES:
+        _check_version(version, headers.get(header.PROTOCOL_VERSION))
+    method = request.method
+    if headers.get_bytes(header.METHOD) != _METHOD_BYTES.get(method, _ANOTHER) and headers.get(header.METHOD) != method:
+        raise _mismatch("Mcp-Method", headers.get(header.METHOD), method)
+    name_parameter = NAMED_METHODS.get(method)
     if name_parameter is not None:
         _check_name(headers.get(header.NAME), params.get(name_parameter))
     return McpRequest(
@@ -135,6 +137,13 @@ def _read_required_meta(params: Mapping[str, Any]) -> tuple[dict[str, Any], str]
     if type(meta.get(META_CLIENT_CAPABILITIES)) is not dict:
         raise _wrong_meta(meta, META_CLIENT_CAPABILITIES, "an object")
     return meta, version
+
+
+def _check_version(version: str, sent: str | None) -> None:
+    if sent != version:
+        raise _mismatch("MCP-Protocol-Version", sent, version)
+    if version != RELEASED:
+        raise UnsupportedVersion(SUPPORTED_VERSIONS, version)
 
 
 def _read_client_info(meta: Mapping[str, Any]) -> dict[str, Any] | None:

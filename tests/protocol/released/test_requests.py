@@ -156,9 +156,10 @@ def test_an_agreed_version_that_is_not_served_is_unsupported(version: str) -> No
     assert error.data == {"supported": ["2026-07-28", "2025-11-25", "2025-06-18"], "requested": version}
 
 
-@pytest.mark.parametrize("sent", [None, "", "tools/list", "TOOLS/CALL", "=?base64?dG9vbHMvY2FsbA==?="])
-def test_a_method_header_that_differs_is_a_mismatch(sent: str | None) -> None:
-    draft = Draft()
+@pytest.mark.parametrize("method", ["tools/call", "prompts/list", "server/discover", "nonsense"])
+@pytest.mark.parametrize("sent", [None, " ", "tools/list", "TOOLS/CALL", "=?base64?dG9vbHMvY2FsbA==?="])
+def test_a_method_header_that_differs_is_a_mismatch(method: str, sent: str | None) -> None:
+    draft = Draft(method)
     del draft.headers["mcp-method"]
     if sent is not None:
         draft.headers["mcp-method"] = sent
