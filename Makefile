@@ -14,7 +14,7 @@ TESTED := $(VENV)/.tested
 PORT ?= 8080
 # What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
 WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtest/test_cluster.py tests/loadtest/test_users.py \
-	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py
+	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
@@ -56,6 +56,7 @@ chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see
 loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STAMP)),$(SDK_STAMP)) ## Load a cluster up to a verdict (SCENARIO=rolling-upgrade LOADTEST="--seconds 90"); without SCENARIO all of them, briefly
 	@$(need_redis)
 	@$(need_haproxy)
+	@$(if $(SCENARIO),,$(need_prometheus))
 	@$(if $(SCENARIO),$(RUN) loadtest $(SCENARIO) $(LOADTEST),$(RUN) pytest -n 2 $(WITH_USERS) && $(RUN) pytest -n 0 $(SCENARIOS))
 
 soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then account for each (SOAK_SECONDS=600, SOAK_SEED=1)
@@ -73,7 +74,7 @@ ci: ## Do what .ci/run does: test, check, conformance, chaos, loadtest, and fuzz
 	@$(MAKE) --no-print-directory loadtest
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's tasks and a raw ASGI echo, and overload a replica (BENCH="--only overload --rounds 5")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
 	@$(need_redis)
 	@$(RUN) bench $(BENCH)
 
@@ -86,10 +87,14 @@ define need_haproxy
 command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
 endef
 
+define need_prometheus
+command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which the dashboard and the alerts are tested with"
+endef
+
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 # Three at a time even on two cores: tests of processes wait more than they compute.
 define run_tests
-{ $(need_redis); } && { $(need_haproxy); } && \
+{ $(need_redis); } && { $(need_haproxy); } && { $(need_prometheus); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
