@@ -63,7 +63,7 @@ class Ask(Generic[T]):
             message = error.get("message", "") if isinstance(error, Mapping) else ""
             return self._default_or(Refused(key, str(message)))
         result = answer.get("result")
-        if not isinstance(result, Mapping):
+        if not isinstance(result, dict):
             raise InvalidAnswer
         action = result.get("action") if isinstance(self, _Elicitation) else "accept"
         if action == "decline":
@@ -118,13 +118,13 @@ class Elicit(_Elicitation[T]):
 
     def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
         schema: Any = self.schema
-        return super()._digest(method, params) if isinstance(schema, Mapping) else _model_digest(schema)
+        return _model_digest(schema) if isinstance(schema, type) else super()._digest(method, params)
 
     def _value(self, result: Mapping[str, Any]) -> T:
         content = result.get("content", {})
-        if not isinstance(content, Mapping):
+        if not isinstance(content, dict):
             raise InvalidAnswer
-        if isinstance(self.schema, Mapping):
+        if not isinstance(self.schema, type):
             if _schema_validator(_canonical(self.schema)).problem(content) is not None:
                 raise InvalidAnswer
             return copy_json(dict(content))  # type: ignore[return-value]  # T is dict where a schema was given
@@ -249,14 +249,14 @@ def requested_schema(schema: Any) -> dict[str, Any]:
     Raises:
         AuthoringError: it is neither a flat pydantic model nor a JSON Schema of an object.
     """
-    if isinstance(schema, Mapping):
-        if schema.get("type") != "object":
-            raise AuthoringError("the schema of a form is a JSON Schema with type 'object'")
-        _schema_validator(_canonical(schema))
-        return dict(schema)
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         return _form_schema(schema)
-    raise AuthoringError(f"{schema!r} is neither a pydantic model nor a JSON Schema")
+    if not isinstance(schema, Mapping):
+        raise AuthoringError(f"{schema!r} is neither a pydantic model nor a JSON Schema")
+    if schema.get("type") != "object":
+        raise AuthoringError("the schema of a form is a JSON Schema with type 'object'")
+    _schema_validator(_canonical(schema))
+    return dict(schema)
 
 
 _form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)

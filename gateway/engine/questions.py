@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 Answer: TypeAlias = dict[str, Any]
 """The client's response to one question, as a journal keeps it: `{"result": {…}}` or `{"error": {…}}`."""
@@ -28,8 +29,7 @@ class InvalidAnswer(Exception):
     """The client's answer does not fit the question; it is asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """One input request, ready for any wire.
 
     Attributes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
@@ -58,7 +59,7 @@ def associated_data(purpose: Purpose, audience: str, principal: Principal | None
 
     What each of `fields` means is fixed by the purpose; the named functions below are the only table of it.
     """
-    return _encode(purpose, audience, _caller(principal), *fields)
+    return _head(purpose, audience, principal) + b"".join([_prefixed(field) for field in fields])
 
 
 def request_state_binding(
@@ -109,6 +110,11 @@ def owner(principal: Principal | None, audience: str) -> str:
     It reveals nobody by itself, groups what belongs together, and anonymous callers are one owner of their own.
     """
     return hashlib.sha256(_encode(Purpose.OWNER, audience, _caller(principal))).hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _head(purpose: Purpose, audience: str, principal: Principal | None) -> bytes:
+    return _encode(purpose, audience, _caller(principal))
 
 
 def _encode(purpose: Purpose, audience: str, caller: bytes, *fields: bytes) -> bytes:
