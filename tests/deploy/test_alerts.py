@@ -1,0 +1,81 @@
+"""The configuration of Prometheus and the alerts: valid, each shown silent and firing, each with something to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from loadtest.cluster.common import find_program
+from tests.deploy.files import DEPLOY, checked, compose, service
+from tests.deploy.watching import ALERT_TESTS, ALERTS, CONFIG, rules
+from tests.docs.markdown import anchors_of, text_of
+
+RULES = rules()
+SEVERITIES = {"critical", "warning", "info"}
+RUNBOOK = "docs/operating.md"
+
+
+def promtool(*arguments: str) -> str:
+    return checked(find_program("promtool", package="prometheus"), *arguments)
+
+
+def test_prometheus_takes_its_configuration_and_the_alerts_in_it() -> None:
+    assert f"{len(RULES)} rules found" in promtool("check", "config", "--lint-fatal", str(CONFIG))
+    promtool("check", "rules", "--lint-fatal", str(ALERTS))
+
+
+def test_each_alert_fires_when_it_has_to_and_is_silent_before() -> None:
+    promtool("test", "rules", str(ALERT_TESTS))
+
+
+def test_no_alert_is_left_out_of_that() -> None:
+    tests = yaml.safe_load(ALERT_TESTS.read_text())["tests"]
+    fired = {
+        re.findall(r'alertname="(\w+)"', sample["labels"])[0]
+        for test in tests
+        for asked in test["promql_expr_test"]
+        for sample in asked.get("exp_samples", [])
+    }
+    assert fired == {rule["alert"] for rule in RULES}
+    assert all(any("exp_samples" not in asked for asked in test["promql_expr_test"]) for test in tests)
+
+
+def test_no_two_alerts_have_one_name() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_each_alert_says_how_bad_it_is_what_it_means_and_where_to_read_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in SEVERITIES
+    assert rule["labels"]["service"] == "sealed-gateway"
+    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert page == RUNBOOK
+    assert anchor in {*anchors_of(page), *re.findall(r'<a id="([\w-]+)"></a>', text_of(page))}
+
+
+def test_each_incident_with_an_anchor_belongs_to_an_alert() -> None:
+    anchors = re.findall(r'<a id="([\w-]+)"></a>', text_of(RUNBOOK))
+    assert len(anchors) == len(set(anchors))
+    assert set(anchors) <= {rule["annotations"]["runbook"].partition("#")[2] for rule in RULES}
+
+
+def test_every_service_with_metrics_is_scraped_where_it_serves_them() -> None:
+    jobs = {job["job_name"]: job for job in yaml.safe_load(CONFIG.read_text())["scrape_configs"]}
+    ports = {"gateway": 9090, "worker": 9091, "haproxy": 8404}
+    assert set(jobs) == set(ports)
+    for name, job in jobs.items():
+        (found,) = job["dns_sd_configs"]
+        assert (found["names"], found["type"], found["port"]) == ([name], "A", ports[name])
+        assert name in compose()["services"]
+
+
+def test_compose_mounts_the_files_where_prometheus_reads_them() -> None:
+    found = service("prometheus")
+    (directory,) = (mount.split(":")[1] for mount in found["volumes"] if mount.startswith("./prometheus:"))
+    assert f"--config.file={directory}/{CONFIG.name}" in found["command"]
+    for name in yaml.safe_load(CONFIG.read_text())["rule_files"]:
+        assert (DEPLOY / "prometheus" / name).exists()
