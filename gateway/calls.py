@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -174,15 +174,15 @@ class CallRunner:
             journal = passage.journal()
             FLOW.set(journal.flow_id)
             if self._tracing is not None:
-                trace = self._tracing.leg(journal, _label(call), nested=call.conversation is not None)
-            result, outcome = await self._once(call, passage, journal)
+                trace = self._tracing.leg(journal, call.served.label, nested=call.conversation is not None)
+            result, outcome = await self._running(call, passage, journal)
             return Ran(result, passage.task)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
         finally:
             seconds = time.perf_counter() - began
-            self._telemetry.leg_finished(call.request.method, _label(call), outcome, call.words.wire, seconds)
+            self._telemetry.leg_finished(call.request.method, call.served.label, outcome, call.words.wire, seconds)
             if journal is not None:
                 lasted = seconds if journal.legs <= 1 else passage.carrier.age_seconds(journal)
                 self._telemetry.call_ended(call.request.method, outcome, lasted)
@@ -206,23 +206,30 @@ class CallRunner:
             return Detaching.FORBIDDEN
         return Detaching.IMPOSSIBLE if call.order is None or self._tasks is None else Detaching.POSSIBLE
 
-    async def _once(self, call: Call, passage: _Passage, journal: Journal) -> Told:
-        """Run the leg; one of a tool for single use, only if its state was not used before."""
+    def _running(self, call: Call, passage: _Passage, journal: Journal) -> Coroutine[Any, Any, Told]:
+        """Run the leg; one of a tool for single use, only if its state was not used before.
+
+        Raises:
+            TooManyAnswers: it brings more answers than one leg may.
+        """
         answers = call.continuation.input_responses
         if len(answers) > self._max_answers:
             raise TooManyAnswers(self._max_answers)
         if call.conversation is not None or not isinstance(call.served, Tool) or not call.served.single_use:
-            return await self._leg(call, answers, passage, journal)
-        state = call.continuation.request_state
-        if state is None:  # an answer without a state could be given any number of times
-            return await self._leg(call, {}, passage, journal)
+            return self._leg(call, answers, passage, journal)
+        if call.continuation.request_state is None:  # an answer without a state could be given any number of times
+            return self._leg(call, {}, passage, journal)
+        return self._once(call, call.served, passage, journal)
+
+    async def _once(self, call: Call, tool: Tool, passage: _Passage, journal: Journal) -> Told:
         assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
+        state, answers = call.continuation.request_state, call.continuation.input_responses
         try:
             return await self._tasks.once(
                 journal,
                 call.caller.principal,
                 arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
-                passage.carrier.lifetime_ms(call.served.state_ttl_seconds),
+                passage.carrier.lifetime_ms(tool.state_ttl_seconds),
                 lambda: self._leg(call, answers, passage, journal),
             )
         except AlreadyUsed:
@@ -278,6 +285,8 @@ class CallRunner:
 
     async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:
+            if isinstance(outcome, Completed):
+                return msgspec.Raw(encode(self._completed(call, outcome.value, journal))), "completed"
             result, name = await self._result(call, outcome, journal, passage)
             return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
@@ -287,7 +296,7 @@ class CallRunner:
     async def _result(
         self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
     ) -> tuple[dict[str, Any], str]:
-        """Return the result that tells the outcome, and the outcome's name.
+        """Return the result that tells an outcome other than completed, and the outcome's name.
 
         Raises:
             Exception: the tool's own, or what tells why there is no result.
@@ -296,8 +305,6 @@ class CallRunner:
             return await self._ask(call, outcome, journal, passage)
         if isinstance(outcome, Detached):
             return await self._become_task(call, journal, passage)
-        if isinstance(outcome, Completed):
-            return self._completed(call, outcome.value, journal), "completed"
         assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
         raise outcome.error
 
@@ -426,8 +433,3 @@ def _starts_as_task(call: Call, detaching: Detaching) -> bool:
     if detaching is not Detaching.POSSIBLE or call.order is None or not isinstance(call.served, Tool):
         return False
     return call.order.at_once or call.served.starts_as_task
-
-
-def _label(call: Call) -> str:
-    """Return the name for metrics: of a template, the template."""
-    return call.served.uri if isinstance(call.served, Resource) else call.served.name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
 import msgspec
@@ -99,9 +99,11 @@ class Methods:
         check_scopes(tool, caller)
         return tool
 
-    async def call_tool(self, incoming: Incoming, tool: Tool, wanted: ToolCall, order: TaskOrder | None) -> Ran:
+    def call_tool(
+        self, incoming: Incoming, tool: Tool, wanted: ToolCall, order: TaskOrder | None
+    ) -> Coroutine[Any, Any, Ran]:
         """Run one leg of a `tools/call`; see `CallRunner.run`."""
-        return await self._call(incoming, tool, (wanted.name, wanted.arguments, wanted.continuation), order)
+        return self._call(incoming, tool, (wanted.name, wanted.arguments, wanted.continuation), order)
 
     async def get_prompt(self, incoming: Incoming) -> Ran:
         """Run one leg of a `prompts/get`; see `CallRunner.run`."""
@@ -122,13 +124,13 @@ class Methods:
         check_scopes(resource, incoming.caller)
         return await self._call(incoming, resource, (wanted.uri, dict(variables), wanted.continuation))
 
-    async def _call(
+    def _call(
         self,
         incoming: Incoming,
         served: Served,
         wanted: tuple[str, dict[str, Any], Continuation],
         order: TaskOrder | None = None,
-    ) -> Ran:
+    ) -> Coroutine[Any, Any, Ran]:
         target, arguments, continuation = wanted
         conversation = incoming.conversation
         call = Call(
@@ -143,7 +145,7 @@ class Methods:
             order=order,
             conversation=conversation,
         )
-        return await self._calls.run(call)
+        return self._calls.run(call)
 
     async def complete(self, incoming: Incoming) -> dict[str, Any]:
         """Answer `completion/complete`.

@@ -59,6 +59,11 @@ class Resource(Served):
             told = f"the variables {sorted(variables)}, its function the parameters {sorted(parameters)}"
             raise AuthoringError(f"{self}: its URI has {told}")
 
+    @property
+    def label(self) -> str:
+        """Its URI, or of a template, the template."""
+        return self.uri
+
     def result(self, value: Any, target: str) -> dict[str, Any]:
         """Return the fields of a `ReadResourceResult` (MCP "Resources"), without its caching hints."""
         return {"contents": resource_contents(value, target, self.mime_type)}

@@ -95,6 +95,11 @@ class Served:
         """Call the function as it was written."""
         return self._function(*args, **kwargs)
 
+    @property
+    def label(self) -> str:
+        """The name that it has in metrics and traces."""
+        return self.name
+
     def __str__(self) -> str:
         return f"the {self.KIND} {self.name!r}"
 
