@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ MAX_HEADER_CHARACTERS: Final = 8192
 DEFAULT_LEEWAY_SECONDS: Final = 30.0
 DEFAULT_CACHE_ENTRIES: Final = 4096
 
+_ONE_TOKEN: Final = re.compile(r"[^ \t,;\"']+")
 _NOT_VALID: Final = "The access token is not valid"
 
 # The last two are what a JSON parser raises on hostile text; not every release of PyJWT wraps them.
@@ -279,7 +281,7 @@ def parse_bearer(header: str) -> str | None:
     if scheme.lower() != "bearer":
         return None
     token = rest.strip(" ")
-    if not token or not token.isascii() or any(character in " \t,;\"'" for character in token):
+    if not token.isascii() or not _ONE_TOKEN.fullmatch(token):
         raise _Refused("not exactly one token")
     return token
 
