@@ -56,7 +56,7 @@ def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str,
     settings.check_serving()
     check_bind(settings.auth, host)
     for name in settings.unknown:
-        say(f"{name} is not a setting and has no effect; see docs/settings.md")
+        say(f"{name} is not a setting, so it has no effect; see docs/settings.md")
     if made:
         say(f"made for this run, the same for all replicas: {', '.join(made)}")
     with contextlib.ExitStack() as stack:

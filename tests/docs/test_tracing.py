@@ -7,7 +7,8 @@ import re
 from opentelemetry import environment_variables
 from opentelemetry.sdk import environment_variables as sdk_variables
 
-from tests.docs.markdown import TOP
+from gateway.tracing import METHODS
+from tests.docs.markdown import TOP, rows_of, section_of
 
 TEXT = (TOP / "docs" / "tracing.md").read_text(encoding="utf-8")
 SETTINGS = (TOP / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -32,3 +33,12 @@ def test_every_variable_is_one_of_opentelemetry() -> None:
 def test_every_variable_that_decides_whether_there_are_traces_is_documented() -> None:
     deciding = set(re.findall(r'"(OTEL_[A-Z_]+)"', (TOP / "gateway" / "bootstrap.py").read_text(encoding="utf-8")))
     assert deciding - {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} <= set(re.findall(r"`(OTEL_[A-Z_]+)`", SETTINGS))
+
+
+def test_every_method_that_is_served_is_told_by_its_name() -> None:
+    served = {
+        name
+        for cell, *_ in rows_of(section_of("docs/protocol.md", "Methods"), 5)
+        for name in re.findall(r"`(.+?)`", cell)
+    }
+    assert {method for method in METHODS if not method.startswith("notifications/")} == served
