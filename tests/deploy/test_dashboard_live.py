@@ -185,8 +185,11 @@ def see_which_key_seals(desk: Desk, old: str) -> None:
 
 
 def see_that_the_new_key_seals_and_the_old_one_is_in_use(desk: Desk, keys: SealKeys) -> None:
-    wait_until(lambda: desk.panel("Seal keys")["A"] == {keys.new: 5}, "the new key to seal at all processes")
-    assert desk.panel("Seal keys")["B"] == {keys.old: 5}
+    def has_arrived() -> bool:
+        shown = desk.panel("Seal keys")
+        return shown["A"] == {keys.new: 5} and shown["B"] == {keys.old: 5}
+
+    wait_until(has_arrived, "the new key to seal at all processes, and the old one to open")
     wait_until(lambda: desk.shows("Sessions by key", f"{keys.old} opens"), "the session of the old key")
     wait_until(
         lambda: "GatewayOldSealKeyInUse" in desk.prometheus.alerts()["firing"], "the alert that the old key is in use"
