@@ -17,7 +17,7 @@ from loadtest.cluster import REPOSITORY, Cluster, clean_environment, new_key, wa
 from loadtest.scenario import Scenario
 from loadtest.users_process import Users
 from tests.deploy.visitors import Visitors
-from tests.deploy.watching import Prometheus, Query, Sample, queries, rules, variables
+from tests.deploy.watching import AUTOMATIC, Prometheus, Query, Sample, queries, rules, variables
 from tests.integration.raw import post, tool_call
 
 REPORT = REPOSITORY / "reports" / "dashboard.txt"
@@ -82,7 +82,9 @@ def told(desk: Desk) -> str:
     """Return a table of what each panel has shown."""
     lines = []
     for query, samples in desk.seen.items():
-        some = [f"{query.named(sample)} {' '.join(sample.labels.values())} {sample.value:.4g}" for sample in samples]
+        in_table = query.legend == AUTOMATIC
+        names = [" ".join(sample.labels.values()) if in_table else query.named(sample) for sample in samples]
+        some = [f"{name} {sample.value:.4g}" for name, sample in zip(names, samples, strict=True)]
         more = [f"and {len(some) - SEVERAL} more"] if len(some) > SEVERAL else []
         lines.append(f"{query.panel:<40} {', '.join([*some[:SEVERAL], *more])}\n")
     return "".join(lines)
