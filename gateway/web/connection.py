@@ -40,6 +40,9 @@ SWEEP_SECONDS: Final = 1.0
 LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
 """Time between two looks counts up to this much: when the event loop stood still, no client is to blame."""
 
+MAX_REMEMBERED_BYTES: Final = 1024
+"""Headers of answers are written once and remembered, unless they are longer."""
+
 _CONTINUE: Final = b"100-continue"
 _PATH_START: Final = ord("/")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
@@ -331,9 +334,11 @@ def _header_line(field: tuple[bytes, bytes]) -> bytes:
     """Write a header of an answer.
 
     Raises:
-        ValueError: it would not be one header.
+        ValueError: it would not be one header, or is too long to be remembered: its value may be what a client sent.
     """
     name, value = field
+    if len(value) > MAX_REMEMBERED_BYTES:
+        raise ValueError("a header of the answer is too long")
     if HEADER_RE.search(name) or HEADER_VALUE_RE.search(value):
         raise ValueError("a header of the answer has characters that no header may have")
     return b"%b: %b\r\n" % (name.lower(), value)
@@ -369,9 +374,12 @@ class _Shortcut:
             or cycle.scope["method"] == "HEAD"
         ):
             return False
+        try:
+            lines = [_header_line(field) for field in (*cycle.default_headers, *headers)]
+        except ValueError:
+            return False
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
-        lines = [_header_line(field) for field in (*cycle.default_headers, *headers)]
         if _CLOSE in lines:
             cycle.keep_alive = False
         elif not cycle.keep_alive:

@@ -70,10 +70,11 @@ class OriginPolicy:
         ]
 
     def _check_host(self, headers: Headers, allowed: frozenset[str]) -> None:
-        if not self._judge_host((headers.get(b"host") or "").lower(), allowed):
+        host = headers.get(b"host") or ""
+        if not self._judge_host(host.lower(), allowed):
             raise HttpRefusal(403, "This server does not answer for that host")
         if len(self._known_hosts) < MAX_KNOWN_HOSTS:
-            self._known_hosts.add(headers.get_bytes(b"host"))
+            self._known_hosts.add(host.encode("latin-1"))  # as it came, there might be any number of blanks after it
 
     def _judge_host(self, host: str, allowed: frozenset[str]) -> bool:
         name = without_port(host)

@@ -164,6 +164,13 @@ def test_the_memory_of_known_hosts_is_bounded_and_holds_no_host_that_was_refused
     assert is_refused(policy, "localhost:" + "0" * 100_000 + "80")
 
 
+def test_blanks_after_a_host_take_no_memory() -> None:
+    policy = OriginPolicy((), (), loopback=True)
+    for number in range(100):
+        assert not is_refused(policy, "localhost" + " " * number + "\t" * 1000)
+    assert policy._known_hosts == {b"localhost"}
+
+
 def test_where_any_host_is_served_none_is_remembered() -> None:
     policy = OriginPolicy(None, (), loopback=False)
     assert check(policy, "x" * 100_000) == []
