@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
@@ -49,6 +50,9 @@ NEVER_REFUSED = (b"server/discover", b"initialize", b"notifications/")
 
 WAITS_ELSEWHERE = (b"subscriptions/", b"tasks/")
 """How methods begin that wait for the store or for news: they take no place of those who compute meanwhile."""
+
+_STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
+"""What an `Accept` names that takes streams."""
 
 _STATE_MARK = b'"requestState"'
 """In a body: it seems to go on with a call. Decides who gets a place first, nothing else."""
@@ -125,7 +129,8 @@ class McpEndpoint:
             return
         if self._patience is None:  # there was no event loop before
             self._patience = Patience()
-        exchange = Exchange(receive, send, self._headers, self._patience, scope.get(SHORTCUT))
+        # Taken out, as it leads back to the scope: what a request leaves behind is freed at once.
+        exchange = Exchange(receive, send, self._headers, self._patience, scope.pop(SHORTCUT, None))
         if visit is None or visit is REFUSED:
             await self._exchange(scope, exchange)
             return
@@ -194,7 +199,7 @@ class McpEndpoint:
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
         """Answer a request that has been let in."""
         method: bytes = scope[METHOD_NAMED]
-        may_stream = _takes_streams(headers.get_bytes(b"accept"))
+        may_stream = _STREAMS.search(headers.get_bytes(b"accept") or b"*/*") is not None
         # Who names no method in a header speaks a wire whose calls go on without their clients.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         refused = scope[VISIT] is REFUSED
@@ -339,12 +344,6 @@ def _client_of(scope: Scope) -> str:
     """Return the address the request came from."""
     client = scope.get("client")
     return client[0] if client else ""
-
-
-@functools.lru_cache(maxsize=128)
-def _takes_streams(accept: bytes | None) -> bool:
-    kinds = (accept or b"*/*").lower()
-    return any(kind in kinds for kind in (b"text/event-stream", b"text/*", b"*/*"))
 
 
 def _exceeds(length: str, limit: int) -> bool:

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
+import weakref
 from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway.app import make_server
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
+    MAX_REMEMBERED_BYTES,
     SWEEP_SECONDS,
     Connection,
     ConnectionLimits,
     Sweeper,
+    _header_line,
     make_connection_class,
 )
+from gateway.web.exchange import SHORTCUT, RawHeaders
+from tests.asgi import make_app
+from tests.integration.raw import head_of, tool_call
 
 LIMITS = ConnectionLimits(
     max_connections=3,
@@ -420,6 +429,110 @@ async def test_a_refusal_does_not_get_into_an_answer_that_is_under_way(server: S
     connection, transport = await feed(server, HELLO)
     await feed_more(connection, transport, b"nonsense\r\n\r\n")
     assert (transport.closed, transport.written) == (True, b"")
+
+
+@dataclass
+class InOnePiece(Server):
+    """A server that reads and answers each request in one piece, if it can.
+
+    Attributes:
+        headers: of each answer.
+        bodies: what was there of each request when it began.
+        told: whether each answer was told in one piece.
+    """
+
+    headers: RawHeaders = field(default_factory=list)
+    bodies: list[bytes | None] = field(default_factory=list)
+    told: list[bool] = field(default_factory=list)
+
+    async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        shortcut = scope.pop(SHORTCUT)
+        self.bodies.append(shortcut.body())
+        if self.hold is not None:
+            await self.hold.wait()
+        headers = [(b"content-length", b"2"), *self.headers]
+        self.told.append(shortcut.respond(200, headers, b"ok"))
+        if not self.told[-1]:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.mark.parametrize("cut", [0, 1, len(HELLO) - 6, len(HELLO) - 5, len(HELLO) - 4, len(HELLO) - 1])
+async def test_a_body_is_read_in_one_piece_if_all_of_it_is_there(cut: int) -> None:
+    server = InOnePiece()
+    connection, transport = await feed(server, HELLO[:cut], HELLO[cut:])
+    await feed_more(connection, transport, HELLO)
+    assert server.bodies == [None if len(HELLO) - 5 <= cut else b"hello", b"hello"]
+    assert transport.written.count(b"HTTP/1.1 200 OK") == 2
+    assert not transport.closed
+
+
+async def test_answers_in_one_piece_are_those_of_their_requests_and_close_as_asked() -> None:
+    server = InOnePiece()
+    _, transport = await feed(server, HELLO + CHUNKED + b"0\r\n\r\n" + HEAD + b"Connection: close\r\n\r\n" + HELLO)
+    assert server.told == [True] * 3
+    assert transport.written.count(b"\r\n\r\nok") == 3
+    assert transport.written.count(b"\r\nconnection: close\r\n") == 1
+    assert transport.closed
+
+
+async def test_an_answer_without_a_body_or_to_a_slow_or_lost_reader_is_not_told_in_one_piece() -> None:
+    server = InOnePiece(hold=asyncio.Event())
+    head = await feed(server, HELLO.replace(b"POST", b"HEAD"))
+    slow = await feed(server, HELLO)
+    slow[0].pause_writing()
+    lost = await feed(server, HELLO)
+    lost[0].connection_lost(None)
+    assert server.hold is not None
+    server.hold.set()
+    await settle()
+    assert server.told == [False] * 3
+    assert head[1].statuses == [200]
+    assert not head[1].written.endswith(b"ok")
+    assert (slow[1].written, lost[1].written) == (b"", b"")
+    slow[0].resume_writing()
+    await settle()
+    assert slow[1].written.endswith(b"\r\n\r\nok")
+
+
+async def test_an_answer_that_would_be_two_is_not_told() -> None:
+    server = InOnePiece(headers=[(b"x-told", b"one\r\nx-untold: two")])
+    _, transport = await feed(server, HELLO)
+    assert (server.told, transport.written, transport.closed) == ([False], b"", True)
+
+
+async def test_a_long_header_of_an_answer_is_told_and_takes_no_memory_afterwards() -> None:
+    _header_line.cache_clear()
+    server = InOnePiece(headers=[(b"x-long", b"x" * (MAX_REMEMBERED_BYTES + 1))])
+    _, transport = await feed(server, HELLO)
+    assert server.told == [False]
+    assert b"\r\nx-long: " + b"x" * (MAX_REMEMBERED_BYTES + 1) + b"\r\n" in transport.written
+    remembered = _header_line.cache_info().currsize
+    server.headers = [(b"x-short", b"x" * MAX_REMEMBERED_BYTES)]
+    await feed(server, HELLO)
+    assert server.told == [False, True]
+    assert _header_line.cache_info().currsize - remembered == 1
+
+
+async def test_what_a_request_leaves_behind_is_freed_without_the_garbage_collector() -> None:
+    app = make_app()
+    config = make_server(app._services, app).config
+    config.load()
+    kind: Any = config.http_protocol_class
+    connection, transport = kind(config=config, server_state=ServerState(), app_state={}), Transport()
+    connection.connection_made(transport)
+    message = tool_call("echo", {"text": "hello"})
+    body = msgspec.json.encode(message)
+    head = [b"POST /mcp HTTP/1.1", *(f"{name}: {value}".encode() for name, value in head_of(message))]
+    gc.disable()
+    try:
+        await feed_more(connection, transport, b"\r\n".join([*head, b"Content-Length: %d\r\n\r\n" % len(body)]) + body)
+        cycle = weakref.ref(connection.cycle)
+        connection.cycle = None
+        assert transport.statuses == [200]
+        assert cycle() is None
+    finally:
+        gc.enable()
 
 
 async def test_connections_up_to_the_limit_are_served_and_more_are_closed_at_once(server: Server) -> None:
