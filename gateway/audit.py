@@ -23,7 +23,7 @@ Write = Callable[[bytes], Any]
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_TARGET_CHARS = 256
-"""Names and URIs come from the caller; longer ones are cut."""
+"""Methods, names and URIs come from the caller; longer ones are cut."""
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
 
@@ -84,8 +84,8 @@ class AuditLog:
             target: the name or URI asked for, as far as known.
             client: the address the request came from, where the caller is not known.
         """
-        fields = {"method": method, "target": target[:MAX_TARGET_CHARS], "reason": reason_of(error), "client": client}
-        self._note("refused", principal, **{name: value for name, value in fields.items() if value})
+        fields = {"method": method, "target": target, "reason": reason_of(error), "client": client}
+        self._note("refused", principal, **{name: value[:MAX_TARGET_CHARS] for name, value in fields.items() if value})
 
     def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
         self._write(self._format.line(self._timestamp(), event, self._replica_id, fields, principal))

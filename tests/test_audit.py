@@ -64,6 +64,15 @@ def test_a_refusal_says_the_real_reason(error: GatewayError, reason: str) -> Non
     assert (told["audit"], told["reason"], told["client"]) == ("refused", reason, "192.0.2.1")
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_long_method_or_target_of_a_refused_request_is_cut(as_json: bool) -> None:
+    audit, lines = make(as_json=as_json)
+    audit.refused(InvalidParams("no"), BOB, method="m" * 100_000, target="t" * 100_000)
+    (line,) = lines
+    assert (line.count(b"m" * MAX_TARGET_CHARS), line.count(b"t" * MAX_TARGET_CHARS)) == (1, 1)
+    assert len(line) < 3 * MAX_TARGET_CHARS
+
+
 def test_what_is_not_known_is_left_out() -> None:
     audit, lines = make(as_json=True)
     audit.refused(HttpRefusal(413, "too large"))

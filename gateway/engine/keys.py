@@ -19,13 +19,13 @@ def check_key(key: Any) -> None:
     Raises:
         AuthoringError: it is no text of 1 to `MAX_KEY_LENGTH` printable characters without `~`.
     """
-    if not isinstance(key, str) or not _is_key(key):
+    if not isinstance(key, str) or len(key) > MAX_KEY_LENGTH or not _is_key(key):
         raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 
 @lru_cache(maxsize=1024)
 def _is_key(key: str) -> bool:
-    return 0 < len(key) <= MAX_KEY_LENGTH and "~" not in key and key.isprintable()
+    return key != "" and "~" not in key and key.isprintable()
 
 
 def derived_uuid(seed: bytes, key: str) -> uuid.UUID:
