@@ -67,3 +67,7 @@ def _rest(running: Coroutine[Any, Any, Any], wanted: Any, leg: Leg) -> Generator
             wanted = resume(value)
         except StopIteration as end:
             return end.value
+        except GeneratorExit as error:
+            if error is value:  # this is being closed, not the function ending by itself
+                raise
+            raise LegCrashed(type(error).__name__) from error

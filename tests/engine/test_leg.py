@@ -8,9 +8,11 @@ import functools
 import gc
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from decimal import Decimal
 from typing import Any, Protocol
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -521,9 +523,16 @@ async def test_what_a_function_raises_is_its_outcome(begin: Begin) -> None:
     assert error.__traceback__ is not None
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, BaseException])
-async def test_what_would_end_the_process_ends_only_the_call(begin: Begin, kind: type[BaseException]) -> None:
+@pytest.mark.parametrize("waits", [0, 1, 2])
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, BaseException]
+)
+async def test_what_would_end_the_process_ends_only_the_call(
+    begin: Begin, kind: type[BaseException], waits: int
+) -> None:
     async def function(_leg: Leg) -> Any:
+        for _ in range(waits):
+            await asyncio.sleep(0)
         raise kind
 
     assert isinstance(error_of(await begin(function).leg()).__cause__, kind)
@@ -597,6 +606,71 @@ async def test_the_functions_own_timeout_is_not_the_time_limit(begin: Begin) -> 
 
     for function in (raises, waits):
         assert type(error_of(await begin(function).leg())) is TimeoutError
+
+
+async def by_timeout() -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+
+
+async def by_task_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.sleep(0.001))
+
+
+async def by_anyio_scope() -> None:
+    with anyio.move_on_after(0.001) as scope:
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+
+
+async def by_anyio_group() -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(anyio.sleep_forever)
+        await anyio.sleep(0.001)
+        group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("leaving", [by_timeout, by_task_group, by_anyio_scope, by_anyio_group])
+async def test_what_a_function_enters_before_it_first_waits_it_can_leave_later(
+    begin: Begin, leaving: Callable[[], Awaitable[None]]
+) -> None:
+    mark: ContextVar[str] = ContextVar("mark", default="")
+
+    async def function(_leg: Leg) -> Any:
+        token = mark.set("set at first")
+        await leaving()
+        await asyncio.sleep(0)
+        found = mark.get()
+        mark.reset(token)
+        task = asyncio.current_task()
+        return found, task is not None and task.cancelling()
+
+    assert value_of(await begin(function).leg()) == ("set at first", 0)
+
+
+async def endlessly_by_timeout() -> None:
+    async with asyncio.timeout(60):
+        await asyncio.Event().wait()
+
+
+async def endlessly_by_anyio() -> None:
+    with anyio.move_on_after(60):
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize("waiting", [endlessly_by_timeout, endlessly_by_anyio])
+async def test_the_time_limit_holds_within_limits_of_the_functions_own(
+    begin: Begin, waiting: Callable[[], Awaitable[None]]
+) -> None:
+    host = AsyncioHost(0.01, "impatient")
+
+    async def function(_leg: Leg) -> Any:
+        await waiting()
+
+    assert isinstance(error_of(await begin(function, host).leg()), LegTimedOut)
+    host.close()
 
 
 async def test_a_task_that_outlives_the_function_can_do_nothing_more(begin: Begin, integer: Integer) -> None:
