@@ -19,13 +19,20 @@ def check_key(key: Any) -> None:
     Raises:
         AuthoringError: it is no text of 1 to `MAX_KEY_LENGTH` printable characters without `~`.
     """
-    if not isinstance(key, str) or len(key) > MAX_KEY_LENGTH or not _is_key(key):
-        raise AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
+    if not isinstance(key, str):
+        raise _no_key(key)
+    _check_text(key)
 
 
 @lru_cache(maxsize=1024)
-def _is_key(key: str) -> bool:
-    return key != "" and "~" not in key and key.isprintable()
+def _check_text(key: str) -> None:
+    """Check a text. What raises is not remembered, so keys that are too long take no memory."""
+    if not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
+        raise _no_key(key)
+
+
+def _no_key(key: Any) -> AuthoringError:
+    return AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 
 def derived_uuid(seed: bytes, key: str) -> uuid.UUID:
