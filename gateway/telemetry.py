@@ -131,6 +131,11 @@ class Load(Protocol):
         ...
 
     @property
+    def queue_target(self) -> float:
+        """How long they should wait at most, 90th percentile, in seconds."""
+        ...
+
+    @property
     def draining(self) -> bool:
         """Whether the replica is leaving."""
         ...
@@ -247,6 +252,11 @@ class Telemetry(ProcessTelemetry):
                 "gateway_queue_wait_p90_seconds",
                 "How long requests lately waited from their headers to their leg, 90th percentile.",
                 lambda: load.queue_wait_p90,
+            ),
+            (
+                "gateway_queue_target_seconds",
+                "How long requests should wait for their leg at most, 90th percentile.",
+                lambda: load.queue_target,
             ),
             ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
         ):

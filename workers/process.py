@@ -48,7 +48,7 @@ def run(settings: Settings, *, metrics_host: str) -> int:
         ConfigurationError: the process cannot work as configured; the message says what to change.
     """
     services = build_worker(settings)
-    telemetry = WorkerTelemetry(services.registry.tools)
+    telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     telemetry.build_info(__version__)
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:

@@ -29,9 +29,10 @@ class WorkerTelemetry(ProcessTelemetry):
 
     Args:
         tools: the names of the registered tools; any other name counts as `other`.
+        concurrency: how many tasks the worker runs at once.
     """
 
-    def __init__(self, tools: Iterable[str]) -> None:
+    def __init__(self, tools: Iterable[str], concurrency: int) -> None:
         super().__init__()
         self._tools = frozenset(tools)
         self._legs = Counter(
@@ -45,6 +46,7 @@ class WorkerTelemetry(ProcessTelemetry):
             registry=self.registry,
         )
         self._running = Gauge("gateway_tasks_running", "Tasks running now.", registry=self.registry)
+        Gauge("gateway_worker_concurrency", "Tasks that run at most.", registry=self.registry).set(concurrency)
         self._redelivered = Counter(
             "gateway_tasks_redelivered", "Tasks taken over from a worker that was lost.", registry=self.registry
         )

@@ -75,6 +75,11 @@ class InFlight:
         return self._limit.value
 
     @property
+    def queue_target(self) -> float:
+        """How long requests should wait at most, 90th percentile, in seconds."""
+        return self._target
+
+    @property
     def waiting(self) -> int:
         """How many requests wait for a place."""
         return self.in_flight - self._running

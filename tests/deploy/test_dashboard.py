@@ -52,7 +52,6 @@ FILLED = {
     "__range": "1h",
     "instance": "a|b",
     "used_within": "1h",
-    "queue_target_ms": "50",
 }
 PANELS = panels()
 QUERIES = queries()

@@ -17,7 +17,7 @@ from loadtest.cluster import REPOSITORY, Cluster, clean_environment, new_key, wa
 from loadtest.scenario import Scenario
 from loadtest.users_process import Users
 from tests.deploy.visitors import Visitors
-from tests.deploy.watching import AUTOMATIC, Prometheus, Query, Sample, queries, rules, variables
+from tests.deploy.watching import AUTOMATIC, Prometheus, Query, Sample, queries, rules
 from tests.integration.raw import post, tool_call
 
 REPORT = REPOSITORY / "reports" / "dashboard.txt"
@@ -49,7 +49,6 @@ class Desk:
         return {
             "instance": "|".join(instances),
             "used_within": WINDOW,
-            "queue_target_ms": variables()["queue_target_ms"]["current"]["value"],
             "__rate_interval": WINDOW,
             "__range": "1m",
         }

@@ -82,7 +82,7 @@ def registries() -> dict[str, CollectorRegistry]:
     keys = f"{new_key()},{new_key()}"
     services = build(Settings.load(environ, tools=("gateway.demo",), seal_keys=keys))
     assert services.store is not None
-    worker = WorkerTelemetry(services.registry.tools)
+    worker = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     worker.seal_keys(["00000000", "00000001"])
     processes: dict[str, ProcessTelemetry] = {REPLICA: services.telemetry, WORKER: worker}
     for process in processes.values():
