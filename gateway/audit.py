@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from gateway.errors import GatewayError, HttpRefusal, InsufficientScope, InvalidRequestState, RpcError
+from gateway.errors import GatewayError, InsufficientScope, InvalidRequestState
 from gateway.sealing.binding import Principal
+from gateway.telemetry import RefusalReason
 
 Write = Callable[[bytes], Any]
 Fields: TypeAlias = Mapping[str, Any]
@@ -75,7 +76,7 @@ class AuditLog:
         target: str = "",
         client: str = "",
     ) -> None:
-        """Note a request that was refused, and the real reason.
+        """Note a request that was refused, for the reason that it is counted under.
 
         Args:
             error: what it was refused with.
@@ -84,7 +85,8 @@ class AuditLog:
             target: the name or URI asked for, as far as known.
             client: the address the request came from, where the caller is not known.
         """
-        fields = {"method": method, "target": target, "reason": reason_of(error), "client": client}
+        reason = RefusalReason.of(error).value
+        fields = {"method": method, "target": target, "reason": reason, "cause": cause_of(error), "client": client}
         self._note("refused", principal, **{name: value[:MAX_TARGET_CHARS] for name, value in fields.items() if value})
 
     def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
@@ -105,17 +107,11 @@ def to_file_descriptor(descriptor: int) -> Write:
     return lambda line: os.write(descriptor, line)
 
 
-def reason_of(error: GatewayError) -> str:
-    """Return the reason of a refusal as the log tells it, which may say more than the client is told."""
+def cause_of(error: GatewayError) -> str:
+    """Return what more there is to say of a refusal than its reason, which the client may not be told; else nothing."""
     if isinstance(error, InvalidRequestState):
-        return f"request_state_{error.reason.value}"
-    if isinstance(error, InsufficientScope):
-        return "insufficient_scope"
-    if isinstance(error, HttpRefusal):
-        return f"http_{error.status}"
-    if isinstance(error, RpcError):
-        return f"rpc_{error.code}"
-    return type(error).__name__
+        return error.reason.value
+    return "scope" if isinstance(error, InsufficientScope) else ""
 
 
 class Ran(NamedTuple):

@@ -49,19 +49,22 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "reason", "cause"),
     [
-        (InvalidRequestState(RejectReason.NOT_AUTHENTIC), "request_state_not_authentic"),
-        (InsufficientScope({"admin"}), "insufficient_scope"),
-        (HttpRefusal(401, "Unauthorized"), "http_401"),
-        (InvalidParams("Unknown tool: x"), "rpc_-32602"),
+        (InvalidRequestState(RejectReason.NOT_AUTHENTIC), "invalid_state", "not_authentic"),
+        (InsufficientScope({"admin"}), "forbidden", "scope"),
+        (HttpRefusal(401, "Unauthorized"), "unauthenticated", None),
+        (InvalidParams("Unknown tool: x"), "invalid_params", None),
     ],
 )
-def test_a_refusal_says_the_real_reason(error: GatewayError, reason: str) -> None:
+def test_a_refusal_says_the_reason_that_it_is_counted_under_and_the_real_cause(
+    error: GatewayError, reason: str, cause: str | None
+) -> None:
     audit, lines = make(as_json=True)
     audit.refused(error, method="tools/call", target="x", client="192.0.2.1")
     told = json.loads(lines[0])
     assert (told["audit"], told["reason"], told["client"]) == ("refused", reason, "192.0.2.1")
+    assert told.get("cause") == cause
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 
 import pytest
 
+from gateway.audit import AuditLog
+from gateway.errors import InvalidRequestState, RejectReason
+from gateway.sealing.binding import Principal
+from gateway.telemetry import RefusalReason
 from tests.docs.markdown import TOP
 
 TEXT = (TOP / "docs" / "logs.md").read_text(encoding="utf-8")
@@ -67,3 +72,29 @@ def test_a_message_is_a_fixed_text_and_what_varies_is_a_field(call: ast.Call) ->
     assert {keyword.arg for keyword in call.keywords} <= {"extra", "exc_info"}
     if isinstance(call.args[0], ast.Constant):
         assert "%" not in str(call.args[0].value).replace("task %s", "")
+
+
+def audit_fields() -> dict[str, set[str]]:
+    """Return the fields of each kind of audit line when all is known."""
+    lines: list[bytes] = []
+    audit, caller = AuditLog(lines.append, "r1", lambda: 0.0, as_json=True), Principal("i", "s", "c")
+    audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t")
+    audit.refused(InvalidRequestState(RejectReason.EXPIRED), caller, method="tools/call", target="x", client="c")
+    audit.task(caller, "tasks/update", "x", task="t", phase="queued")
+    return {line["audit"]: set(line) for line in map(json.loads, lines)}
+
+
+def test_every_field_of_the_audit_log_is_in_its_table_and_the_other_way_round() -> None:
+    written = audit_fields()
+    told: dict[str, set[str]] = {kind: set() for kind in written}
+    for names, kinds, _ in rows("The audit log"):
+        for kind in written if kinds.startswith("all") else re.findall(r"`(\w+)`", kinds):
+            told[kind] |= set(re.findall(r"`(\w+)`", names))
+    assert told == written
+
+
+def test_every_reason_that_is_named_exists() -> None:
+    section = TEXT.partition("## The audit log\n")[2].rpartition("What is refused")[2]
+    named = set(re.findall(r"`(\w+)`", section))
+    assert len(named) > 4
+    assert named <= set(RefusalReason)

@@ -124,4 +124,4 @@ async def test_a_refusal_beside_the_endpoint_is_counted_and_noted(capfd: pytest.
     await Client(app).send([b""], (ELSEWHERE,), method="GET", path="/x")
     registry = app._services.telemetry.registry
     assert registry.get_sample_value("gateway_requests_refused_total", {"reason": "forbidden"}) == 1
-    assert "reason=http_403" in capfd.readouterr().err
+    assert "reason=forbidden" in capfd.readouterr().err
