@@ -127,7 +127,7 @@ class McpEndpoint:
         if visit is REFUSED and scope[METHOD_NAMED]:
             await self._turn_away(scope, send)
             return
-        if self._patience is None:  # there was no event loop before
+        if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
         # Taken out, as it leads back to the scope: what a request leaves behind is freed at once.
         exchange = Exchange(receive, send, self._headers, self._patience, scope.pop(SHORTCUT, None))
