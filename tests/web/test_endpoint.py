@@ -110,6 +110,15 @@ telling_values = st.sampled_from(
 )
 
 
+def test_one_application_serves_on_one_event_loop_after_another() -> None:
+    app = make_app()
+
+    async def ask() -> Answer:
+        return await Client(app).send([json.dumps(ECHO).encode()], raw_headers(ECHO))
+
+    assert [asyncio.run(ask()).status for _ in range(3)] == [200, 200, 200]
+
+
 @given(body=st.binary(max_size=2 * LIMIT))
 async def test_arbitrary_bytes_get_a_clear_answer(app: GatewayApp, body: bytes) -> None:
     answer = await Client(app).send([body], raw_headers(ECHO))
