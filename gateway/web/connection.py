@@ -119,7 +119,7 @@ class Connection(HttpToolsProtocol):
     # uvicorn's own attributes are about as many as Python keeps quick access to in one dictionary.
     __slots__ = (
         *("_body_due", "_max_header_bytes", "_max_headers", "_received"),
-        *("_unread", "_unread_seconds", "_waited_for", "_waited_seconds"),
+        *("_serving", "_unread", "_unread_seconds", "_waited_for", "_waited_seconds"),
     )
 
     limits: ConnectionLimits
@@ -134,6 +134,7 @@ class Connection(HttpToolsProtocol):
         self._max_headers = self.limits.max_headers
         self._received = 0  # bytes since the last request was complete
         self._body_due = False
+        self._serving: RequestResponseCycle | None = None  # where others wait behind it, `cycle` is the last of them
         self._waited_for: tuple[RequestResponseCycle | None, _Due] | None = None
         self._waited_seconds = 0.0
         self._unread = 0  # bytes, when that was last looked at
@@ -147,6 +148,13 @@ class Connection(HttpToolsProtocol):
             transport.abort()
             return
         super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is served; uvicorn tells the last one that came."""
+        super().connection_lost(exc)
+        if self._serving is not None and not self._serving.response_complete:
+            self._serving.disconnected = True
+            self._serving.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         """Read what came. Replaces uvicorn's method, which ignores the bodies of requests that ask for an upgrade."""
@@ -168,6 +176,7 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         cycle.scope[SHORTCUT] = _Shortcut(self, cycle)  # type: ignore[literal-required]  # a key of ours
         self.arrivals.arrived(cycle.scope)
+        self._serving = cycle
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # noqa: SLF001 - ours too, as a subclass
 
     def on_header(self, name: bytes, value: bytes) -> None:
