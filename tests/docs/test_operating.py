@@ -46,6 +46,7 @@ ANSWERS: Final = [
     "This call has collected more than it can carry",
     "The server stopped before the request was done",
     "Unknown tool",
+    "The task cannot be read",
     "cannot listen on",
     "cannot serve metrics on",
     "is already in use",
