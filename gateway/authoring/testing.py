@@ -308,15 +308,21 @@ def _answered(run_: Run, answers: Answers | None) -> dict[str, Answer]:
 def _is_whole_answer(given: Any) -> bool:
     """Tell `{"result": {…}}` from the content of a form that has a field called "result"; forms are flat."""
     return (
-        isinstance(given, Mapping)
+        isinstance(given, dict)
         and given.keys() in ({"result"}, {"error"})
-        and all(isinstance(value, Mapping) for value in given.values())
+        and all(isinstance(value, dict) for value in given.values())
     )
 
 
+def _in_dicts(given: Any) -> Any:
+    """Return what was given with a `dict` for every mapping, as what a client sends is decoded."""
+    return {name: _in_dicts(value) for name, value in given.items()} if isinstance(given, Mapping) else given
+
+
 def _answer(question: Question, given: Any) -> Answer:
+    given = _in_dicts(given)
     if _is_whole_answer(given):
-        return dict(given)
+        return given  # type: ignore[no-any-return]  # a dict by now
     if isinstance(given, BaseModel):
         given = form_values(given)
     if question.method == ELICIT:

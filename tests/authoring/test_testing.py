@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 import types
+from collections import UserDict
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -53,8 +54,10 @@ def test_a_call_is_run_to_its_end() -> None:
         {"userName": "octocat"},
         Login.model_validate({"userName": "octocat"}),
         {"result": {"action": "accept", "content": {"userName": "octocat"}}},
+        types.MappingProxyType({"userName": "octocat"}),
+        UserDict(result=UserDict(action="accept", content=UserDict(userName="octocat"))),
     ],
-    ids=["content", "model", "whole result"],
+    ids=["content", "model", "whole result", "another mapping", "other mappings"],
 )
 def test_an_answer_may_be_given_as_content_as_a_model_or_whole(answer: Any) -> None:
     assert run(greet, answers={"login": answer}).value == "Hello octocat"
