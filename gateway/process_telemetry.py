@@ -8,6 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from gateway.errors import RejectReason
 from gateway.tallies import Count, Counts
 
 OTHER: Final = "other"
@@ -70,6 +71,13 @@ class ProcessTelemetry:
         self._fields_opened = self.count_by_key(
             "gateway_task_fields_opened", "Fields of tasks that rested in Redis and were opened, by key id."
         )
+        fields = Counter(
+            "gateway_task_field_rejections",
+            "Fields of tasks that rested in Redis and did not open, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._field_rejections = {reason: fields.labels(reason) for reason in RejectReason}
         redis_errors = Counter(
             "gateway_redis_errors", "Commands to Redis that failed, by kind.", ["kind"], registry=self.registry
         )
@@ -100,6 +108,10 @@ class ProcessTelemetry:
     def field_opened(self, key_id: bytes) -> None:
         """Count a field of a task that opened with one of our keys."""
         self._fields_opened.count(key_id)
+
+    def field_rejected(self, reason: RejectReason) -> None:
+        """Count a field of a task that did not open: its key is not held, or somebody changed it."""
+        self._field_rejections[reason].inc()
 
     def redis_failed(self, kind: RedisErrorKind) -> None:
         """Count a command to Redis that failed."""

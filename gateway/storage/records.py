@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import ValueTooLarge
+from gateway.errors import RejectReason, ValueTooLarge
 from gateway.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.binding import Principal, field_binding
@@ -111,7 +111,8 @@ class Records:
         binding = self._binding(owner, task_id, field, about)
         try:
             opened = self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
-        except (Rejected, UnicodeDecodeError):
+        except (Rejected, UnicodeDecodeError) as error:
+            self._telemetry.field_rejected(error.reason if isinstance(error, Rejected) else RejectReason.MALFORMED)
             raise Unreadable from None
         self._telemetry.field_opened(opened.key_id)
         return opened.plaintext

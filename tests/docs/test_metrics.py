@@ -42,6 +42,7 @@ VALUES: Final = {
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_session_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_response_rejections_total", "reason"): frozenset(RejectReason),
+    ("gateway_task_field_rejections_total", "reason"): frozenset(RejectReason),
 }
 FREE: Final = {"tool", "key_id", "version"}
 """Labels whose values nobody can list beforehand."""

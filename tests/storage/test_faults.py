@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import ConfigurationError, LeaseLost, TaskStoreDown
+from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskStoreDown
 from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -345,6 +345,25 @@ async def test_a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_en
     view = await store.get(new.owner, new.task_id)
     assert view is not None
     assert view.phase is Phase.DONE
+
+
+async def test_what_does_not_open_is_counted_by_its_reason(here: Deployment) -> None:
+    def rejected(reason: RejectReason) -> float | None:
+        return here.telemetry.registry.get_sample_value("gateway_task_field_rejections_total", {"reason": reason.value})
+
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    assert {rejected(reason) for reason in RejectReason} == {0}
+    await here.store(ring=KeyRing.parse(generate_entry(os.urandom))).get(new.owner, new.task_id)
+    assert rejected(RejectReason.UNKNOWN_KEY) == 1
+    record = here.keys.place(new.owner, new.task_id).task
+    for sealed, reason in (
+        (store._records.seal(new.owner, new.task_id, "call", {}), RejectReason.NOT_AUTHENTIC),
+        ("\N{SNOWMAN}", RejectReason.MALFORMED),
+    ):
+        await store._client.command("HSET", record, "capabilities", sealed)
+        await store.get(new.owner, new.task_id)
+        assert rejected(reason) == 1
 
 
 async def test_a_worker_without_the_key_leaves_the_task_to_one_that_has_it(here: Deployment) -> None:
