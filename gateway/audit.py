@@ -99,7 +99,7 @@ class AuditLog:
         if second != self._second:
             self._second = second
             self._until_second = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._until_second}.{int((now - second) * 1000):03d}+00:00"
+        return f"{self._until_second}.{int((now - second) * 1000):03d}Z"
 
 
 def to_file_descriptor(descriptor: int) -> Write:

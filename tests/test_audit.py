@@ -32,7 +32,7 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
     audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=0.0123456)
     assert [json.loads(line) for line in lines] == [
         {
-            "time": "2023-11-14T22:13:20.250+00:00",
+            "time": "2023-11-14T22:13:20.250Z",
             "audit": "leg",
             "replica": "r1",
             "method": "tools/call",
