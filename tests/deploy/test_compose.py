@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import runpy
@@ -9,7 +10,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +20,7 @@ from loadtest.cluster.common import clean_environment, find_program
 from tests.deploy.files import (
     COMPOSE,
     DEPLOY,
+    DOCKERFILE,
     HAPROXY,
     IMAGE,
     MARGIN_SECONDS,
@@ -133,6 +135,51 @@ def test_redis_is_reached_by_those_who_use_it_alone() -> None:
         *("redis", "gateway", "worker")
     }
     assert SERVICES["redis"]["networks"] == ["store"]
+
+
+def test_replicas_and_workers_are_reached_by_those_who_must_reach_them() -> None:
+    for name in ("gateway", "worker"):
+        assert SERVICES[name]["networks"] == ["default", "store"]
+    for name in ("haproxy", "prometheus", "grafana"):
+        assert "networks" not in SERVICES[name]
+
+
+def test_a_replica_is_known_to_the_others_by_its_own_name_and_believes_the_balancer() -> None:
+    environ = service("gateway")["environment"]
+    assert environ["GATEWAY_REPLICA_URL"] == "http://{hostname}:8080"
+    trusted = [ipaddress.ip_network(network) for network in environ["GATEWAY_TRUSTED_PROXIES"].split(",")]
+    docker = ipaddress.ip_network("172.16.0.0/12")
+    assert docker in trusted
+    assert all(network.is_private for network in trusted)
+
+
+TOOLS_OF: Final = {
+    "gateway": "python",
+    "worker": "python",
+    "redis": "redis-cli",
+    "haproxy": "wget",
+    "prometheus": "wget",
+    "grafana": "wget",
+}
+"""What the image of each service has, to look whether it is well: busybox, if it is not ours."""
+
+
+@pytest.mark.parametrize("name", TOOLS_OF)
+def test_a_service_is_looked_at_with_a_tool_that_its_image_has(name: str) -> None:
+    found = service(name)
+    if "healthcheck" in found:
+        assert found["healthcheck"]["test"][:2] == ["CMD", TOOLS_OF[name]]
+    else:
+        assert "image" in found
+        assert f'CMD ["{TOOLS_OF[name]}"' in DOCKERFILE.read_text()
+
+
+def test_the_program_that_makes_the_secrets_is_where_it_is_started() -> None:
+    found = SERVICES["secrets"]
+    _, program, directory = found["entrypoint"]
+    assert f"./make_secrets.py:{program}:ro" in found["volumes"]
+    assert f"secrets:{directory}" in found["volumes"]
+    assert all(f"secrets:{directory}:ro" in SERVICES[name]["volumes"] for name in ("gateway", "worker"))
 
 
 def test_nothing_starts_before_its_secrets_are_made() -> None:

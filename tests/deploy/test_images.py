@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -67,6 +68,13 @@ def test_it_runs_as_a_number_that_is_not_root() -> None:
     assert arguments_of("USER", FINAL) == [f"{USER}:{USER}"]
     after = FINAL[FINAL.index(("USER", f"{USER}:{USER}")) :]
     assert {name for name, _ in after}.isdisjoint({"RUN", "COPY", "ADD"})
+
+
+def test_what_keeps_secrets_in_a_volume_belongs_to_whom_it_runs_as() -> None:
+    (run,) = arguments_of("RUN", FINAL)
+    (owner,) = re.findall(rf"useradd --uid {USER} --gid (\w+) ", run)
+    (made,) = re.findall(r"install --directory (.*?) /secrets", run)
+    assert made == f"--owner {owner} --group {owner} --mode 0700"
 
 
 def test_it_writes_no_byte_code_where_nothing_can_be_written() -> None:

@@ -205,6 +205,12 @@ def test_prometheus_is_told_where_to_scrape(objects: Objects, name: str) -> None
         assert arguments[arguments.index("--metrics-port") + 1] == str(port)
 
 
+def test_what_others_must_reach_is_served_on_all_addresses(objects: Objects) -> None:
+    for name, option in (("gateway", "--host"), ("worker", "--metrics-host")):
+        arguments = container(objects, name)["args"]
+        assert arguments[arguments.index(option) + 1] == "0.0.0.0"
+
+
 @WORKLOADS
 def test_a_pod_may_do_as_little_as_it_can(objects: Objects, name: str) -> None:
     pod, found = pods(objects)[name], container(objects, name)
@@ -316,6 +322,16 @@ def test_the_ingress_does_what_our_own_balancer_does(texts: dict[str, str]) -> N
     assert set(snippet) <= shipped
     assert "retry-on conn-failure empty-response 503" in snippet
     assert f"timeout server {ingress['metadata']['annotations']['haproxy.org/timeout-server']}" in shipped
+
+
+def test_the_hosts_of_the_ingress_are_served(texts: dict[str, str]) -> None:
+    found = manifests(texts[OVERLAY])
+    (ingress,) = (one for one in found if one["kind"] == "Ingress")
+    (settings,) = (one["data"] for one in found if one["kind"] == "ConfigMap")
+    hosts = [rule["host"] for rule in ingress["spec"]["rules"]]
+    assert hosts == settings["GATEWAY_ALLOWED_HOSTS"].split(",")
+    assert hosts == [settings["GATEWAY_PUBLIC_URL"].removeprefix("https://")]
+    assert hosts == [host for tls in ingress["spec"]["tls"] for host in tls["hosts"]]
 
 
 def test_pods_are_held_to_the_strictest_standard(texts: dict[str, str]) -> None:
