@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from gateway.authoring.tools import Tool
 from gateway.tracing import METHODS
 from loadtest.cluster import wait_until
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import Deployment
 from tests.draft.messages import accept
 from tests.legacy.speaking import speak, text_of
+from tests.tracing import tools
 from tests.tracing.calling import ANSWERS, Calling
 from tests.tracing.collector import Collector, Seen
 
@@ -19,7 +21,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OTHER_TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENTS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
 FORMS = {key: accept(**content) for key, content in ANSWERS.items()}
-NAMED = {"tools/call travel", "tools/call inner", "tools/call fail"}
+NAMED = {f"tools/call {name}" for name, served in vars(tools).items() if isinstance(served, Tool)}
 CALL = ["tools/call travel"] * 3 + ["task travel"]
 
 
