@@ -22,7 +22,7 @@ def hasty(start_site: Callable[..., Site]) -> Site:
 def test_the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice(hasty: Site) -> None:
     first = hasty.worker("w1")
     task = hasty.create("write_parts")
-    hasty.wait_for_line("steps", 2)
+    hasty.wait_for_line("kept")
     wait_until(lambda: hasty.get(task).get("statusMessage") == "writing (2 of 4)", "the second segment")
     first.signal(signal.SIGKILL)
     second = hasty.worker("w2")
@@ -46,7 +46,7 @@ def test_a_tool_that_may_be_tried_once_is_not_tried_again(hasty: Site) -> None:
 def test_a_worker_that_stood_still_past_its_lease_cannot_write_any_more(hasty: Site) -> None:
     first = hasty.worker("w1")
     task = hasty.create("write_parts")
-    hasty.wait_for_line("steps", 2)
+    hasty.wait_for_line("kept")
     first.signal(signal.SIGSTOP)
     hasty.worker("w2")
     assert hasty.wait_for_line("started", 2) == ["w1", "w2"]
@@ -75,7 +75,7 @@ def test_a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time(ha
 def test_what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker(hasty: Site) -> None:
     hasty.worker("w1")
     hasty.create("write_parts")
-    hasty.wait_for_line("steps", 2)
+    hasty.wait_for_line("kept")
     hasty.create("block")
     hasty.wait_for_line("blocking")
     hasty.worker("w2")

@@ -84,6 +84,7 @@ async def write_parts(ctx: Context, parts: int = 4) -> str:
         await ctx.emit(content.text(await ctx.step(f"part {number}", write, number)))
         ctx.progress(number, parts, "writing")
         if number == 2:
+            note("kept", ctx.replica_id)
             await opened("gate")
     return f"written by {ctx.replica_id}"
 
