@@ -174,7 +174,7 @@ def cancelled(replica: Replica) -> float:
 
 def check_stopped(replica: Replica, name: str, ended: Path, before: float) -> None:
     """The run of `count` was cancelled at its await, counts no further, and is known as cancelled."""
-    wait_until(ended.exists, "the tool to stop")
+    wait_until(lambda: ended.exists() and ended.read_text() != "", "the tool to stop")
     assert ended.read_text() == "CancelledError"
     last = read_count(replica, name)
     wait_until(lambda: cancelled(replica) > before, "the leg to count as cancelled")
