@@ -6,10 +6,13 @@ import argparse
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from loadtest.cluster.cluster import Cluster
 from loadtest.cluster.common import ClusterError
+
+SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def main() -> int:
@@ -28,8 +31,8 @@ def main() -> int:
             environ=environ,
         ) as cluster:
             _describe(cluster)
-            while True:
-                signal.pause()
+            while True:  # `signal.pause` would miss a signal that comes just before it
+                time.sleep(SECONDS_BETWEEN_LOOKS)
     except KeyboardInterrupt:
         return 0
     except ClusterError as error:
