@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.errors import LeaseLost
+from gateway.errors import LeaseLost, TaskStoreDown
 from gateway.ports import TaskQuestion
 from gateway.sealing.binding import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue
@@ -68,7 +68,9 @@ async def storm(here: Deployment, seed: int) -> None:
     await store.check()
     for wave in range(6):
         lives = (treat(here, store, queue, random.Random(f"{seed} {wave} {life}")) for life in range(20))
-        await asyncio.gather(*lives)
+        ends = await asyncio.gather(*lives, return_exceptions=True)
+        # On a machine that is very busy a command may take too long. What came of it is read below.
+        assert [end for end in ends if end is not None and not isinstance(end, TaskStoreDown)] == []
 
     async def only_the_long_lived_are_left() -> list[TaskView]:
         views = await read_all(here, store)
