@@ -20,7 +20,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="cluster-"))
     environ = dict(setting.split("=", 1) for setting in arguments.set)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell's background job begins with SIGINT ignored
+        signal.signal(ending, signal.default_int_handler)
     try:
         with Cluster(
             directory,
