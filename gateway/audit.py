@@ -60,7 +60,7 @@ class AuditLog:
         task: str = "",
     ) -> None:
         """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
-        ran = Ran(method, target[:MAX_TARGET_CHARS], task, flow, leg, outcome, round(seconds * 1000, 3))
+        ran = AuditedLeg(method, target[:MAX_TARGET_CHARS], task, flow, leg, outcome, round(seconds * 1000, 3))
         self._write(self._format.leg(self._timestamp(), self._replica_id, ran, principal))
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
@@ -114,7 +114,7 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
-class Ran(NamedTuple):
+class AuditedLeg(NamedTuple):
     """What is told of a leg."""
 
     method: str
@@ -133,7 +133,7 @@ class Format(Protocol):
         """Return the line for an event."""
         ...
 
-    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """Return the line for a leg, of which there are more than of all other events."""
         ...
 
@@ -152,7 +152,7 @@ class Json:
             line = json.dumps(told, separators=(",", ":")).encode()
         return line + b"\n"
 
-    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
         fields = ran._asdict()
         if not ran.task:
@@ -168,7 +168,7 @@ class Text:
         told = f"time={time} audit={event} replica={_quoted(replica)}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 
-    def leg(self, time: str, replica: str, ran: Ran, principal: Principal | None) -> bytes:
+    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`. What the gateway itself makes needs no quotes."""
         method, target, task, flow, leg, outcome, ms = ran
         named = f" task={_quoted(task)}" if task else ""

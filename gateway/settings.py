@@ -335,8 +335,7 @@ class Settings(BaseSettings):
         ),
     )
     leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
-        default=60.0,
-        description="How long a tool may run to answer one request, counted from where it first waits for something.",
+        default=60.0, description="How long a tool may run to answer one request."
     )
     max_body_bytes: _Bytes = Field(
         default=1_048_576, description="The size of the largest request body; a larger one is refused while it arrives."

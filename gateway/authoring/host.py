@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -80,14 +81,21 @@ class AsyncioHost:
         else:
             await forever
 
-    async def bounded(self, leg: Awaitable[T]) -> T:
-        """Await `leg` within the limit. A function's own `TimeoutError` passes through as it is.
+    def time(self) -> float:
+        """Return the time in seconds, by a clock that never goes back."""
+        return time.monotonic()
+
+    async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
+        """Await `leg` within the limit, which counts from `began`, or from now.
+
+        A function's own `TimeoutError` passes through as it is.
 
         Raises:
             LegTimedOut: the limit passed first.
             LegCrashed: the leg raised `SystemExit`, `KeyboardInterrupt`, a cancellation that nobody asked for …
         """
-        timeout = asyncio.timeout(self._limit_seconds)
+        spent = 0.0 if began is None else self.time() - began
+        timeout = asyncio.timeout(None if self._limit_seconds is None else max(0.0, self._limit_seconds - spent))
         try:
             async with timeout:
                 return await leg

@@ -32,10 +32,11 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
 
 
 async def _run(running: Coroutine[Any, Any, Any], leg: Leg) -> Any:
-    """Run `running` to its end, from where it first waits for something within the host's limit of time.
+    """Run `running` to its end, within the host's limit of time.
 
-    Most legs never wait, and are spared what a limit costs.
+    Most legs never wait for anything, and are spared what a limit costs; no limit could end what does not wait.
     """
+    began = leg.host.time()
     try:
         wanted = running.send(None)
     except StopIteration as end:
@@ -44,7 +45,7 @@ async def _run(running: Coroutine[Any, Any, Any], leg: Leg) -> Any:
         raise
     except BaseException as error:
         raise LegCrashed(type(error).__name__) from error
-    return await leg.host.bounded(_rest(running, wanted, leg))
+    return await leg.host.bounded(_rest(running, wanted, leg), began)
 
 
 @types.coroutine

@@ -74,8 +74,12 @@ class Host(Protocol):
         """Suspend the caller for good, at no cost. Must suspend even a coroutine that is being thrown away."""
         ...
 
-    async def bounded(self, leg: Awaitable[T]) -> T:
-        """Await `leg` within the time limit of this host.
+    def time(self) -> float:
+        """Return the time in seconds, by a clock that never goes back."""
+        ...
+
+    async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
+        """Await `leg` within the time limit of this host, which counts from `began` (see `time`), or from now.
 
         An `Exception` of the leg and the engine's own stop signal pass through, and so does the
         cancellation of the task that awaits this.

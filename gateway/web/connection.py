@@ -43,7 +43,6 @@ LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
 MAX_REMEMBERED_BYTES: Final = 1024
 """Headers of answers are written once and remembered, unless they are longer."""
 
-_CONTINUE: Final = b"100-continue"
 _PATH_START: Final = ord("/")
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
 _FIELD_OVERHEAD_BYTES: Final = len(": \r\n")
@@ -179,10 +178,6 @@ class Connection(HttpToolsProtocol):
         self._serving = cycle
         HttpToolsProtocol._start_asgi_task(self, cycle, app)  # noqa: SLF001 - ours too, as a subclass
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header. Replaces uvicorn's method, which looks at each for what hardly any is."""
-        self.headers.append((name.lower(), value))
-
     def on_headers_complete(self) -> None:
         """Check a head and begin to answer its request."""
         # A head that begins in the middle of what came in one piece has not been counted yet.
@@ -192,7 +187,6 @@ class Connection(HttpToolsProtocol):
             self._check_target()
         if len(self.pipeline) >= MAX_PIPELINED:
             raise HttpRefusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
-        self.expect_100_continue = dict(self.headers).get(b"expect", b"").lower() == _CONTINUE
         HttpToolsProtocol.on_headers_complete(self)
         self._body_due = True
         self.headers = _TRAILERS

@@ -1186,3 +1186,25 @@ def _integer(_key: str) -> Question:
 
     params = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {}}}
     return Question(ELICIT, params, ("elicitation", "form"), question_digest(ELICIT, params), read)
+
+
+class Jumping(AsyncioHost):
+    """A host whose clock jumps by more than its limit between two looks, as if a tool had blocked in between."""
+
+    def __init__(self) -> None:
+        super().__init__(3600, "replica-1")
+        self._now = 0.0
+
+    def time(self) -> float:
+        self._now += 3601
+        return self._now
+
+
+async def test_the_time_limit_counts_what_a_function_blocks_before_it_waits(begin: Begin) -> None:
+    async def function(leg: Leg) -> None:
+        await leg.host.park()
+
+    host = Jumping()
+    outcome = await asyncio.wait_for(begin(function, host).leg(), 60)
+    host.close()
+    assert isinstance(error_of(outcome), LegTimedOut)
