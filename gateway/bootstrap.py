@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gateway import __version__
 from gateway.admission.callers import CallerLimits
@@ -27,7 +28,6 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
 from gateway.settings import Settings
-from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry
@@ -35,6 +35,9 @@ from gateway.waiting import WaitingCalls
 from gateway.watch import FileWatcher
 from gateway.web.hop import post_on
 from gateway.wires import Parts, Wires
+
+if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
+    from gateway.storage import RedisTaskStore, RedisWorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -271,6 +274,8 @@ def make_task_store(settings: Settings, ring: KeyRing, telemetry: ProcessTelemet
     """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
     if settings.redis_url is None or settings.audience is None:
         return None
+    from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
+
     return RedisTaskStore(
         connect(settings.redis_url.get_secret_value(), telemetry),
         Sealer(ring, os.urandom),
@@ -285,6 +290,8 @@ def make_work_queue(settings: Settings, ring: KeyRing, telemetry: ProcessTelemet
     """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
     assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
     assert settings.audience is not None  # noqa: S101 - the same
+    from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
+
     return RedisWorkQueue(
         connect(settings.redis_url.get_secret_value(), telemetry),
         Sealer(ring, os.urandom),

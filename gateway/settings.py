@@ -219,7 +219,7 @@ _Text = Annotated[str, BeforeValidator(_strip)]
 _Line = Annotated[
     str,
     BeforeValidator(_strip),
-    Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}$"),
+    Field(pattern=r"^[^\x00-\x1f\x7f]{1,512}\Z"),
     Expects("one line of 1 to 512 characters"),
 ]
 
@@ -231,7 +231,13 @@ class Settings(BaseSettings):
     `docs/settings.md` repeats for operators. Secrets are masked in `repr`.
     """
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", validate_default=False)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        validate_default=False,
+        regex_engine="python-re",  # the other one takes 8 MB for patterns like that of `_Line`
+    )
 
     tools: Annotated[
         tuple[str, ...],
@@ -284,7 +290,7 @@ class Settings(BaseSettings):
             "every five minutes, and when a token names a key that is not known."
         ),
     )
-    jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}$"), Expects("a path")] | None = Field(
+    jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
         default=None,
         description="A file with such a JWKS, instead of its URL. It is read again when it changes.",
     )
@@ -384,7 +390,7 @@ class Settings(BaseSettings):
         default=4096, description="How many connections one replica keeps open; more are closed at once."
     )
     replica_id: Annotated[
-        str, Field(pattern=f"^{_NAME_PATTERN}$"), Expects("1 to 64 letters, digits, dots, dashes or underscores")
+        str, Field(pattern=f"^{_NAME_PATTERN}\\Z"), Expects("1 to 64 letters, digits, dots, dashes or underscores")
     ] = Field(
         default_factory=make_replica_id,
         description="This process's name in logs and in `X-Gateway-Replica`. Unset: made of the host's name.",

@@ -109,6 +109,12 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert not settings.connection_close
 
 
+def test_a_line_break_at_the_end_is_part_of_a_value() -> None:
+    assert refusal({"GATEWAY_REPLICA_ID": "r1\n"}).startswith(
+        r"GATEWAY_REPLICA_ID is 'r1\n'; it must be 1 to 64 letters"
+    )
+
+
 def test_every_setting_is_read_from_its_variable() -> None:
     settings = Settings.load(
         {
