@@ -24,12 +24,12 @@ from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
 from gateway.telemetry import start_metrics_server
 from gateway.watchdog import watchdog
-from gateway.web.connection import ConnectionLimits, make_connection_class
+from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room
 from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
-from gateway.web.server import ReplicaServer
+from gateway.web.server import KEEP_ALIVE_SECONDS, ReplicaServer
 from gateway.web.site import GuardedSite, create_site
 
 log = logging.getLogger(__name__)
@@ -168,6 +168,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         unread_seconds=settings.unread_seconds,
+        idle_seconds=KEEP_ALIVE_SECONDS,
     )
 
 
@@ -185,7 +186,7 @@ def make_server(services: Services, app: GatewayApp) -> ReplicaServer:
     settings = services.settings
     return ReplicaServer(
         app,
-        connection_class=make_connection_class(
+        rules=ConnectionRules(
             _connection_limits(settings),
             services.telemetry,
             app,

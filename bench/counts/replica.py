@@ -93,7 +93,7 @@ class Replica:
         config = self._server.config
         config.load()
         await self._server.on_tick(0)  # makes the `Date` header
-        lifespan = config.lifespan_class(config)
+        self._server.lifespan = lifespan = config.lifespan_class(config)
         await lifespan.startup()
         self._protocol = self._connect(self._client)
         try:
@@ -104,9 +104,7 @@ class Replica:
             await lifespan.shutdown()
 
     def _connect(self, client: _Client) -> Any:
-        config = self._server.config
-        make: Any = config.http_protocol_class
-        protocol = make(config=config, server_state=self._server.server_state, app_state={})
+        protocol = self._server.make_connection()
         protocol.connection_made(client)
         return protocol
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ class Acceptor:
 
     Args:
         sockets: where clients connect; listening already.
-        make_protocol: makes what serves a connection.
+        make_protocol: makes what serves a connection: what does as `asyncio.Protocol`.
         loop: the running event loop.
     """
 
     def __init__(
         self,
         sockets: Sequence[socket.socket],
-        make_protocol: Callable[[], asyncio.Protocol],
+        make_protocol: Callable[[], Any],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._sockets = sockets

@@ -45,7 +45,13 @@ class BodyTooLarge(Exception):
 
 
 class Shortcut(Protocol):
-    """What a server of ours offers beside ASGI's events: the whole request at once, and the whole answer."""
+    """What a server of ours offers beside ASGI's events: the whole request at once, and the whole answer.
+
+    Attributes:
+        task: what answers the request.
+    """
+
+    task: asyncio.Task[None] | None
 
     def body(self) -> bytes | None:
         """Return the body, once: None while it is not complete."""
@@ -164,7 +170,7 @@ class Exchange:
         """
         self._ends_with_client = not outlives_client
         self._may_stream = may_stream
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task() if self._shortcut is None else self._shortcut.task
         if self._task is None:
             raise RuntimeError("an exchange runs in a task")
         self._patience.begin(self)

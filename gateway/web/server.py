@@ -15,7 +15,7 @@ from types import FrameType
 import uvicorn
 
 from gateway.web.acceptor import Acceptor
-from gateway.web.connection import Connection, Sweeper
+from gateway.web.connection import Connection, ConnectionRules, Sweeper
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class ReplicaServer(uvicorn.Server):
 
     Args:
         app: the ASGI application.
-        connection_class: what serves each connection.
+        rules: what holds for its connections.
         notice_seconds: how long it still listens after a signal.
         drain_seconds: how long what is in flight may take to finish after that.
         trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
@@ -49,7 +49,7 @@ class ReplicaServer(uvicorn.Server):
         self,
         app: Callable[..., Awaitable[None]],
         *,
-        connection_class: type[Connection],
+        rules: ConnectionRules,
         drain_seconds: float,
         notice_seconds: float = 0.0,
         trusted_proxies: Sequence[str] = (),
@@ -59,7 +59,6 @@ class ReplicaServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=connection_class,
                 loop="uvloop",
                 ws="none",
                 lifespan="on",
@@ -69,7 +68,6 @@ class ReplicaServer(uvicorn.Server):
                 proxy_headers=bool(trusted_proxies),
                 forwarded_allow_ips=list(trusted_proxies),
                 backlog=BACKLOG,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
             )
         )
         self._notice_seconds = notice_seconds
@@ -78,7 +76,7 @@ class ReplicaServer(uvicorn.Server):
         self._first_signal_at = 0.0
         self._on_notice = on_notice
         self._on_leaving = on_leaving
-        self._connection_class = connection_class
+        self._rules = rules
         self._acceptor: Acceptor | None = None
         self._sweeper: Sweeper | None = None
 
@@ -86,15 +84,16 @@ class ReplicaServer(uvicorn.Server):
         """Start, and say where."""
         await super().startup([])
         if self.started:
-            self._acceptor = Acceptor(sockets or (), self._make_connection, asyncio.get_running_loop())
+            self._acceptor = Acceptor(sockets or (), self.make_connection, asyncio.get_running_loop())
             self._sweeper = Sweeper(self.server_state.connections, asyncio.get_running_loop())
             for sock in sockets or ():
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
                 log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
 
-    def _make_connection(self) -> asyncio.Protocol:
-        return self._connection_class(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+    def make_connection(self) -> Connection:
+        """Return what serves a new connection."""
+        return Connection(self._rules, self.config.loaded_app, self.server_state, self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
         """Do what is due ten times a second; tell whether it is time to stop listening."""

@@ -1,0 +1,329 @@
+"""One request on a connection and its answer: with ASGI's events, or in one piece each."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import http
+import logging
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+from gateway.web.exchange import RawHeaders, Scope
+
+log = logging.getLogger(__name__)
+
+AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+MAX_REMEMBERED_BYTES: Final = 1024
+"""Headers of answers are written once and remembered, unless they are longer."""
+
+MAX_UNREAD_BYTES: Final = 65536
+"""No more is read of a connection while the application has not taken so much of a body."""
+
+_NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")  # RFC 9110 section 5.6.2
+_NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110 section 5.5
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_WITHOUT_BODY: Final = frozenset({204, 304})
+_FAILED: Final = b"Internal Server Error"
+
+STATUS_LINES: Final = {
+    status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in http.HTTPStatus
+}
+"""The first line of an answer, by its status."""
+
+
+@functools.lru_cache(maxsize=1024)
+def header_line(field: tuple[bytes, bytes]) -> bytes:
+    """Write a header of an answer.
+
+    Raises:
+        ValueError: it would not be one header, or is too long to be remembered: its value may be what a client sent.
+    """
+    if len(field[1]) > MAX_REMEMBERED_BYTES:
+        raise ValueError("a header of the answer is too long")
+    return _write_header(field)
+
+
+def _write_header(field: tuple[bytes, bytes]) -> bytes:
+    name, value = field
+    if not name or _NO_NAME.search(name) or _NO_VALUE.search(value):
+        raise ValueError("a header of the answer has characters that no header may have")
+    return b"%b: %b\r\n" % (name.lower(), value)
+
+
+_CLOSE: Final = header_line((b"connection", b"close"))
+
+
+class Flow:
+    """Keeps each side of a connection from sending faster than the other one reads.
+
+    Args:
+        transport: of the connection.
+
+    Attributes:
+        read_paused: whether nothing more is read now.
+        write_paused: whether the client has to read before more is written.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.read_paused = False
+        self.write_paused = False
+        self._transport = transport
+        self._writable: asyncio.Event | None = None
+
+    def pause_reading(self) -> None:
+        """Read no more for now."""
+        if not self.read_paused:
+            self.read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on."""
+        if self.read_paused:
+            self.read_paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """Let those who write wait."""
+        self.write_paused = True
+
+    def resume_writing(self) -> None:
+        """Let those who wait write on."""
+        self.write_paused = False
+        if self._writable is not None:
+            self._writable.set()
+            self._writable = None
+
+    async def drain(self) -> None:
+        """Wait until more can be written."""
+        while self.write_paused:
+            if self._writable is None:
+                self._writable = asyncio.Event()
+            await self._writable.wait()
+
+
+class Cycle:
+    """Brings one request to the application and its answer to the client; satisfies `gateway.web.exchange.Shortcut`.
+
+    Args:
+        scope: ASGI's, of the request.
+        transport: of the connection.
+        flow: of the connection.
+        default_headers: sent with every answer.
+        keep_alive: whether the connection can be used again afterwards.
+        expects_continue: whether the client waits to be asked for the body (RFC 9110 section 10.1.1).
+        on_complete: called once the answer is written.
+
+    Attributes:
+        scope: as given.
+        task: what runs the application for it, from its start to its end.
+        keep_alive: as given; false once an answer says otherwise.
+        disconnected: whether the client is gone.
+        more_body: whether the body is not complete yet.
+        response_started: whether a part of the answer is written.
+        response_complete: whether all of it is.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        transport: asyncio.Transport,
+        flow: Flow,
+        default_headers: RawHeaders,
+        *,
+        keep_alive: bool,
+        expects_continue: bool,
+        on_complete: Callable[[], None],
+    ) -> None:
+        self.scope = scope
+        self.task: asyncio.Task[None] | None = None
+        self.keep_alive = keep_alive
+        self.disconnected = False
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+        self._transport = transport
+        self._flow = flow
+        self._default_headers = default_headers
+        self._expects_continue = expects_continue
+        self._on_complete: Callable[[], None] | None = on_complete
+        self._is_head: bool = scope["method"] == "HEAD"
+        self._body: bytes = b""
+        self._news = False
+        self._wake: asyncio.Event | None = None
+        self._chunked = False
+        self._due_bytes = 0
+
+    async def run(self, app: AsgiApp, tasks: set[asyncio.Task[None]]) -> None:
+        """Let the application answer the request.
+
+        Args:
+            app: the application.
+            tasks: `task` is taken out of them in the end.
+        """
+        try:
+            await app(self.scope, self.receive, self.send)
+            if not self.response_complete and not self.disconnected:
+                log.error("a request was not answered to its end")
+                await self._fail()
+        except GeneratorExit:  # nobody runs it any more
+            raise
+        except BaseException:  # whatever it is, it ends this request and nothing else
+            log.exception("request failed")
+            await self._fail()
+        finally:
+            self._on_complete = None
+            if self.task is not None:
+                tasks.discard(self.task)
+                self.task = None
+
+    async def _fail(self) -> None:
+        if self.response_started:
+            self._transport.close()
+            return
+        headers = [
+            (b"content-type", b"text/plain"),
+            (b"content-length", b"%d" % len(_FAILED)),
+            (b"connection", b"close"),
+        ]
+        await self.send({"type": "http.response.start", "status": 500, "headers": headers})
+        await self.send({"type": "http.response.body", "body": _FAILED})
+
+    def add_body(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self.response_complete:
+            return
+        self._body = self._body + part if self._body else part
+        if len(self._body) > MAX_UNREAD_BYTES:
+            self._flow.pause_reading()
+        self._tell()
+
+    def end_body(self) -> None:
+        """Note that the body is complete."""
+        if not self.response_complete:
+            self.more_body = False
+            self._tell()
+
+    def disconnect(self) -> None:
+        """Note that the client is gone, or as good as gone."""
+        if not self.response_complete:
+            self.disconnected = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Wake up who waits for an event."""
+        self._news = True
+        if self._wake is not None:
+            self._wake.set()
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Return the next event of the request (ASGI "HTTP", Request and Disconnect)."""
+        if self._expects_continue and not self._transport.is_closing():
+            self._transport.write(_CONTINUE)
+            self._expects_continue = False
+        if not self.disconnected and not self.response_complete:
+            self._flow.resume_reading()
+            await self._news_of_client()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        body, self._body = self._body, b""
+        return {"type": "http.request", "body": body, "more_body": self.more_body}
+
+    async def _news_of_client(self) -> None:
+        while not self._news:
+            if self._wake is None:
+                self._wake = asyncio.Event()
+            self._wake.clear()
+            await self._wake.wait()
+        self._news = self.disconnected or self.response_complete  # which is news to everybody who asks
+
+    async def send(self, event: MutableMapping[str, Any]) -> None:
+        """Write what an event tells of the answer (ASGI "HTTP", Response Start and Response Body).
+
+        Raises:
+            RuntimeError: the event is not the next one, or its body is none of the length that was told.
+            ValueError: a header would not be one.
+        """
+        if self._flow.write_paused and not self.disconnected:
+            await self._flow.drain()
+        if self.disconnected:
+            return
+        kind = event["type"]
+        if self.response_complete or kind != ("http.response.body" if self.response_started else "http.response.start"):
+            raise RuntimeError(f"{kind} is not the next event of an answer")
+        if self.response_started:
+            self._write_body(event.get("body", b""), more=event.get("more_body", False))
+        else:
+            self._write_start(event["status"], list(event.get("headers", ())))
+
+    def _write_start(self, status: int, headers: RawHeaders) -> None:
+        lines = [STATUS_LINES[status], *map(_write_header, (*self._default_headers, *headers))]
+        fields = dict(headers)
+        length = fields.get(b"content-length")
+        if length is not None:
+            self._due_bytes = int(length)
+        elif not self._is_head and status not in _WITHOUT_BODY:
+            self._chunked = True
+            lines.append(b"transfer-encoding: chunked\r\n")
+        self._end_head(lines)
+        self._transport.write(b"".join(lines))
+
+    def _end_head(self, lines: list[bytes]) -> None:
+        """Complete the head of an answer, of which nothing is written yet."""
+        self.response_started = True
+        self._expects_continue = False
+        if _CLOSE in lines:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            lines.append(_CLOSE)
+        lines.append(b"\r\n")
+
+    def _write_body(self, body: bytes, *, more: bool) -> None:
+        if self._is_head:
+            self._due_bytes = 0
+        elif self._chunked:
+            chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+            self._transport.write(chunk if more else chunk + b"0\r\n\r\n")
+        else:
+            self._due_bytes -= len(body)
+            if self._due_bytes < 0:
+                raise RuntimeError("the body of an answer is longer than its Content-Length")
+            self._transport.write(body)
+        if not more:
+            if self._due_bytes:
+                raise RuntimeError("the body of an answer is shorter than its Content-Length")
+            self._complete()
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        self._tell()
+        if not self.keep_alive:
+            self._transport.close()
+        if self._on_complete is not None:
+            self._on_complete()
+
+    def body(self) -> bytes | None:
+        """See `gateway.web.exchange.Shortcut.body`."""
+        if self.more_body or self.disconnected:
+            return None
+        self._flow.resume_reading()
+        body, self._body = self._body, b""
+        return body
+
+    def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
+        """See `gateway.web.exchange.Shortcut.respond`."""
+        if self._flow.write_paused or self.response_started or self.disconnected or self._is_head:
+            return False
+        lines = [STATUS_LINES[status]]
+        try:
+            lines += map(header_line, self._default_headers)
+            lines += map(header_line, headers)
+        except ValueError:
+            return False
+        self._end_head(lines)
+        lines.append(body)
+        self._transport.write(b"".join(lines))
+        self._complete()
+        return True
