@@ -32,4 +32,5 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         head_seconds=3,
         body_seconds=4,
         unread_seconds=5,
+        idle_seconds=75,
     )
