@@ -35,7 +35,6 @@ from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
 from gateway.telemetry import Telemetry
-from gateway.watchdog import runs_a_leg
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""
@@ -156,7 +155,6 @@ class CallRunner:
         """Let another carrier open and seal for legs that begin from now on."""
         self._carrier = carrier
 
-    @runs_a_leg
     async def run(self, call: Call) -> Ran:
         """Run one leg and return what came of it.
 
@@ -278,7 +276,7 @@ class CallRunner:
             stepping=self._stepping,
         )
         try:
-            function = served.bind(call.arguments, call.caller.principal)
+            function = served.bind(call.arguments, call.caller.principal, journal)
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             return Failed(error)
         return Detached() if _starts_as_task(call, passage.detaching) else await run_leg(function, leg)
@@ -336,7 +334,7 @@ class CallRunner:
         return call.words.task_created(passage.task), "task_created"
 
     def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
-        fields = call.served.whole_result(value, call.target, journal.segments)
+        fields = call.served.whole_result(value, call.target, journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)
         # A read that depended on answers must not be kept (MCP "Caching", Cache Key).

@@ -22,7 +22,6 @@ from gateway.ports import RandomBytes, TaskQuestion
 from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode
 from gateway.sealing.binding import Principal
-from gateway.watchdog import runs_a_leg
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,6 @@ class HandedBack:
 TaskOutcome: TypeAlias = Finished | Waiting | HandedBack
 
 
-@runs_a_leg
 async def run_task_leg(
     task: TaskLeg,
     *,
@@ -135,7 +133,7 @@ async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, A
 
 async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
     try:
-        function = task.tool.bind(task.arguments, task.principal)
+        function = task.tool.bind(task.arguments, task.principal, leg.journal)
     except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
         return Failed(error)
     return await run_leg(function, leg)
@@ -171,7 +169,7 @@ def _told_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion
 
 
 def _told_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:
-    result = tool.whole_result(value, tool.name, journal.segments)
+    result = tool.whole_result(value, tool.name, journal)
     encode(result)
     return result
 

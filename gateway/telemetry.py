@@ -366,7 +366,7 @@ class MetricsServer:
 
     def __init__(self, server: WSGIServer, thread: threading.Thread, host: str) -> None:
         self._server = server
-        self._thread = thread
+        self._server_thread = thread
         self.host = host
         self.port: int = server.server_port
 
@@ -374,7 +374,7 @@ class MetricsServer:
         """Stop listening and end the thread."""
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        self._server_thread.join()
 
 
 def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:

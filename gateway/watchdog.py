@@ -13,11 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import CodeType, FrameType
-from typing import Any, Final, TypeVar
+from types import FrameType
+from typing import Final
 
-from gateway.authoring.served import served_in
-from gateway.engine.journal import Journal
+from gateway.authoring.served import work_in
 
 log = logging.getLogger(__name__)
 
@@ -30,17 +29,6 @@ LOOK_SECONDS: Final = 0.25
 _SHOWN_FRAMES: Final = 3
 _BLOCKED: Final = "the event loop is blocked"
 _BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-_leg_runners: set[CodeType] = set()
-
-
-def runs_a_leg(function: Function) -> Function:
-    """Mark a function that runs one leg, and calls its journal `journal`: so a stack tells whose leg holds the loop."""
-    _leg_runners.add(function.__code__)
-    return function
 
 
 def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
@@ -111,15 +99,15 @@ class LoopWatch:
         with contextlib.suppress(RuntimeError):
             self.blocker = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for this
-        served = served_in(frame)
-        message = _BLOCKED if served is None else _BLOCKED_BY_TOOL
+        work = work_in(frame)
+        message = _BLOCKED if work is None else _BLOCKED_BY_TOOL
         if message == self._told:
             return
         self._told = message
-        self._flow = _flow_in(frame)
+        self._flow = {} if work is None or work.journal is None else {"flow": work.journal.flow_id}
         fields = {"where": _where(frame), **self._flow}
-        if served is not None:
-            fields["tool"] = served.name
+        if work is not None:
+            fields["tool"] = work.served.name
         if self.blocker is not None:
             fields |= self._describe(self.blocker)
         log.warning(message, extra=fields)
@@ -144,16 +132,6 @@ def watchdog() -> Iterator[None]:
         stopped.set()
         thread.join()
         watch.stop()
-
-
-def _flow_in(frame: FrameType | None) -> Mapping[str, str]:
-    """Return the id of the call whose leg a thread is busy with, as a field of a log line; nothing if with none."""
-    while frame is not None:
-        if frame.f_code in _leg_runners:
-            journal = frame.f_locals.get("journal")
-            return {"flow": journal.flow_id} if isinstance(journal, Journal) else {}
-        frame = frame.f_back
-    return {}
 
 
 def _where(frame: FrameType | None) -> str:

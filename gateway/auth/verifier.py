@@ -78,9 +78,8 @@ class AnonymousVerifier:
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf)
 
-    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
+    async def authenticate(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002
         """Return the anonymous caller."""
-        del authorization_header
         return self._ANYBODY
 
     def running(self) -> AbstractAsyncContextManager[None]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.questions import Ask, Elicit, InputRequired
 from gateway.engine.driver import LegFunction
+from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
 from gateway.errors import AuthoringError
 from gateway.sealing.binding import Principal
@@ -123,8 +124,18 @@ class Served:
 
         return register
 
-    def bind(self, arguments: Mapping[str, Any], principal: Principal | None) -> LegFunction:
+    def bind(
+        self,
+        arguments: Mapping[str, Any],
+        principal: Principal | None,
+        journal: Journal | None = None,  # noqa: ARG002 - `work_in` reads it
+    ) -> LegFunction:
         """Return what a leg runs: the function with these arguments.
+
+        Args:
+            arguments: as the client sent them.
+            principal: who calls, None when anonymous.
+            journal: of the leg, for those who look at the stack meanwhile.
 
         Raises:
             InvalidArguments: they do not fit the function.
@@ -156,17 +167,17 @@ class Served:
         """
         raise NotImplementedError
 
-    def whole_result(self, value: Any, target: str, emitted: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def whole_result(self, value: Any, target: str, journal: Journal) -> dict[str, Any]:
         """Return the fields of the result: the emitted blocks, then what the function returned (replay rule 6).
 
         Raises:
             AuthoringError: like `result`; or blocks were emitted into a result that has none.
         """
         fields = self.result(value, target)
-        if emitted:
+        if journal.segments:
             if "content" not in fields:
                 raise AuthoringError(f"{self} emits blocks; only a tool's result is made of them")
-            fields["content"] = [*emitted, *fields["content"]]
+            fields["content"] = [*journal.segments, *fields["content"]]
         return fields
 
     def catalogue_entry(self) -> dict[str, Any]:
@@ -189,7 +200,14 @@ _CALLS_THE_AUTHOR = frozenset(
 )
 
 
-def served_in(stack: FrameType | None) -> Served | None:
+class Work(NamedTuple):
+    """What a thread is busy with: a function of an author's, and the journal of the leg that it runs in."""
+
+    served: Served
+    journal: Journal | None
+
+
+def work_in(stack: FrameType | None) -> Work | None:
     """Return whose function, or whose arguments or result, a stack is busy with; None if with none.
 
     Args:
@@ -197,8 +215,8 @@ def served_in(stack: FrameType | None) -> Served | None:
     """
     while stack is not None:
         if stack.f_code in _CALLS_THE_AUTHOR:
-            served: Served = stack.f_locals["self"]
-            return served
+            names = stack.f_locals
+            return Work(names["self"], names["leg"].journal if "leg" in names else names["journal"])
         stack = stack.f_back
     return None
 

@@ -157,7 +157,7 @@ async def run_async(
                 if isinstance(outcome, Detached):
                     run_.became_task = True
                     call.fresh = {}
-                elif _finished(run_, outcome, tool, args or {}):
+                elif _finished(run_, outcome, leg.journal, tool, args or {}):
                     return run_
                 else:
                     call.fresh = _answered(run_, answers)
@@ -278,10 +278,10 @@ def _target(tool: Served, args: Mapping[str, Any]) -> str:
     return uri
 
 
-def _finished(run_: Run, outcome: Outcome, tool: Served, args: Mapping[str, Any]) -> bool:
+def _finished(run_: Run, outcome: Outcome, journal: Journal, tool: Served, args: Mapping[str, Any]) -> bool:
     if isinstance(outcome, Completed):
         run_.value = outcome.value
-        run_.result = tool.whole_result(outcome.value, _target(tool, args), run_.segments)
+        run_.result = tool.whole_result(outcome.value, _target(tool, args), journal)
         return True
     if isinstance(outcome, Failed):
         raise outcome.error

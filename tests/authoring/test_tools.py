@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from gateway import Context, Elicit, Sample, tool
 from gateway.authoring.content import ToolResult, error
 from gateway.authoring.tools import Tool
+from gateway.engine.journal import Journal
 from gateway.errors import AuthoringError
 
 
@@ -251,6 +252,7 @@ def test_options_that_make_no_sense_are_told_at_once(options: Any, problem: str)
 
 def test_emitted_blocks_come_before_the_returned_value() -> None:
     made = tool(greet)
-    emitted = [{"type": "text", "text": "one"}]
-    assert made.whole_result("two", "greet", emitted)["content"] == [*emitted, {"type": "text", "text": "two"}]
-    assert made.whole_result("two", "greet", [])["content"] == [{"type": "text", "text": "two"}]
+    journal = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
+    assert made.whole_result("two", "greet", journal)["content"] == [{"type": "text", "text": "two"}]
+    journal.segments = [{"type": "text", "text": "one"}]
+    assert made.whole_result("two", "greet", journal)["content"] == [*journal.segments, {"type": "text", "text": "two"}]
