@@ -22,7 +22,7 @@ CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check conformance chaos loadtest soak fuzz ci bench
+.PHONY: help run demo test check compiled conformance chaos loadtest soak fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 	@$(RUN) mypy
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(RUN) coverage report
+
+compiled: $(STAMP) ## Compile the hot path in build/compiled, a copy of everything: make -C build/compiled chaos runs compiled code
+	@$(need_compiler)
+	@$(RUN) scripts.compiled
 
 conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the official suite, then real clients and the scenarios of a proposal (CONFORMANCE="--scenario …": the suite alone)
 	@$(need_redis)
@@ -89,6 +93,13 @@ endef
 
 define need_prometheus
 command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which the dashboard and the alerts are tested with"
+endef
+
+# Python's headers are in a package of their own where Python is Debian's.
+define need_compiler
+{ command -v gcc >/dev/null || sh scripts/need.sh build-essential "a C compiler"; } && \
+	{ test -e "$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
+	sh scripts/need.sh "$$($(VENV)/bin/python -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')" "Python's header files"; }
 endef
 
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
