@@ -11,6 +11,7 @@ FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
+COMPILED := build/compiled
 PORT ?= 8080
 # What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
 WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtest/test_cluster.py tests/loadtest/test_users.py \
@@ -43,7 +44,7 @@ check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage
 	@$(VENV)/bin/lint-imports --no-logo
 	@$(RUN) coverage report
 
-compiled: $(STAMP) ## Compile the hot path in build/compiled, a copy of everything: make -C build/compiled chaos runs compiled code
+compiled: $(STAMP) ## Keep build/compiled, a copy of everything with the hot path compiled (make -C build/compiled chaos: a suite on it)
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
@@ -70,12 +71,13 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, conformance, chaos, loadtest, and fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and loadtest; and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
-	@$(MAKE) --no-print-directory conformance
-	@$(MAKE) --no-print-directory chaos
-	@$(MAKE) --no-print-directory loadtest
+	@$(MAKE) --no-print-directory compiled
+	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
+	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
+	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
 bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
@@ -105,7 +107,7 @@ endef
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 # Three at a time even on two cores: tests of processes wait more than they compute.
 define run_tests
-{ $(need_redis); } && { $(need_haproxy); } && { $(need_prometheus); } && \
+{ $(need_redis); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 

@@ -20,6 +20,7 @@ from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
+from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.ports import Authenticator, TaskStore, Tracing
 from gateway.process_telemetry import ProcessTelemetry
@@ -100,7 +101,7 @@ def build(settings: Settings) -> Services:
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     registry = load_tools(settings)
     telemetry = Telemetry(registry.names)
-    telemetry.build_info(__version__)
+    telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from gateway import __version__
+from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -74,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         prog="gateway",
         description="Serve MCP tools from as many identical replicas as you like: no sessions, no shared storage.",
         epilog="Start with `gateway dev`: two replicas with the demo tools on http://127.0.0.1:8080/mcp.",
+    )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"sealed-gateway {__version__} ({'compiled' if is_compiled() else 'interpreted'})",
+        help="show which version this is, and whether it is compiled (docs/compiled.md)",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands)

@@ -60,7 +60,9 @@ class ProcessTelemetry:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._build = Gauge("gateway_build_info", "What runs; always 1.", ["version"], registry=self.registry)
+        self._build = Gauge(
+            "gateway_build_info", "What runs; always 1.", ["version", "compiled"], registry=self.registry
+        )
         self._seal_keys = Gauge(
             "gateway_seal_keys", "The seal keys in use, by what they do.", ["key_id", "role"], registry=self.registry
         )
@@ -83,9 +85,9 @@ class ProcessTelemetry:
         )
         self._redis_errors = {kind: redis_errors.labels(kind) for kind in RedisErrorKind}
 
-    def build_info(self, version: str) -> None:
-        """Tell which version of the gateway this is."""
-        self._build.labels(version).set(1)
+    def build_info(self, version: str, *, compiled: bool) -> None:
+        """Tell which version of the gateway this is, and whether its hot path is compiled."""
+        self._build.labels(version, str(compiled).lower()).set(1)
 
     def count_by_key(self, name: str, documentation: str) -> KeyCounter:
         """Add a counter by key id, which shows every key that `seal_keys` tells of from the start."""

@@ -38,6 +38,7 @@ VALUES: Final = {
     ("gateway_token_keys_read_total", "result"): frozenset({"read", "failed"}),
     ("gateway_tasks", "phase"): frozenset(Phase),
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),
+    ("gateway_build_info", "compiled"): frozenset({"true", "false"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),
     ("gateway_session_rejections_total", "reason"): frozenset(RejectReason),
