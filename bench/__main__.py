@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import calls, growth, overload, parts, report, tasks
+from bench import calls, growth, memory, ours, overload, parts, streams, tasks
 from bench.clients import WrongAnswer
 from bench.load import LoadError
 from bench.options import Options
-from bench.servers import Cores, ServerError
+from bench.report import Report, Section
+from bench.servers import TOP, Cores, ServerError
 
-SUBJECTS: dict[str, Callable[[Options, Cores], report.Section]] = {
+SUBJECTS: dict[str, Callable[[Options, Cores], Section]] = {
     "calls": calls.section,
     "parts": parts.section,
     "growth": growth.section,
+    "streams": streams.section,
     "tasks": tasks.section,
     "overload": overload.section,
 }
@@ -24,8 +28,14 @@ SUBJECTS: dict[str, Callable[[Options, Cores], report.Section]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark. Exit code 0: measured; 1: an answer was wrong; 2: it could not run."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     given = _parse(arguments)
     options = Options(given.rounds, given.seconds, given.warmup, given.connections, given.stored, given.reports)
+    problem = ours.problem(interpreted=given.interpreted, top=TOP)
+    if problem is not None:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+    allowed = os.sched_getaffinity(0)
     try:
         cores = Cores.choose()
         sections = [SUBJECTS[name](options, cores) for name in given.only or SUBJECTS]
@@ -35,17 +45,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ServerError, LoadError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    print(report.markdown(sections))
-    report.write(given.reports, sections)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    report = Report(ours.kind(), command(arguments), sections, memory.earlier(given.reports))
+    print(report.markdown())
+    report.write(given.reports)
     return 1 if any(section.wrong for section in sections) else 0
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def command(arguments: Sequence[str]) -> str:
+    """What is typed to run the benchmark with these arguments."""
+    return f'make bench BENCH="{shlex.join(arguments)}"' if arguments else "make bench"
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     normal = Options()
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--only", action="append", choices=SUBJECTS, help="a subject; may be repeated; all if unset")
+    parser.add_argument("--interpreted", action="store_true", help="measure the source tree as it is, not compiled")
     parser.add_argument("--rounds", type=int, default=normal.rounds, help="interleaved rounds; medians are shown")
     parser.add_argument("--seconds", type=float, default=normal.seconds, help="measured time of a case and server")
     parser.add_argument("--warmup", type=float, default=normal.warmup_seconds, help="load before calls are measured")

@@ -74,10 +74,12 @@ class Target(NamedTuple):
     Attributes:
         port: of a server on 127.0.0.1.
         tokens: the bearer token of each connection, None where the server wants none. Each user has a connection.
+        first_port: of the server that first legs are sent to; None if it is the same.
     """
 
     port: int
     tokens: Sequence[str | None]
+    first_port: int | None = None
 
 
 Plans: TypeAlias = list[list[Exchange]]
@@ -123,9 +125,10 @@ def carrying_plans(target: Target, kib: int) -> Plans:
 
 
 def _answering_plans(target: Target, tool: str, arguments: dict[str, Any], text: str) -> Plans:
-    first = [call(target.port, 0, tool, arguments, token=token) for token in target.tokens]
-    questions = dict(zip(target.tokens, ask_each(target.port, first), strict=True)) if target.tokens[0] else {}
-    unbound = None if questions else ask_each(target.port, first[:1])[0]
+    port = target.first_port or target.port
+    first = [call(port, 0, tool, arguments, token=token) for token in target.tokens]
+    questions = dict(zip(target.tokens, ask_each(port, first), strict=True)) if target.tokens[0] else {}
+    unbound = None if questions else ask_each(port, first[:1])[0]
 
     def exchange(number: int, token: str | None) -> Exchange:
         params = answering(unbound or questions[token], f"User {number:04d}")

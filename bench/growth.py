@@ -23,7 +23,7 @@ from unittest.mock import patch
 
 import uvloop
 
-from bench import servers
+from bench import goals, servers
 from bench.cases import answering, request
 from bench.counts.cases import (
     NUMBER,
@@ -41,15 +41,15 @@ from bench.counts.cases import (
 )
 from bench.counts.replica import PORT, Replica
 from bench.curves import plot
+from bench.goals import Goal, Verdict
 from bench.options import Options
-from bench.report import Goal, Section, goals_document, goals_table, table
+from bench.report import Section
 from bench.servers import Cores, Redis
+from bench.tables import table
 
-WORST_EXPONENT: Final = 1.1
-"""Linear is 1; the rest is what measurements are off by."""
 FLAT: Final = 1.25
 """What must not grow may differ by this factor between the smallest and the largest."""
-MOST_US_A_KEY: Final = 10.0
+ANSWERS: Final = "answers"
 SLICE_SECONDS: Final = 0.05
 """How long one point is measured in one round."""
 WARMUP: Final = 5
@@ -176,7 +176,7 @@ class _World:
 
     async def answers(self) -> Curve:
         """The last leg of a call, by how many answers it replays."""
-        curve, replica = Curve("answers", "keys", (1, 2, 5, 10, 20, 50, 100), is_flat=False), await self._replica()
+        curve, replica = Curve(ANSWERS, "keys", (1, 2, 5, 10, 20, 50, 100), is_flat=False), await self._replica()
         curve.cases = [await last_leg(replica, keys) for keys in curve.sizes]
         return curve
 
@@ -234,10 +234,9 @@ def _echo_case(replica: Replica) -> Case:
 def summary(curves: Sequence[Curve], reports: Path) -> Section:
     """Sum up what was measured, and draw it."""
     fits = {curve.name: fit(curve.sizes, curve.costs) for curve in curves}
-    goals = [_goal(curve, fits[curve.name]) for curve in curves]
-    if "answers" in fits:
-        slope = fits["answers"].slope
-        goals.append(Goal(f"an answer at most {MOST_US_A_KEY:g} µs", f"{slope:.1f} µs", slope <= MOST_US_A_KEY))
+    verdicts = [_judge(curve, fits[curve.name]) for curve in curves]
+    if ANSWERS in fits:
+        verdicts.append(goals.REPLAY_A_KEY.judge(fits[ANSWERS].slope))
     picture = plot({f"{curve.name}, {curve.unit}": (curve.sizes, curve.costs) for curve in curves}, reports)
     lines = [
         "## Growth",
@@ -251,29 +250,23 @@ def summary(curves: Sequence[Curve], reports: Path) -> Section:
         ),
         "",
         f"![Growth]({picture.name})",
-        "",
-        *goals_table(goals),
     ]
     document = {
-        "goals": goals_document(goals),
         "curves": {
             curve.name: {"unit": curve.unit, "sizes": list(curve.sizes), "cpu_us": curve.costs}
             | fits[curve.name]._asdict()
             for curve in curves
         },
     }
-    return Section("growth", "\n".join(lines) + "\n", document)
+    return Section("growth", "a replica in this process", "\n".join(lines) + "\n", document, verdicts)
 
 
-def _goal(curve: Curve, found: Fit) -> Goal:
+def _judge(curve: Curve, found: Fit) -> Verdict:
     if curve.is_flat:
-        measured = f"{found.factor:.2f} ×"
-        return Goal(f"more {curve.name} cost at most {FLAT:g} × as much", measured, found.factor <= FLAT)
-    return Goal(
-        f"more {curve.name} cost in proportion, exponent at most {WORST_EXPONENT:g}",
-        f"{found.exponent:.2f}",
-        found.exponent <= WORST_EXPONENT,
-    )
+        return Goal(f"more {curve.name}: the largest beside the smallest", FLAT).judge(found.factor)
+    linear = goals.REPLAY_EXPONENT
+    goal = linear if curve.name == ANSWERS else Goal(f"more {curve.name}: exponent", linear.bound, linear.unit)
+    return goal.judge(found.exponent)
 
 
 def _row(curve: Curve, found: Fit) -> list[str]:

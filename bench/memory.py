@@ -1,44 +1,76 @@
 """Whether the memory of a replica and a worker stays flat over very many legs and tasks. Runs by hand, for long.
 
-python -m bench.memory [--legs 1000000] [--tasks 100000]; exit code 1 if memory goes on growing.
+python -m bench.memory [--legs 1000000] [--tasks 100000]; exit code 1 if memory goes on growing. It writes
+`reports/memory.md` and `reports/memory.json`, which the report of `make bench` shows as long as they are there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from bench import cases, servers
+from bench import cases, goals, ours, servers
 from bench.cases import Target
+from bench.goals import Goal, Verdict, goals_table
 from bench.load import measure
-from bench.report import Goal, goals_table, table
+from bench.options import Options
+from bench.report import machine
 from bench.servers import Cores, Program
+from bench.tables import table
 from bench.task_load import Batch, TaskServer
 
 PARTS: Final = 10
 """Memory is looked at after each of so many parts."""
-MOST_GROWTH: Final = 0.01
-"""By this share it may grow in the second half; the rest is what an allocator's pages differ by."""
+RESULT: Final = "memory.json"
+ENOUGH_LEGS: Final = 1_000_000
 CONNECTIONS: Final = 32
 SLICE_SECONDS: Final = 5.0
 QUOTA: Final = "10000000"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the module's docstring tells the exit codes."""
+    """Measure; the module's docstring tells the exit codes, and 2 says that it could not run."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
     parser.add_argument("--legs", type=int, default=1_000_000, help="legs of calls with a question (%(default)s)")
     parser.add_argument("--tasks", type=int, default=100_000, help="tasks to completion (%(default)s)")
+    parser.add_argument("--interpreted", action="store_true", help="measure the source tree as it is, not compiled")
+    parser.add_argument("--reports", type=Path, default=Options().reports, help="folder of what is written")
     given = parser.parse_args(arguments)
+    problem = ours.problem(interpreted=given.interpreted, top=servers.TOP)
+    if problem is not None:
+        print(f"bench.memory: {problem}", file=sys.stderr)
+        return 2
     cores = Cores.choose()
     seen = {**_of_legs(cores, given.legs), **_of_tasks(cores, given.tasks)}
-    print("\n".join(table(("MiB after each tenth", *map(str, range(1, PARTS + 1))), map(_row, seen.items()))) + "\n")
-    goals = [goal(name, mib) for name, mib in seen.items()]
-    print("\n".join(goals_table(goals)))
-    return 0 if all(goal.passed for goal in goals) else 1
+    verdicts = [judge(name, mib) for name, mib in seen.items()]
+    lines = [
+        *("# Memory", "", f"The gateway {ours.kind()}, on {machine()}.", ""),
+        *table(("MiB after each tenth", *map(str, range(1, PARTS + 1))), map(_row, seen.items())),
+        *("", *goals_table(verdicts)),
+    ]
+    print("\n".join(lines))
+    given.reports.mkdir(parents=True, exist_ok=True)
+    (given.reports / "memory.md").write_text("\n".join(lines) + "\n")
+    document = {"code": ours.kind(), "legs": given.legs, "tasks": given.tasks, "mib": seen}
+    (given.reports / RESULT).write_text(json.dumps(document, indent=2) + "\n")
+    return 0 if all(verdict.met for verdict in verdicts) else 1
+
+
+def earlier(reports: Path) -> list[Verdict]:
+    """The verdict on a budget that was reached by the last run, if that was of the same code and long enough."""
+    try:
+        result = json.loads((reports / RESULT).read_text())
+    except FileNotFoundError:
+        return []
+    if result["code"] != ours.kind() or result["legs"] < ENOUGH_LEGS:
+        return []
+    growth = growth_of(result["mib"][_legs_name(result["legs"])])
+    return [goals.LEGS_FLAT.judge(growth, f"{growth:+.1f} %, by `python -m bench.memory`")]
 
 
 def _of_legs(cores: Cores, legs: int) -> dict[str, list[float]]:
@@ -57,7 +89,11 @@ def _of_legs(cores: Cores, legs: int) -> dict[str, list[float]]:
                 if measured.wrong:
                     raise SystemExit(f"WRONG: {measured.wrong[0]}")
 
-        return _watch({f"a replica, {legs:,} legs": server}, send)
+        return _watch({_legs_name(legs): server}, send)
+
+
+def _legs_name(legs: int) -> str:
+    return f"a replica, {legs:,} legs"
 
 
 def _of_tasks(cores: Cores, tasks: int) -> dict[str, list[float]]:
@@ -87,13 +123,18 @@ def _watch(programs: Mapping[str, Program], work: Callable[[], object]) -> dict[
     return seen
 
 
-def goal(name: str, mib: Sequence[float]) -> Goal:
-    """Judge by the slope of a line through the second half, as a share of its mean."""
+def judge(name: str, mib: Sequence[float]) -> Verdict:
+    """Judge by how much the second half of what was seen grew."""
+    growth = growth_of(mib)
+    goal = Goal(f"memory of {name}: growth in the second half", goals.LEGS_FLAT.bound, goals.LEGS_FLAT.unit)
+    return goal.judge(growth, f"{growth:+.1f} %")
+
+
+def growth_of(mib: Sequence[float]) -> float:
+    """By how many percent the second half grew: the slope of a line through it, as a share of its mean."""
     half = mib[len(mib) // 2 :]
     slope = statistics.linear_regression(range(len(half)), half).slope
-    growth = slope * (len(half) - 1) / statistics.fmean(half)
-    what = f"{name}: memory of the second half grows by at most {MOST_GROWTH:.0%}"
-    return Goal(what, f"{growth:+.1%}", growth <= MOST_GROWTH)
+    return 100 * slope * (len(half) - 1) / statistics.fmean(half)
 
 
 def _row(item: tuple[str, Sequence[float]]) -> list[str]:

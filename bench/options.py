@@ -20,8 +20,8 @@ class Options:
     """
 
     rounds: int = 5
-    seconds: float = 2.0
-    warmup_seconds: float = 0.5
+    seconds: float = 1.5
+    warmup_seconds: float = 0.3
     connections: int = 32
     stored_tasks: int = 100_000
     reports: Path = Path("reports")

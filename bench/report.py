@@ -1,30 +1,22 @@
-"""What the subjects of the benchmark have in common when they report: a section each, goals, verdicts, files."""
+"""What the subjects of the benchmark have in common when they report: a section each, verdicts, files."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from bench.goals import Verdict, budgets, goals_document, goals_table, others
+from bench.tables import table
 
 DISTURBED_SERVER = 0.9
 """Below this share of its core, a server was not the limit: something else ran on this machine, or the load was it."""
-
-
-class Goal(NamedTuple):
-    """Something that was to be reached, what was measured, and whether that reaches it."""
-
-    what: str
-    measured: str
-    passed: bool
-
-    @property
-    def verdict(self) -> str:
-        """In one word."""
-        return "PASSED" if self.passed else "FAILED"
+CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,46 +25,90 @@ class Section:
 
     Attributes:
         name: of the subject.
+        measured: what of ours was measured.
         markdown: for people.
         document: all its numbers, for programs.
+        verdicts: on all goals that it judges.
         wrong: what was wrong with answers; one is enough to make the speed worthless.
     """
 
     name: str
+    measured: str
     markdown: str
     document: dict[str, Any]
+    verdicts: Sequence[Verdict] = ()
     wrong: Sequence[str] = field(default=())
 
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> list[str]:
-    """A Markdown table whose first `texts` columns are text and whose others are numbers."""
-    marks = ["---"] * texts + ["---:"] * (len(head) - texts)
-    return [
-        "| " + " | ".join(head) + " |",
-        "|" + "|".join(marks) + "|",
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
+    def text(self) -> str:
+        """For people, with the verdicts on goals that stand nowhere else."""
+        own = others(self.verdicts)
+        return self.markdown + ("\n" + "\n".join(goals_table(own)) + "\n" if own else "")
 
 
-def goals_table(goals: Sequence[Goal]) -> list[str]:
-    """Goals as a Markdown table."""
-    return table(("goal", "measured", "verdict"), ((goal.what, goal.measured, goal.verdict) for goal in goals), texts=3)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole report.
+
+    Attributes:
+        code: of ours that was measured, in a word.
+        command: that made it.
+        sections: of the subjects that were measured.
+        elsewhere: verdicts on what takes too long to be measured each time.
+    """
+
+    code: str
+    command: str
+    sections: Sequence[Section]
+    elsewhere: Sequence[Verdict] = ()
+
+    @property
+    def budgets(self) -> list[Verdict]:
+        """Every budget, whether it was measured or not. Of wrong answers none counts."""
+        right = [section for section in self.sections if not section.wrong]
+        return budgets([*self.elsewhere, *(verdict for section in right for verdict in section.verdicts)])
+
+    def goals(self) -> str:
+        """The budgets for people, with all that they depend on."""
+        lines = [*goals_table(self.budgets), "", f"`{self.command}`, the gateway {self.code}, on {machine()}."]
+        return "\n".join(lines) + "\n"
+
+    def markdown(self) -> str:
+        """The whole report for people."""
+        rows = ((section.name, f"{self.code}: {section.measured}") for section in self.sections)
+        subjects = "\n".join(table(("subject", "what of ours was measured"), rows, texts=2))
+        parts = ["# Benchmark", "## Goals", self.goals() + "\n" + subjects, *(part.text() for part in self.sections)]
+        return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+    def document(self) -> dict[str, Any]:
+        """The whole report for programs."""
+        return {
+            "code": self.code,
+            "command": self.command,
+            "machine": machine(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "goals": goals_document(self.budgets),
+        } | {
+            section.name: {
+                **section.document,
+                "measured": section.measured,
+                "goals": goals_document(section.verdicts),
+                "wrong": list(section.wrong[:100]),
+            }
+            for section in self.sections
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write `bench.md`, `bench.json`, and the goals alone as `goals.md`, into `folder`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "bench.md").write_text(self.markdown())
+        (folder / "goals.md").write_text(self.goals())
+        (folder / "bench.json").write_text(json.dumps(self.document(), indent=2) + "\n")
 
 
-def goals_document(goals: Sequence[Goal]) -> list[dict[str, Any]]:
-    """Goals for programs."""
-    return [goal._asdict() for goal in goals]
-
-
-def markdown(sections: Sequence[Section]) -> str:
-    """The whole report for people."""
-    return "# Benchmark\n\n" + "\n".join(section.markdown for section in sections)
-
-
-def write(folder: Path, sections: Sequence[Section]) -> None:
-    """Write `bench.md` and `bench.json` into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.md").write_text(markdown(sections))
-    document: dict[str, Any] = {"python": platform.python_version(), "cores": os.cpu_count()}
-    document |= {section.name: {**section.document, "wrong": list(section.wrong[:100])} for section in sections}
-    (folder / "bench.json").write_text(json.dumps(document, indent=2) + "\n")
+def machine() -> str:
+    """The machine in a few words: its processor, how many cores this process may use, and the versions that count."""
+    model = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.exists() else None
+    processor = model[1].strip() if model else platform.machine()
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores of {processor}, {platform.system()}, Python {platform.python_version()}"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from gateway.auth.tokens import mint
 
@@ -142,10 +142,10 @@ def raw_asgi(cores: Cores) -> Iterator[Server]:
 
 
 @contextmanager
-def sdk(cores: Cores) -> Iterator[Server]:
+def sdk(cores: Cores, *, answers: Literal["json", "sse"] = "json", more_tools: int = 0) -> Iterator[Server]:
     """The `mcp` SDK's server, in its own virtual environment."""
     port = free_port()
-    command = [_python_of("sdk"), "bench/peers/sdk/server.py", str(port)]
+    command = [_python_of("sdk"), "-m", "bench.peers.sdk.server", str(port), answers, str(more_tools)]
     with _serving("mcp SDK", port, command, cores) as server:
         yield server
 
@@ -162,7 +162,7 @@ def fastapi(cores: Cores) -> Iterator[Server]:
 def fastmcp_calls(cores: Cores) -> Iterator[Server]:
     """The server of fastmcp without tasks, in its own virtual environment."""
     port = free_port()
-    command = [_python_of("fastmcp-tasks"), "bench/peers/fastmcp/calls.py", str(port)]
+    command = [_python_of("fastmcp-tasks"), "-m", "bench.peers.fastmcp.calls", str(port)]
     with _serving("fastmcp", port, command, cores) as server:
         yield server
 
@@ -171,7 +171,7 @@ def fastmcp_calls(cores: Cores) -> Iterator[Server]:
 def fastmcp(cores: Cores, redis: Redis) -> Iterator[Server]:
     """The server of fastmcp with tasks on Redis, in its own virtual environment; its worker is part of the process."""
     port = free_port()
-    command = [_python_of("fastmcp-tasks"), "bench/peers/fastmcp/server.py", str(port), redis.url]
+    command = [_python_of("fastmcp-tasks"), "-m", "bench.peers.fastmcp.server", str(port), redis.url]
     with _serving("fastmcp", port, command, cores) as server:
         yield server
 

@@ -16,8 +16,8 @@ from bench.counts.accepted import NUMBERS, PYTHON, Accepted, Difference
 from bench.counts.meters import TOP
 from bench.counts.run import Counted, count
 from bench.load import LoadError
-from bench.report import table
 from bench.servers import ServerError
+from bench.tables import table
 
 COMMAND = "python -m bench.counts"
 FILE = NUMBERS.relative_to(TOP)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import uvicorn
-
 from bench.cases import RAW_BODY
+from bench.peers.serving import serve
 
 START = {
     "type": "http.response.start",
@@ -31,13 +29,4 @@ async def app(
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-    )
+    serve(app, lifespan="off")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
-import uvicorn
 from fastapi import FastAPI, Request, Response
 
 from bench.cases import RAW_BODY
+from bench.peers.serving import serve
 
 app = FastAPI()
 
@@ -20,13 +18,4 @@ async def answer(request: Request) -> Response:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-    )
+    serve(app, lifespan="off")

@@ -24,13 +24,13 @@ def report(*, hard: float = 180.0, hard_p99_ms: float = 90.0, refusal_us: float 
     return summary(Options(rounds=1), runs, [Refusals(0, refusal_us, 18.0)])
 
 
-def verdicts(section: Section) -> list[bool]:
-    return [goal["passed"] for goal in section.document["goals"]]
+def verdicts(section: Section) -> list[bool | None]:
+    return [verdict.met for verdict in section.verdicts]
 
 
 def test_a_replica_that_keeps_its_goodput_and_its_latency_and_refuses_cheaply_passes() -> None:
     assert verdicts(report()) == [True, True, True]
-    assert "90%; without admission control 10%" in report().markdown
+    assert "90%; without admission control 10%" in report().text()
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_each_goal_can_be_missed_alone(section: Section, expected: list[bool]) -
 
 
 def test_a_latency_of_calls_that_nobody_waited_for_is_shown_as_at_least() -> None:
-    markdown = report().markdown
+    markdown = report().text()
     assert "≥ 1,000" in markdown
     assert "3.0 ×; without admission control ≥ 33.3 ×" in markdown
 
@@ -57,7 +57,7 @@ def test_each_round_is_judged_by_its_own_peak() -> None:
         loads = ((PEAK, 200.0), (EASY, 160.0), (HARD, 190.0), (HARD_WITHOUT, 20.0))
         runs += [run(load, rate * speed, 50.0, number=number) for load, rate in loads]
     section = summary(Options(rounds=3), runs, [Refusals(0, 20.0, 18.0)])
-    assert section.document["goals"][0]["measured"] == "95%; without admission control 10%"
+    assert section.verdicts[0].measured == "95%; without admission control 10%"
 
 
 def test_a_peak_that_was_found_without_a_whole_core_is_pointed_out() -> None:

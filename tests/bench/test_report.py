@@ -1,11 +1,21 @@
-"""The benchmark's report is written for people and for programs."""
+"""The report is written for people and for programs, and judges every budget once, in one order."""
 
 from __future__ import annotations
 
 import json
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-from bench.report import Goal, Section, goals_table, markdown, table, write
+import pytest
+
+from bench import ours
+from bench.__main__ import command
+from bench.goals import BUDGETS, CODEC_1_KIB, ECHO_BESIDE_RAW, LEGS_FLAT, STREAM, Goal, goals_table
+from bench.memory import earlier
+from bench.report import Report, Section
+from bench.tables import table
+
+FAST, LEAN = Goal("speed", 8, at_least=True), Goal("size", 3, " KiB")
 
 
 def test_numbers_stand_to_the_right_and_texts_to_the_left() -> None:
@@ -17,19 +27,105 @@ def test_numbers_stand_to_the_right_and_texts_to_the_left() -> None:
     ]
 
 
-def test_each_goal_is_shown_with_what_was_measured_and_its_verdict() -> None:
-    goals = [Goal("at least 8", "9", passed=True), Goal("at most 3", "4", passed=False)]
-    assert goals_table(goals)[2:] == ["| at least 8 | 9 | PASSED |", "| at most 3 | 4 | FAILED |"]
-
-
-def test_sections_follow_each_other_and_their_numbers_are_written_as_json(tmp_path: Path) -> None:
-    sections = [
-        Section("calls", "## Calls\n", {"rate": 1}, ["off by one"]),
-        Section("tasks", "## Tasks\n", {"rate": 2}),
+def test_a_goal_may_be_just_met_and_says_what_was_measured() -> None:
+    assert goals_table([FAST.judge(8), FAST.judge(7.9), LEAN.judge(3), LEAN.judge(3.1, "3.1 to 3.2 KiB")])[2:] == [
+        "| speed | ≥ 8 × | 8.00 × | yes |",
+        "| speed | ≥ 8 × | 7.90 × | NO |",
+        "| size | ≤ 3 KiB | 3.00 KiB | yes |",
+        "| size | ≤ 3 KiB | 3.1 to 3.2 KiB | NO |",
     ]
-    write(tmp_path / "reports", sections)
-    assert (tmp_path / "reports" / "bench.md").read_text() == markdown(sections)
-    assert markdown(sections).splitlines() == ["# Benchmark", "", "## Calls", "", "## Tasks"]
+
+
+def report(*sections: Section) -> Report:
+    return Report("compiled", "make bench", sections, [LEGS_FLAT.judge(0.2)])
+
+
+PARTS = Section("parts", "modules", "## Parts\n", {"rate": 1}, [CODEC_1_KIB.judge(11), FAST.judge(9)])
+CALLS = Section("calls", "a replica", "## Calls\n", {"rate": 2}, [STREAM.judge(20), ECHO_BESIDE_RAW.judge(0.5)])
+
+
+def test_every_budget_stands_in_one_table_in_one_order_whatever_was_measured_first() -> None:
+    judged = report(PARTS, CALLS).budgets
+    assert [verdict.goal for verdict in judged] == list(BUDGETS)
+    met = {verdict.goal: verdict.met for verdict in judged if verdict.met is not None}
+    assert met == {ECHO_BESIDE_RAW: True, CODEC_1_KIB: False, LEGS_FLAT: True, STREAM: True}
+    assert {verdict.measured for verdict in judged if verdict.met is None} == {"not measured"}
+
+
+def test_a_subject_that_answered_wrongly_reaches_no_budget() -> None:
+    wrong = Section("calls", "a replica", "", {}, [ECHO_BESIDE_RAW.judge(9)], ["off by one"])
+    assert report(wrong).budgets[0].measured == "not measured"
+
+
+def test_goals_that_are_no_budgets_stand_with_their_subject_alone() -> None:
+    assert PARTS.text() == "\n".join(["## Parts", "", *goals_table([FAST.judge(9)])]) + "\n"
+    assert CALLS.text() == "## Calls\n"
+
+
+def test_the_report_says_what_was_measured_and_how_and_is_written_for_programs_too(tmp_path: Path) -> None:
+    written = report(PARTS, CALLS)
+    written.write(tmp_path / "reports")
+    markdown = (tmp_path / "reports" / "bench.md").read_text()
+    assert [line for line in markdown.splitlines() if line.startswith("#")] == [
+        "# Benchmark",
+        "## Goals",
+        "## Parts",
+        "## Calls",
+    ]
+    assert "| calls | compiled: a replica |" in markdown
+    assert (tmp_path / "reports" / "goals.md").read_text() in markdown
+    assert "`make bench`, the gateway compiled, on" in markdown
     document = json.loads((tmp_path / "reports" / "bench.json").read_text())
-    assert document["calls"] == {"rate": 1, "wrong": ["off by one"]}
-    assert document["tasks"] == {"rate": 2, "wrong": []}
+    assert [goal["what"] for goal in document["goals"]] == [goal.what for goal in BUDGETS]
+    assert document["code"] == "compiled"
+    assert document["calls"]["rate"] == 2
+    assert document["parts"]["goals"][1] == {"what": "speed", "goal": "≥ 8 ×", "measured": "9.00 ×", "met": True}
+
+
+def test_the_command_can_be_typed_again() -> None:
+    assert command([]) == "make bench"
+    assert command(["--only", "calls"]) == 'make bench BENCH="--only calls"'
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "gateway" / "engine").mkdir(parents=True)
+    return tmp_path / "gateway"
+
+
+def compile_a_module(package: Path) -> None:
+    (package / "engine" / f"leg{EXTENSION_SUFFIXES[0]}").touch()
+
+
+def test_compiled_code_and_the_source_tree_are_never_taken_for_each_other(package: Path) -> None:
+    def problem(*, interpreted: bool) -> str | None:
+        return ours.problem(interpreted=interpreted, package=package, top=package.parent)
+
+    assert ours.kind(package) == "interpreted"
+    assert problem(interpreted=True) is None
+    assert "not compiled" in (problem(interpreted=False) or "")
+    compile_a_module(package)
+    assert ours.kind(package) == "compiled"
+    assert problem(interpreted=False) is None
+    assert "is compiled" in (problem(interpreted=True) or "")
+
+
+def test_this_process_measures_the_same_code_as_those_that_it_starts(package: Path, tmp_path: Path) -> None:
+    assert "would import" in (ours.problem(interpreted=True, package=package, top=tmp_path / "other") or "")
+
+
+@pytest.mark.parametrize(
+    ("legs", "code", "expected"),
+    [
+        pytest.param(1_000_000, ours.kind(), ["+0.0 %, by `python -m bench.memory`"], id="long enough"),
+        pytest.param(10_000, ours.kind(), [], id="too short"),
+        pytest.param(1_000_000, "another", [], id="of other code"),
+    ],
+)
+def test_what_was_seen_of_the_memory_counts_if_it_was_of_the_same_code_and_long_enough(
+    tmp_path: Path, legs: int, code: str, expected: list[str]
+) -> None:
+    assert earlier(tmp_path) == []
+    seen = {"code": code, "legs": legs, "mib": {f"a replica, {legs:,} legs": [60.0] * 10}}
+    (tmp_path / "memory.json").write_text(json.dumps(seen))
+    assert [verdict.measured for verdict in earlier(tmp_path)] == expected

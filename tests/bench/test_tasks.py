@@ -72,14 +72,14 @@ def report(*races: Race, growth: float = 1.0) -> Section:
     return summary(Options(rounds=1), races, steps, {"queued": 1900.0, "waiting": 2100.0, "done": 1700.0})
 
 
-def verdicts(section: Section) -> list[bool]:
-    return [goal["passed"] for goal in section.document["goals"]]
+def verdicts(section: Section) -> list[bool | None]:
+    return [verdict.met for verdict in section.verdicts]
 
 
 def test_eight_times_fastmcp_by_the_clock_passes() -> None:
     passed = report(raced(FASTMCP, 100, cpu_us=9_000), raced(OURS, 800, cpu_us=1_200))
     assert verdicts(passed) == [True, True]
-    assert "8.00 × by the clock, 7.50 × by CPU time" in passed.markdown
+    assert passed.verdicts[0].measured == "8.00 × by the clock, 7.50 × by CPU time"
 
 
 def test_less_than_eight_times_fails() -> None:
@@ -89,7 +89,7 @@ def test_less_than_eight_times_fails() -> None:
 def test_where_a_server_did_not_get_its_core_cpu_time_decides_and_the_report_says_so() -> None:
     disturbed = report(raced(FASTMCP, 100, cpu_us=9_000), raced(OURS, 400, cpu_us=1_000, busy=0.5))
     assert verdicts(disturbed) == [True, True]
-    assert "less than 90% of its core, so CPU time decides" in disturbed.markdown
+    assert "less than 90% of its core, so CPU time decides" in disturbed.verdicts[0].measured
 
 
 def test_a_step_that_grows_with_what_is_stored_fails() -> None:

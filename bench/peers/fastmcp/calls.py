@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
-import uvicorn
 from fastmcp import Context, FastMCP  # type: ignore[import-not-found]  # lives in an environment of its own
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+
+from bench.peers.serving import serve
 
 server = FastMCP("bench", version="1.0.0")
 
@@ -34,12 +33,4 @@ async def ask(ctx: Context) -> str | InputRequiredResult:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        server.http_app(path="/mcp", json_response=True, stateless_http=True),
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        log_level="warning",
-    )
+    serve(server.http_app(path="/mcp", json_response=True, stateless_http=True))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 
-import uvicorn
 from fastmcp import FastMCP  # type: ignore[import-not-found]  # lives in an environment of its own
 from fastmcp_tasks import TasksExtension  # type: ignore[import-not-found]  # likewise
+
+from bench.peers.serving import serve
 
 CONCURRENCY = 32
 
@@ -24,12 +25,4 @@ async def repeat(text: str) -> str:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        server.http_app(path="/mcp", json_response=True, stateless_http=True),
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        log_level="warning",
-    )
+    serve(server.http_app(path="/mcp", json_response=True, stateless_http=True))

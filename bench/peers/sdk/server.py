@@ -6,12 +6,14 @@ SDK's return style; its other style, `Resolve`, costs it about twice the CPU on 
 
 from __future__ import annotations
 
+import json
 import sys
 
-import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
+
+from bench.peers.serving import serve
 
 server = MCPServer("bench", version="1.0.0", log_level="WARNING")
 
@@ -55,13 +57,32 @@ async def carry(ctx: Context, size: int) -> str | InputRequiredResult:
     return InputRequiredResult(input_requests={"name": QUESTION}, request_state="x" * size)
 
 
+@server.tool(structured_output=False)
+async def greet(ctx: Context, count: int) -> str | InputRequiredResult:
+    """Greet so many users by name, one question after the other."""
+    names = json.loads(ctx.request_state) if ctx.request_state else []
+    answer = (ctx.input_responses or {}).get(f"name-{len(names)}")
+    if isinstance(answer, ElicitResult) and answer.action == "accept":
+        names.append(Name.model_validate(answer.content).name)
+    if len(names) == count:
+        return f"Hello, {', '.join(names)}!"
+    return InputRequiredResult(input_requests={f"name-{len(names)}": QUESTION}, request_state=json.dumps(names))
+
+
+@server.tool(structured_output=False)
+async def tell(ctx: Context, count: int) -> str:
+    """Tell how far it is, so many times, then the result."""
+    for done in range(count):
+        await ctx.report_progress(done + 1, count)
+    return "done"
+
+
+async def another(text: str) -> str:
+    """Say the text again."""
+    return text
+
+
 if __name__ == "__main__":
-    uvicorn.run(
-        server.streamable_http_app(json_response=True, stateless_http=True),
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        log_level="warning",
-    )
+    for number in range(int(sys.argv[3])):
+        server.add_tool(another, name=f"echo_{number:04d}", structured_output=False)
+    serve(server.streamable_http_app(json_response=sys.argv[2] == "json", stateless_http=True))
