@@ -48,20 +48,41 @@ def test_the_final_stage_takes_only_the_environment_that_was_built_and_installs_
     assert "pip install" not in run
 
 
-def test_what_is_installed_is_pinned_and_the_build_backend_does_not_stay() -> None:
-    installs = [
-        run for run in arguments_of("RUN") if " install " in run and "pip" in run and "install --dir" not in run
-    ]
-    assert len(installs) == 2
-    assert all("--constraint constraints.txt" in run for run in installs)
-    assert "--no-build-isolation" in installs[-1]
-    assert "uninstall --yes setuptools" in installs[-1]
+STEPS = [step for run in arguments_of("RUN") for step in run.split(" && ")]
+INSTALLS = [step for step in STEPS if re.match(r"python -m pip .*\binstall\b", step)]
 
 
-def test_the_extra_that_is_installed_exists() -> None:
-    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    (installed,) = (run for run in arguments_of("RUN") if '".[' in run)
-    assert installed.partition('".[')[2].partition("]")[0] in extras
+def test_what_is_installed_is_pinned_and_comes_in_wheels() -> None:
+    assert len(INSTALLS) == 3
+    assert all("--constraint constraints.txt --only-binary :all:" in step for step in INSTALLS)
+
+
+def test_what_is_served_is_a_wheel_that_was_compiled_with_the_tools_of_the_build_stage() -> None:
+    (built,) = [step for step in STEPS if "pip wheel" in step]
+    assert built.startswith("SEALED_GATEWAY_COMPILE=1 ")
+    assert "--no-build-isolation" in built
+    (into_the_environment,) = [step for step in INSTALLS if "--python /opt/gateway/bin/python" in step]
+    assert "/wheels/sealed_gateway-*.whl" in into_the_environment
+    assert STEPS.index(built) < STEPS.index(into_the_environment)
+
+
+def test_no_compiler_gets_into_the_environment() -> None:
+    (compilers,) = [step for step in STEPS if step.startswith("apt-get install")]
+    assert STEPS.index(compilers) < STEPS.index(INSTALLS[0])
+    compile_extra = [step for step in INSTALLS if "compile" in extras_of(step)]
+    assert [step for step in compile_extra if "/opt/gateway" in step] == []
+    assert len(compile_extra) == 1
+
+
+def test_the_extras_that_are_installed_exist() -> None:
+    known = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {extra for step in INSTALLS for extra in extras_of(step)}
+    assert named == {"opentelemetry", "compile"}
+    assert named <= known.keys()
+
+
+def extras_of(step: str) -> list[str]:
+    return [extra for listed in re.findall(r"\[([a-z,]+)\]", step) for extra in listed.split(",")]
 
 
 def test_it_runs_as_a_number_that_is_not_root() -> None:

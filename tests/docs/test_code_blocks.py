@@ -52,6 +52,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     'make loadtest SCENARIO=load-shedding LOADTEST="--seconds 120 --users 32"': (
         "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here"
     ),
+    "make compiled": "tests/test_compiled.py::test_the_copy_has_every_file_with_its_time_and_shares_the_environments",
+    "make -C build/compiled": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
     "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
 }
 """Commands that begin like these, and the test that runs them, or the processes that they would start."""
@@ -64,6 +66,8 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "gateway worker --concurrency 32 --metrics-port 9091": "the Redis and the file of keys are the reader's own",
     "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
     "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
+    'pip install --constraint constraints.txt ".[opentelemetry,compile]"': "it installs into the reader's own environment",
+    "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; tests/test_compiled.py compiles one module",
     "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
     ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",
 }
@@ -243,6 +247,9 @@ def test_what_make_runs_is_what_runs_here() -> None:
         "test": "-m pytest -n",
         "loadtest": "-m pytest -n",
         "loadtest SCENARIO=rolling-upgrade": "-m loadtest",
+        "compiled": "-m scripts.compiled",
+        "chaos": "-m tests.chaos.run",
+        "run": "-m gateway dev",
     }.items():
         told = subprocess.run(
             ["make", "--dry-run", *target.split()], cwd=TOP, capture_output=True, text=True, check=True, timeout=SECONDS
