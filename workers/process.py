@@ -21,6 +21,7 @@ import uvloop
 from gateway import __version__
 from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import WorkerServices, build_worker
+from gateway.compilation import is_compiled
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
 from gateway.telemetry import start_metrics_server
@@ -49,7 +50,7 @@ def run(settings: Settings, *, metrics_host: str) -> int:
     """
     services = build_worker(settings)
     telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
-    telemetry.build_info(__version__)
+    telemetry.build_info(__version__, compiled=is_compiled())
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
         metrics = start_metrics_server(telemetry.registry, metrics_host, settings.metrics_port)
