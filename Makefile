@@ -80,9 +80,9 @@ ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) ## Race us against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Race us, compiled, against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
 	@$(need_redis)
-	@$(RUN) bench $(BENCH)
+	@cd $(if $(findstring --interpreted,$(BENCH)),.,build/compiled) && $(RUN) bench $(BENCH)
 
 # Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
 define need_redis

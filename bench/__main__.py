@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     given = _parse(arguments)
     options = Options(given.rounds, given.seconds, given.warmup, given.connections, given.stored, given.reports)
-    problem = ours.problem(interpreted=given.interpreted, top=TOP)
+    problem = ours.problem(TOP, interpreted=given.interpreted)
     if problem is not None:
         print(f"bench: {problem}", file=sys.stderr)
         return 2

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--interpreted", action="store_true", help="measure the source tree as it is, not compiled")
     parser.add_argument("--reports", type=Path, default=Options().reports, help="folder of what is written")
     given = parser.parse_args(arguments)
-    problem = ours.problem(interpreted=given.interpreted, top=servers.TOP)
+    problem = ours.problem(servers.TOP, interpreted=given.interpreted)
     if problem is not None:
         print(f"bench.memory: {problem}", file=sys.stderr)
         return 2

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Final
 
 import gateway
+from gateway.compilation import is_compiled
 
-PACKAGE = Path(gateway.__file__).parent
-
-
-def compiled_modules(package: Path = PACKAGE) -> int:
-    """How many modules of the gateway are compiled, of those that this process and all it starts import."""
-    return sum(1 for path in package.rglob("*.so") if path.name.endswith(EXTENSION_SUFFIXES[0]))
+FOLDER: Final = Path(gateway.__file__).parent.parent
 
 
-def kind(package: Path = PACKAGE) -> str:
+def kind() -> str:
     """What is measured, in a word."""
-    return "compiled" if compiled_modules(package) else "interpreted"
+    return "compiled" if is_compiled() else "interpreted"
 
 
-def problem(*, interpreted: bool, package: Path = PACKAGE, top: Path) -> str | None:
+def problem(top: Path, *, interpreted: bool, compiled: bool | None = None) -> str | None:
     """What is wrong with measuring here, or None.
 
     Args:
-        interpreted: whether the source tree is to be measured.
-        package: the gateway that this process imports.
         top: the folder in which processes are started; they import the gateway that is there.
+        interpreted: whether the source tree is to be measured.
+        compiled: whether this process runs compiled code; looked for if None.
     """
-    if package.parent != top:
-        return f"this process imports {package}, but processes started here would import that of {top}"
-    if interpreted and compiled_modules(package):
+    compiled = is_compiled() if compiled is None else compiled
+    if top != FOLDER:
+        return f"this process imports the gateway of {FOLDER}, but those started here would import that of {top}"
+    if interpreted and compiled:
         return "this copy is compiled: run --interpreted in the source tree"
-    if not interpreted and not compiled_modules(package):
+    if not interpreted and not compiled:
         return "this is the source tree, not compiled: run `make bench`, or choose --interpreted"
     return None

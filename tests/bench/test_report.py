@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from bench.__main__ import command
 from bench.goals import BUDGETS, CODEC_1_KIB, ECHO_BESIDE_RAW, LEGS_FLAT, STREAM, Goal, goals_table
 from bench.memory import earlier
 from bench.report import Report, Section
+from bench.servers import TOP
 from bench.tables import table
 
 FAST, LEAN = Goal("speed", 8, at_least=True), Goal("size", 3, " KiB")
@@ -87,31 +87,24 @@ def test_the_command_can_be_typed_again() -> None:
     assert command(["--only", "calls"]) == 'make bench BENCH="--only calls"'
 
 
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    (tmp_path / "gateway" / "engine").mkdir(parents=True)
-    return tmp_path / "gateway"
+@pytest.mark.parametrize(
+    ("interpreted", "compiled", "expected"),
+    [
+        pytest.param(False, True, None, id="compiled code"),
+        pytest.param(True, False, None, id="the source tree, as asked for"),
+        pytest.param(False, False, "not compiled: run `make bench`", id="the source tree, taken for compiled code"),
+        pytest.param(True, True, "run --interpreted in the source tree", id="compiled code, taken for the source tree"),
+    ],
+)
+def test_compiled_code_and_the_source_tree_are_never_taken_for_each_other(
+    interpreted: bool, compiled: bool, expected: str | None
+) -> None:
+    found = ours.problem(TOP, interpreted=interpreted, compiled=compiled)
+    assert found == expected or (expected is not None and expected in (found or ""))
 
 
-def compile_a_module(package: Path) -> None:
-    (package / "engine" / f"leg{EXTENSION_SUFFIXES[0]}").touch()
-
-
-def test_compiled_code_and_the_source_tree_are_never_taken_for_each_other(package: Path) -> None:
-    def problem(*, interpreted: bool) -> str | None:
-        return ours.problem(interpreted=interpreted, package=package, top=package.parent)
-
-    assert ours.kind(package) == "interpreted"
-    assert problem(interpreted=True) is None
-    assert "not compiled" in (problem(interpreted=False) or "")
-    compile_a_module(package)
-    assert ours.kind(package) == "compiled"
-    assert problem(interpreted=False) is None
-    assert "is compiled" in (problem(interpreted=True) or "")
-
-
-def test_this_process_measures_the_same_code_as_those_that_it_starts(package: Path, tmp_path: Path) -> None:
-    assert "would import" in (ours.problem(interpreted=True, package=package, top=tmp_path / "other") or "")
+def test_this_process_measures_the_same_code_as_those_that_it_starts(tmp_path: Path) -> None:
+    assert "would import that of" in (ours.problem(tmp_path, interpreted=True) or "")
 
 
 @pytest.mark.parametrize(
