@@ -42,7 +42,8 @@ class _Turn:
         self._seconds = seconds
 
     def __await__(self) -> Generator[None, None, None]:
-        time.sleep(self._seconds)
+        if self._seconds:
+            time.sleep(self._seconds)
         yield
 
 
