@@ -241,7 +241,7 @@ def summary(curves: Sequence[Curve], reports: Path) -> Section:
     lines = [
         "## Growth",
         "",
-        "CPU µs of one request in process, the least of all rounds; of stored tasks with Redis's, and with the wait for it.",
+        "CPU µs of one request in process, the least of all rounds; of stored tasks with Redis's and the wait for it.",
         "",
         *table(
             ("with more", "costs µs at", "one more costs µs", "exponent", "largest / smallest"),
