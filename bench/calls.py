@@ -192,6 +192,8 @@ class Report:
 
     def _speed(self, goal: Goal, ratio: Ratio) -> Verdict:
         measured = f"{ratio.by_clock:.2f} × by the clock, {ratio.by_cpu:.2f} × by CPU time"
+        if self.disturbed:
+            measured += f"; a server got less than {DISTURBED_SERVER:.0%} of its core, so CPU time decides"
         return goal.judge(ratio.by_cpu if self.disturbed else ratio.by_clock, measured)
 
     def _tail_beside_raw(self) -> Verdict:

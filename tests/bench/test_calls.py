@@ -105,6 +105,8 @@ def test_a_wrong_answer_outweighs_every_speed() -> None:
 def test_on_a_disturbed_machine_cpu_times_decide_and_the_report_says_so() -> None:
     disturbed = report(measured(210, cpu_seconds=0.5))
     assert missed(disturbed) == []
+    assert "so CPU time decides" in disturbed.verdicts()[0].measured
+    assert "so CPU time decides" not in report(measured(400)).verdicts()[0].measured
     assert "Disturbed: less than 90% of a core for ours" in disturbed.markdown()
 
 
