@@ -404,12 +404,12 @@ class _RequestNotices:
         self._request = request
         self._post = post
 
-    def progress(self, done: float, total: float | None, message: str | None) -> None:
+    def progress(self, done: Any, total: Any, message: Any) -> None:
         token = self._request.progress_token
         if token is not None:
             self._post(notifications.progress(token, done, total, message))
 
-    def log(self, level: str, data: Any, logger: str | None) -> None:
+    def log(self, level: Any, data: Any, logger: Any) -> None:
         if notifications.is_logged(level, self._request.log_level):
             self._post(notifications.log_message(level, data, logger))
 

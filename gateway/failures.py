@@ -75,4 +75,4 @@ def _can_be_told(error: RpcError) -> bool:
         encode([error.message, error.data])
     except (TypeError, ValueError, RecursionError):
         return False
-    return type(error.code) is int
+    return type(error.code) is int and isinstance(error.message, str)

@@ -45,6 +45,8 @@ class Resource(Served):
         if not _SCHEME.match(uri):
             raise AuthoringError(f"{uri!r} is no URI; it begins with a scheme, like 'docs://…'")
         super().__init__(function, **options)
+        if type(ttl_ms) is not int or ttl_ms < 0:
+            raise AuthoringError(f"{self} has ttl_ms={ttl_ms!r}; give whole milliseconds, 0 or more")
         self.uri = uri
         self.template = UriTemplate(uri) if is_template(uri) else None
         self.mime_type = mime_type

@@ -46,7 +46,7 @@ class Checkpoint:
         return {**rest, "emits": self.emits} if self.emits else rest
 
     @classmethod
-    def from_map(cls, rest: Mapping[str, Any]) -> Checkpoint:
+    def from_map(cls, rest: Mapping[Any, Any]) -> Checkpoint:
         """Read the form at rest.
 
         Raises:
@@ -156,7 +156,7 @@ class Journal(msgspec.Struct):
         return rest
 
     @classmethod
-    def from_map(cls, rest: Mapping[str, Any]) -> Journal:
+    def from_map(cls, rest: Mapping[Any, Any]) -> Journal:
         """Read the form at rest.
 
         Raises:
@@ -220,7 +220,7 @@ def _number(value: Any) -> float | None:
     raise TypeError(f"{type(value).__name__} is not a number")
 
 
-def _by_key(rest: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
+def _by_key(rest: Mapping[Any, Any], name: str) -> list[tuple[str, Any]]:
     return [(_typed(key, str), value) for key, value in _typed(rest.get(name, {}), dict).items()]
 
 

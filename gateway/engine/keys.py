@@ -35,16 +35,16 @@ def _no_key(key: Any) -> AuthoringError:
     return AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 
-def derived_uuid(seed: bytes, key: str) -> uuid.UUID:
+def derived_uuid(seed: bytes, key: Any) -> uuid.UUID:
     """Return a version 4 UUID that depends on the seed and the key alone."""
     return uuid.UUID(bytes=_derive(seed, "uuid", key)[:16], version=4)
 
 
-def derived_random(seed: bytes, key: str) -> float:
+def derived_random(seed: bytes, key: Any) -> float:
     """Return a number from [0, 1) that depends on the seed and the key alone."""
     return int.from_bytes(_derive(seed, "random", key)[:7], "big") / 2**56
 
 
-def _derive(seed: bytes, kind: str, key: str) -> bytes:
+def _derive(seed: bytes, kind: str, key: Any) -> bytes:
     check_key(key)
     return hashlib.sha256(seed + f"\0{kind}\0{key}".encode()).digest()

@@ -32,7 +32,11 @@ MAX_ROUNDS_BEFORE_SHED = 6
 
 T = TypeVar("T")
 
-Migration: TypeAlias = Callable[[Json], Json]
+Migration: TypeAlias = Callable[[Json], Any]
+"""Makes a checkpoint of one version one of another: JSON, unless its author was mistaken."""
+
+Questions: TypeAlias = Mapping[Any, Question]
+"""Questions by the author's key, which is no text until `check_key` has seen it."""
 
 Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step of that key runs, and returns what comes of it."""
@@ -63,6 +67,8 @@ class LegStopped(BaseException):
 
 class Leg:
     """What one run of the author's function knows and learns.
+
+    What authors give is `Any` to it: nothing has held them to their type hints.
 
     Args:
         journal: what the call has learned so far; this leg adds to it in place.
@@ -130,7 +136,7 @@ class Leg:
                 self._progressed = True
         return unexpected
 
-    async def ask(self, questions: Mapping[str, Question]) -> dict[str, Any]:
+    async def ask(self, questions: Questions) -> dict[str, Any]:
         """Return the value of each question, or end the leg asking for those that have none.
 
         Raises:
@@ -175,7 +181,7 @@ class Leg:
         self.journal.input_rounds += 1
         self.stop(InputRequired(dict(missing)))
 
-    def answer(self, key: str, question: Question, default: Any) -> Any:
+    def answer(self, key: Any, question: Question, default: Any) -> Any:
         """Return the value of a question without asking it: `default` if it has none.
 
         Raises:
@@ -189,7 +195,7 @@ class Leg:
             self.journal.forget(key, question.digest)
             return default
 
-    def require(self, questions: Mapping[str, Question]) -> NoReturn:
+    def require(self, questions: Questions) -> NoReturn:
         """End the leg asking those of the questions that have no answer yet (return style).
 
         Raises:
@@ -205,7 +211,7 @@ class Leg:
             raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
         self._require_input(missing)
 
-    async def step(self, key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
+    async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
         """Return the recorded result of a step, or run it once and record the result.
 
         Coroutine functions are awaited; others run in the host's pool of threads. An exception is not
@@ -239,7 +245,7 @@ class Leg:
         self.check_running()
         return copy_json(recorded)
 
-    def step_id(self, key: str) -> str:
+    def step_id(self, key: Any) -> str:
         """Return the stable id of a step: the flow id and the key. Hand it on as an idempotency key."""
         check_key(key)
         return f"{self.journal.flow_id}:{key}"
@@ -340,7 +346,7 @@ class Leg:
         self._emits = checkpoint.emits
         return value
 
-    def progress(self, done: float, total: float | None, message: str | None) -> None:
+    def progress(self, done: Any, total: Any, message: Any) -> None:
         """Tell how far the call is. Told once: what an earlier leg told, or less than that, is not told again.
 
         A total that is told only rises, too: new work may turn up, and none goes away.
@@ -360,7 +366,7 @@ class Leg:
         if self._notices is not None:
             self._notices.progress(done, total, message)
 
-    def log(self, level: str, data: object, logger: str | None) -> None:
+    def log(self, level: Any, data: object, logger: Any) -> None:
         """Send a log message, unless an earlier leg sent it: the n-th message of a call is sent once.
 
         Raises:
@@ -375,11 +381,11 @@ class Leg:
         if self._notices is not None:
             self._notices.log(level, message, logger)
 
-    def uuid(self, key: str) -> uuid.UUID:
+    def uuid(self, key: Any) -> uuid.UUID:
         """Return a version 4 UUID that is the same in every leg of this call."""
         return derived_uuid(self.journal.seed, key)
 
-    def random(self, key: str) -> float:
+    def random(self, key: Any) -> float:
         """Return a number from [0, 1) that is the same in every leg of this call."""
         return derived_random(self.journal.seed, key)
 
@@ -408,7 +414,7 @@ class Leg:
         self.outcome = self.outcome or outcome
         raise LegStopped
 
-    def _claim(self, key: str) -> None:
+    def _claim(self, key: Any) -> None:
         check_key(key)
         if key in self._used:
             raise AuthoringError(
@@ -416,7 +422,7 @@ class Leg:
             )
         self._used.add(key)
 
-    def _check_declared(self, key: str, question: Question) -> None:
+    def _check_declared(self, key: Any, question: Question) -> None:
         if self._declared is None:
             return
         if key not in self._declared:

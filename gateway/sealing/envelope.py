@@ -67,12 +67,27 @@ class Sealer:
         ring: the deployment's keys.
         random_bytes: a cryptographically secure source, given the number of bytes wanted.
         cache_size: derived keys remembered for opening, for each key of the ring.
+        seals_per_prefix: how many seals have the same prefix.
     """
 
-    __slots__ = ("_cipher", "_ciphers", "_header", "_key_id", "_prefix", "_random_bytes", "_seals_left")
+    __slots__ = (
+        "_cipher",
+        "_ciphers",
+        "_header",
+        "_key_id",
+        "_prefix",
+        "_random_bytes",
+        "_seals_left",
+        "_seals_per_prefix",
+    )
 
     def __init__(
-        self, ring: KeyRing, random_bytes: Callable[[int], bytes], *, cache_size: int = DEFAULT_CACHE_SIZE
+        self,
+        ring: KeyRing,
+        random_bytes: Callable[[int], bytes],
+        *,
+        cache_size: int = DEFAULT_CACHE_SIZE,
+        seals_per_prefix: int = SEALS_PER_PREFIX,
     ) -> None:
         self._ciphers = {key.key_id: Cipher(key.secret, cache_size=cache_size) for key in ring.keys}
         self._key_id = ring.sealing_key.key_id
@@ -80,6 +95,7 @@ class Sealer:
         self._header = _LABEL_BYTES + self._key_id
         self._random_bytes = random_bytes
         self._prefix = b""
+        self._seals_per_prefix = seals_per_prefix
         self._seals_left = 0
 
     @property
@@ -111,15 +127,15 @@ class Sealer:
             raise Rejected(RejectReason.UNKNOWN_KEY)
         nonce = raw[KEY_ID_BYTES:_HEADER_BYTES]
         try:
-            plaintext = cipher.open(raw[_HEADER_BYTES:], _LABEL_BYTES + key_id + aad, nonce)
+            return Opened(cipher.open(raw[_HEADER_BYTES:], _LABEL_BYTES + key_id + aad, nonce), key_id)
         except NotAuthentic:
-            raise Rejected(RejectReason.NOT_AUTHENTIC) from None
-        return Opened(plaintext, key_id)
+            pass  # a rejection brings no other error along
+        raise Rejected(RejectReason.NOT_AUTHENTIC)
 
     def _nonce(self) -> bytes:
         if self._seals_left == 0:
             self._prefix = self._random_bytes(PREFIX_BYTES)
-            self._seals_left = SEALS_PER_PREFIX
+            self._seals_left = self._seals_per_prefix
         self._seals_left -= 1
         return self._prefix + self._random_bytes(NONCE_BYTES - PREFIX_BYTES)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.auth import TokenVerifier, VerifiedToken, make_verifier
-from gateway.auth.providers import MAX_KEY_SET_BYTES, UrlKeys
+from gateway.auth.providers import MAX_KEY_SET_BYTES, FileKeys, UrlKeys
 from gateway.errors import ConfigurationError, HttpRefusal
 from gateway.settings import Settings
 from gateway.telemetry import Telemetry
@@ -302,9 +302,8 @@ def file_verifier(path: Path) -> TokenVerifier:
 
 
 def watcher_of(verify: TokenVerifier) -> FileWatcher[Any]:
-    watcher = vars(vars(verify)["_keys"])["_watcher"]
-    assert isinstance(watcher, FileWatcher)
-    return watcher
+    assert isinstance(verify._keys, FileKeys)
+    return verify._keys._watcher
 
 
 async def test_a_file_of_keys_is_read_at_the_start_and_when_it_changes(tmp_path: Path) -> None:

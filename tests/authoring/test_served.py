@@ -72,6 +72,9 @@ def test_a_resource_that_cannot_be_served_is_an_authors_error() -> None:
         resource("docs://x")(function)
     with pytest.raises(AuthoringError, match="its URI has the variables"):
         resource("docs://{other}")(function)
+    for ttl_ms in (-1, 0.5, True, "1"):
+        with pytest.raises(AuthoringError, match="give whole milliseconds"):
+            resource("docs://readme", ttl_ms=ttl_ms)(readme._function)  # type: ignore[arg-type]
 
 
 def test_the_base_of_what_is_served_tells_nothing() -> None:

@@ -276,9 +276,10 @@ async def refuse(code: int, message: str = "I would rather not") -> str:
     raise ProtocolError(code, message, {"hint": "ask somebody else"})
 
 
-ERRORS: dict[str, tuple[Any, str, Any]] = {
+ERRORS: dict[str, tuple[Any, Any, Any]] = {
     "code": ("x", "I would rather not", None),
     "message": (42, "\ud800", None),
+    "number": (42, 43, None),
     "data": (42, "I would rather not", {"data": object()}),
     "circle": (42, "I would rather not", {"data": _loop()}),
 }

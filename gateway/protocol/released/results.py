@@ -7,7 +7,7 @@ may keep carry `ttlMs` and `cacheScope` (MCP "Caching").
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability
@@ -26,7 +26,7 @@ class ResultWriter:
         empty_requests: whether a result that asks nothing still carries an empty `inputRequests`.
     """
 
-    wire = Wire.RELEASED
+    wire: Final = Wire.RELEASED
 
     def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
         self._meta = {META_SERVER_INFO: dict(server_info)}
