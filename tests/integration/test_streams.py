@@ -78,6 +78,7 @@ def test_progress_and_logs_arrive_while_the_tool_waits_and_the_result_comes_last
         release.touch()  # only now can the tool go on
         *told, response = stream.rest()
     assert told[-1]["params"] == {"progressToken": "t", "progress": 2, "total": 2}
+    assert type(told[-1]["params"]["progress"]) is int  # told as it was given
     assert response["id"] == "x"
     assert text_of(response) == "worked"
 
