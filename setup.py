@@ -49,6 +49,8 @@ COMPILED = (
     "gateway/sealing/envelope.py",
     "gateway/tallies.py",
     "gateway/telemetry.py",
+    "gateway/web/connection.py",
+    "gateway/web/cycle.py",
     "gateway/web/endpoint.py",
     "gateway/web/exchange.py",
     "gateway/web/origins.py",

@@ -26,6 +26,7 @@ Fields: TypeAlias = Mapping[str, Any]
 MAX_TARGET_CHARS = 256
 """Methods, names and URIs come from the caller; longer ones are cut."""
 
+_MILLISECONDS = tuple([f".{number:03d}Z" for number in range(1000)])
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
 
 
@@ -99,7 +100,7 @@ class AuditLog:
         if second != self._second:
             self._second = second
             self._until_second = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._until_second}.{int((now - second) * 1000):03d}Z"
+        return self._until_second + _MILLISECONDS[int((now - second) * 1000)]
 
 
 def to_file_descriptor(descriptor: int) -> Write:

@@ -37,14 +37,18 @@ _NOT_IMPLEMENTED: Final = 501
 class Headers:
     """The headers of one request, by lower-case name.
 
+    Args:
+        raw: as they came.
+        last: the last value of each, if that is known already.
+
     Raises:
         InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` came more than once (HTTP 400).
     """
 
     __slots__ = ("_values",)
 
-    def __init__(self, raw: RawHeaders) -> None:
-        self._values = dict(raw)
+    def __init__(self, raw: RawHeaders, last: dict[bytes, bytes] | None = None) -> None:
+        self._values = dict(raw) if last is None else last
         if len(self._values) != len(raw):
             self._values = _join_repeated(raw)
 

@@ -286,7 +286,7 @@ class Connection:
         """Return what ASGI tells of a request ("HTTP", Connection Scope)."""
         url = self._url
         if url != self._target[0]:  # most clients ask for one only
-            parts = httptools.parse_url(url)
+            parts: Any = httptools.parse_url(url)  # its types do not say that a query may be None
             self._target = (url, unquote(parts.path.decode("ascii")), parts.path, parts.query or b"")
         _, path, raw_path, query = self._target
         return {
@@ -307,7 +307,7 @@ class Connection:
         cycle.scope[SHORTCUT] = cycle
         self._arrivals.arrived(cycle.scope)
         self._serving = cycle
-        cycle.task = task = self._loop.create_task(cycle.run(self._app, self._state.tasks))
+        cycle.task = task = self._loop.create_task(cycle.run(self._app, self._state.tasks), name="request")
         self._state.tasks.add(task)
 
     def _go_on(self) -> None:

@@ -40,6 +40,9 @@ CLOSE = (b"connection", b"close")
 VISIT = "gateway.visit"
 """Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
 
+LAST_VALUES = "gateway.headers"
+"""Where the scope of a request holds the last value of each of its headers."""
+
 METHOD_NAMED = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
 
@@ -51,6 +54,7 @@ NEVER_REFUSED = (b"server/discover", b"initialize", b"notifications/")
 WAITS_ELSEWHERE = (b"subscriptions/", b"tasks/")
 """How methods begin that wait for the store or for news: they take no place of those who compute meanwhile."""
 
+_STREAM = b"text/event-stream"
 _STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
 """What an `Accept` names that takes streams."""
 
@@ -115,7 +119,8 @@ class McpEndpoint:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request as its headers are complete; it is refused in its turn if there are too many."""
-        method = scope[METHOD_NAMED] = dict(scope["headers"]).get(METHOD, b"")
+        last = scope[LAST_VALUES] = dict(scope["headers"])
+        method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
         scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None
 
@@ -169,7 +174,7 @@ class McpEndpoint:
             exchange.close()
 
     async def _serve(self, scope: Scope, exchange: Exchange) -> None:
-        headers = Headers(scope["headers"])
+        headers = Headers(scope["headers"], scope[LAST_VALUES])
         cors = self._origins.check(headers)
         if cors:
             exchange.add_headers(cors)
@@ -199,13 +204,15 @@ class McpEndpoint:
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
         """Answer a request that has been let in."""
         method: bytes = scope[METHOD_NAMED]
-        may_stream = _STREAMS.search(headers.get_bytes(b"accept") or b"*/*") is not None
+        may_stream = _takes_streams(headers.get_bytes(b"accept"))
         # Who names no method in a header speaks a wire whose calls go on without their clients.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         refused = scope[VISIT] is REFUSED
         visit: Visit | None = None if refused else scope[VISIT]
         streams = functools.partial(self._callers.stream, caller.principal, _client_of(scope))
-        client = _Client(exchange, visit, streams, goes_on=_STATE_MARK in body, refused=refused, may_stream=may_stream)
+        client = _Client(
+            exchange, visit, streams, goes_on=body.find(_STATE_MARK) >= 0, refused=refused, may_stream=may_stream
+        )
         if method:
             await client.enter()
             if visit is not None and method.startswith(WAITS_ELSEWHERE):
@@ -338,6 +345,10 @@ class _Client:
         with self.streaming(), self._exchange.ending_with_client():
             self.leave()
             yield
+
+
+def _takes_streams(accept: bytes | None) -> bool:
+    return not accept or accept.find(_STREAM) >= 0 or _STREAMS.search(accept) is not None
 
 
 def _client_of(scope: Scope) -> str:
