@@ -240,8 +240,9 @@ class CallRunner:
         if isinstance(outcome, Shed):
             try:
                 return msgspec.Raw(encode(call.words.shed(passage.seal(journal)))), "shed"
-            except CannotContinue:  # so nobody else can go on: it is finished here, from its checkpoint
-                outcome = await self._outcome(call, {}, passage, journal, None)
+            except CannotContinue:
+                pass  # so nobody else can go on: it is finished here, from its checkpoint
+            outcome = await self._outcome(call, {}, passage, journal, None)
         return await self._tell(call, outcome, journal, passage)
 
     def _sheds(self) -> Callable[[], bool] | None:
@@ -314,12 +315,11 @@ class CallRunner:
             call.conversation.questions = outcome.questions
             return {}, "input_required"
         try:
-            state = passage.seal(journal)
+            return call.words.input_required(outcome.questions, passage.seal(journal)), "input_required"
         except JournalTooLarge:
             if passage.detaching is not Detaching.POSSIBLE:
                 raise
-            return await self._become_task(call, journal, passage)
-        return call.words.input_required(outcome.questions, state), "input_required"
+        return await self._become_task(call, journal, passage)
 
     async def _become_task(self, call: Call, journal: Journal, passage: _Passage) -> tuple[dict[str, Any], str]:
         assert self._tasks is not None and isinstance(call.served, Tool) and call.order is not None  # noqa: S101, PT018 - seen to by `_detaching`
