@@ -17,7 +17,7 @@ from setuptools import Extension, setup
 # - `float` makes a float of an integer, and `int` takes a bool: what is told or kept as it was given is `Any` too.
 # - `raise … from …` raises without its `from`. Where that matters, raise outside `except`, or do not compile.
 # - An `await` in `except` or `finally` loses the error that is being handled: none is raised on after one
-#   (gateway/web/exchange.py does).
+#   (gateway/web/events.py does).
 # - A coroutine that is thrown away is not closed: its `finally` does not run. So what drives an author's coroutine is
 #   not compiled, and neither is what a stack is searched for (gateway/authoring/served.py).
 # - Nobody outside can inherit from a compiled class, so the tree of errors is not compiled, nor what authors see.
@@ -47,6 +47,7 @@ COMPILED = (
     "gateway/protocol/strict_json.py",
     "gateway/released_wire.py",
     "gateway/sealing/base64url.py",
+    "gateway/sealing/binding.py",
     "gateway/sealing/cipher.py",
     "gateway/sealing/envelope.py",
     "gateway/tallies.py",
@@ -54,6 +55,7 @@ COMPILED = (
     "gateway/web/connection.py",
     "gateway/web/cycle.py",
     "gateway/web/endpoint.py",
+    "gateway/web/exchange.py",
     "gateway/web/origins.py",
 )
 """The modules of the hot path whose compilation pays, and changes nothing that anybody relies on."""

@@ -36,9 +36,6 @@ class Purpose(Enum):
     FIELD_AT_REST = b"field-at-rest"
     OWNER = b"owner"
 
-    def __init__(self, label: bytes) -> None:
-        self.prefix = label + b"\x00"
-
 
 class Principal(msgspec.Struct, frozen=True):
     """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
@@ -118,7 +115,7 @@ def _head(purpose: Purpose, audience: str, principal: Principal | None) -> bytes
 
 
 def _encode(purpose: Purpose, audience: str, caller: bytes, *fields: bytes) -> bytes:
-    head = purpose.prefix + _prefixed(_text(audience)) + caller
+    head = purpose.value + b"\x00" + _prefixed(_text(audience)) + caller
     return head + b"".join([_prefixed(field) for field in fields])
 
 

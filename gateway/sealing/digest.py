@@ -20,6 +20,8 @@ _EXACT_INTEGERS_BELOW = 2.0**53
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
 
+_NONE = b"{}"
+_DIGEST_OF_NONE = hashlib.sha256(_NONE).digest()
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -36,7 +38,7 @@ def arguments_digest(arguments: Mapping[str, Any] | None) -> bytes:
     Raises:
         TypeError, ValueError: as `canonical_text`.
     """
-    return hashlib.sha256(canonical_text(arguments)).digest()
+    return hashlib.sha256(canonical_text(arguments)).digest() if arguments else _DIGEST_OF_NONE
 
 
 def canonical_text(arguments: Mapping[str, Any] | None) -> bytes:
@@ -52,7 +54,7 @@ def canonical_text(arguments: Mapping[str, Any] | None) -> bytes:
             A request that has any of these is refused when it is parsed.
     """
     if not arguments:
-        return b"{}"
+        return _NONE
     plain = arguments if type(arguments) is dict else dict(arguments)
     try:
         return _ENCODER.encode(plain if _is_plain(plain.values()) else _rewritten(plain))

@@ -165,21 +165,19 @@ class Cycle:
         """
         try:
             await app(self.scope, self.receive, self.send)
-            if not self.response_complete and not self.disconnected:
-                log.error("a request was not answered to its end")
-                await self._fail()
         except GeneratorExit:  # nobody runs it any more
             raise
         except BaseException:  # whatever it is, it ends this request and nothing else
             log.exception("request failed")
+        if not self.response_complete and not self.disconnected:
             await self._fail()
-        finally:
-            self._on_complete = None
-            if self.task is not None:
-                tasks.discard(self.task)
-                self.task = None
+        self._on_complete = None
+        if self.task is not None:
+            tasks.discard(self.task)
+            self.task = None
 
     async def _fail(self) -> None:
+        """End an answer that the application has left off."""
         if self.response_started:
             self._transport.close()
             return

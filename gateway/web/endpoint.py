@@ -155,6 +155,7 @@ class McpEndpoint:
         await send({"type": "http.response.body", "body": self._overloaded_body})
 
     async def _exchange(self, scope: Scope, exchange: Exchange) -> None:
+        refusal: GatewayError | None = None
         try:
             await self._serve(scope, exchange)
         except ClientGone:
@@ -163,13 +164,16 @@ class McpEndpoint:
             if exchange.client_gone:
                 log.debug("client went away; its request is cancelled")
             else:  # by nobody but a replica that is forced to leave
-                await self._refuse(exchange, InternalError("The server stopped before the request was done"), None)
+                refusal = InternalError("The server stopped before the request was done")
         except GatewayError as error:
             self._audit.refused(error, client=_client_of(scope))
-            await self._refuse(exchange, error, None)
+            refusal = error
         except Exception:  # the last line of defence: a bug must not take the connection's neighbours down
             log.exception("request failed")
-            await self._refuse(exchange, InternalError("Internal error"), None)
+            refusal = InternalError("Internal error")
+        try:
+            if refusal is not None:
+                await self._refuse(exchange, refusal, None)
         finally:
             exchange.close()
 
@@ -241,11 +245,14 @@ class McpEndpoint:
         return HttpRefusal(413, f"The body is larger than {self._max_body_bytes} bytes", [("connection", "close")])
 
     async def _listen(self, scope: Scope, exchange: Exchange, reply: Listening, caller: Caller) -> None:
+        refusal: TryAgain | None = None
         try:
             with self._callers.stream(caller.principal, _client_of(scope)):
                 await exchange.stream(reply.messages)
         except TryAgain as error:
-            await self._put_off(exchange, error, caller, reply.request_id)
+            refusal = error
+        if refusal is not None:
+            await self._put_off(exchange, refusal, caller, reply.request_id)
 
     async def _put_off(
         self, exchange: Exchange, error: TryAgain, caller: Caller, request_id: str | int | None = None

@@ -13,7 +13,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from gateway.protocol import sse
+from gateway.web.events import EventStream
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -112,9 +112,7 @@ class Exchange:
     _task: asyncio.Task[Any] | None = None
     _quiet: asyncio.TimerHandle | None = None
     _watcher: asyncio.Task[None] | None = None
-    _writer: asyncio.Task[None] | None = None
-    _pending_bytes = 0
-    _streaming = False
+    _events: EventStream | None = None
     _ending = False
     _stopped = False
 
@@ -221,92 +219,58 @@ class Exchange:
             self._append(request)
 
     def _enqueue(self, message: bytes) -> None:
-        if not self._ending and self._pending_bytes + len(message) <= MAX_PENDING_BYTES:
+        if not self._ending and (
+            self._events is None or self._events.pending_bytes + len(message) <= MAX_PENDING_BYTES
+        ):
             self._append(message)
 
     def _append(self, message: bytes) -> None:
         self._start_stream()
-        self._pending.append(sse.event(message))
-        self._pending_bytes += len(message)
-        self._wake.set()
+        if self._events is not None:
+            self._events.post(message)
 
     def _start_stream(self) -> None:
-        if self._writer is None and not self._ending:
-            self._pending: list[bytes] = []
-            self._wake = asyncio.Event()
-            self._writer = self._patience.loop.create_task(self._write_stream())
+        if self._events is None and not self._ending:
+            self._events = self._new_stream()
+            self._events.start(self._patience.loop)
 
-    async def _write_stream(self) -> None:
-        """Write what is posted until the answer is told."""
-        await self._send_stream_start()
-        while True:
-            if self._pending:
-                chunk = b"".join(self._pending)
-                self._pending.clear()
-                self._pending_bytes = 0
-                await self._send_body(chunk, more=True)
-            elif self._ending:
-                return
-            else:
-                self._wake.clear()
-                try:
-                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
-                        await self._wake.wait()
-                except TimeoutError:
-                    await self._send_body(sse.comment(), more=True)
+    def _new_stream(self) -> EventStream:
+        return EventStream(self._send, self._headers, KEEP_ALIVE_SECONDS)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Tell the answer: as it is, or as the last event where a stream has begun. A client that is gone gets none."""
         self._ending = True
         if self.client_gone:
             return
-        if self._writer is not None:
-            self._wake.set()
-            await self._writer
+        if self._events is not None:
+            await self._events.drain()
         self._stop()
-        if self._streaming:
-            await self._send_body(sse.event(body) if body else b"", more=False)
+        if self._events is not None and self._events.begun:
+            await self._events.end(body)
             return
         told = [*headers, *self._headers]
         if status != NO_CONTENT:
             told.append((b"content-length", b"%d" % len(body)))
         if self._shortcut is None or not self._shortcut.respond(status, told, body):
             await self._send({"type": "http.response.start", "status": status, "headers": told})
-            await self._send_body(body, more=False)
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
         """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
         self._ending = True  # what is posted, and a quiet start, need no stream of their own
+        self._events = events = self._new_stream()
         with self.ending_with_client():
-            await self._send_stream(messages)
+            await events.copy(messages)
         self._stop()
-        await self._send_body(b"", more=False)
-
-    async def _send_stream(self, messages: AsyncIterator[bytes]) -> None:
-        await self._send_stream_start()
-        try:
-            while (message := await self._next(messages)) is not None:
-                await self._send_body(sse.event(message), more=True)
-        finally:
-            await messages.aclose()  # type: ignore[attr-defined]  # an async generator
-
-    async def _next(self, messages: AsyncIterator[bytes]) -> bytes | None:
-        upcoming = asyncio.ensure_future(anext(messages, None))
-        try:
-            while not (await asyncio.wait({upcoming}, timeout=KEEP_ALIVE_SECONDS))[0]:
-                await self._send_body(sse.comment(), more=True)
-            return upcoming.result()
-        finally:
-            upcoming.cancel()
-            await asyncio.wait({upcoming})  # the generator can be closed only once it stands still
+        await events.end()
 
     def close(self) -> None:
         """Let go of everything; call it at the end, whatever happened."""
         self._ending = True
         if not self._stopped:
             self._stop()
-        if self._writer is not None:
-            self._writer.cancel()
+        if self._events is not None:
+            self._events.cancel()
 
     def _stop(self) -> None:
         self._stopped = True
@@ -315,11 +279,3 @@ class Exchange:
             self._quiet.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-
-    async def _send_stream_start(self) -> None:
-        self._streaming = True
-        headers = [*sse.HEADERS, *self._headers]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def _send_body(self, body: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from gateway.app import GatewayApp
 from gateway.auth.tokens import mint
 from gateway.sealing import base64url
-from gateway.web.endpoint import McpEndpoint
 from tests.asgi import HOST, Client, make_app, raw_headers
 from tests.integration.raw import (
     META,
@@ -376,7 +375,7 @@ async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
 
     app = make_app()
     with monkeypatch.context() as patch:
-        patch.setattr(McpEndpoint, "_read_body", fail)
+        patch.setattr(app._services.authenticator, "authenticate", fail, raising=True)
         answer = await Client(app).post(ECHO)
     assert answer.error == (500, -32603)
     assert answer.message["error"] == {"code": -32603, "message": "Internal error"}

@@ -127,7 +127,7 @@ def serving(wire: Wire, work: Callable[[], Awaitable[bytes]], *, may_stream: boo
 
 def held_bytes(exchange: Exchange) -> int:
     """What waits to be sent."""
-    return sum(map(len, getattr(exchange, "_pending", ())))
+    return 0 if exchange._events is None else sum(map(len, exchange._events._pending))
 
 
 async def settle() -> None:

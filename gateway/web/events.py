@@ -1,0 +1,111 @@
+"""An answer that is a stream of Server-Sent Events, written with ASGI's events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway.protocol import sse
+
+
+class EventStream:
+    """Writes what is posted, in order, and a comment whenever the stream has been quiet for long.
+
+    Args:
+        send: ASGI's.
+        headers: sent at its start, beside those that every such stream has.
+        keep_alive_seconds: how long is long.
+
+    Attributes:
+        begun: whether its start has been written.
+        pending_bytes: how much is posted and not written yet.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
+        headers: list[tuple[bytes, bytes]],
+        keep_alive_seconds: float,
+    ) -> None:
+        self.begun = False
+        self.pending_bytes = 0
+        self._send = send
+        self._headers = [*sse.HEADERS, *headers]
+        self._keep_alive_seconds = keep_alive_seconds
+        self._pending: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self._ending = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to write, in a task of its own."""
+        if self._writer is None:
+            self._writer = loop.create_task(self._write())
+
+    def post(self, message: bytes) -> None:
+        """Let a message be written."""
+        self._pending.append(sse.event(message))
+        self.pending_bytes += len(message)
+        self._wake.set()
+
+    async def _write(self) -> None:
+        await self._begin()
+        while True:
+            if self._pending:
+                chunk = b"".join(self._pending)
+                self._pending.clear()
+                self.pending_bytes = 0
+                await self._tell(chunk)
+            elif self._ending:
+                return
+            else:
+                self._wake.clear()
+                try:
+                    async with asyncio.timeout(self._keep_alive_seconds):
+                        await self._wake.wait()
+                except TimeoutError:
+                    await self._tell(sse.comment())
+
+    async def drain(self) -> None:
+        """Wait until all that is posted is written; nothing may be posted any more."""
+        self._ending = True
+        self._wake.set()
+        if self._writer is not None:
+            await self._writer
+
+    async def copy(self, messages: AsyncIterator[bytes]) -> None:
+        """Write messages as they come, until there are no more."""
+        await self._begin()
+        try:
+            while (message := await self._next(messages)) is not None:
+                await self._tell(sse.event(message))
+        finally:
+            await messages.aclose()  # type: ignore[attr-defined]  # an async generator
+
+    async def _next(self, messages: AsyncIterator[bytes]) -> bytes | None:
+        upcoming = asyncio.ensure_future(anext(messages, None))
+        try:
+            while not (await asyncio.wait({upcoming}, timeout=self._keep_alive_seconds))[0]:
+                await self._tell(sse.comment())
+            return upcoming.result()
+        finally:
+            upcoming.cancel()
+            await asyncio.wait({upcoming})  # the generator can be closed only once it stands still
+
+    async def end(self, message: bytes = b"") -> None:
+        """Write the last message, if there is one, and the end of the stream."""
+        body = sse.event(message) if message else b""
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def cancel(self) -> None:
+        """Write no more."""
+        if self._writer is not None:
+            self._writer.cancel()
+
+    async def _begin(self) -> None:
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
+
+    async def _tell(self, chunk: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
