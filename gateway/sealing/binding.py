@@ -15,12 +15,13 @@ principal (three prefixed fields), or an owner (one).
 from __future__ import annotations
 
 import hashlib
+import struct
 from enum import Enum
 from functools import lru_cache
 
 import msgspec
 
-_LENGTH_BYTES = 4
+_length = struct.Struct(">I").pack
 _ANONYMOUS = b"\x00"
 _PRINCIPAL = b"\x01"
 _OWNER = b"\x02"
@@ -56,7 +57,7 @@ def associated_data(purpose: Purpose, audience: str, principal: Principal | None
 
     What each of `fields` means is fixed by the purpose; the named functions below are the only table of it.
     """
-    return _head(purpose, audience, principal) + b"".join([_prefixed(field) for field in fields])
+    return _head(purpose, audience, principal) + b"".join([_length(len(field)) + field for field in fields])
 
 
 def request_state_binding(
@@ -133,7 +134,7 @@ def _caller(principal: Principal | None) -> bytes:
 
 
 def _prefixed(value: bytes) -> bytes:
-    return len(value).to_bytes(_LENGTH_BYTES, "big") + value
+    return _length(len(value)) + value
 
 
 def _text(value: str) -> bytes:
