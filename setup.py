@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 
 # A module may be here only if it does the same compiled. mypyc has these differences:
 # - There is no limit of recursion: a stack that overflows ends the process. So nothing here calls itself for each level
-#   of what a stranger or an author made (gateway/engine/values.py and gateway/sealing/state.py do).
+#   of what a stranger or an author made (gateway/engine/values.py and gateway/sealing/packing.py do).
 # - Types are enforced with a TypeError, those of the members of a collection as they are used. What comes from an
 #   author or a stranger is `Any` until it has been checked.
 # - `float` makes a float of an integer, and `int` takes a bool: what is told or kept as it was given is `Any` too.
@@ -23,7 +23,7 @@ from setuptools import Extension, setup
 # - Nobody outside can inherit from a compiled class, so the tree of errors is not compiled, nor what authors see.
 # - Constants that are `Final`, and calls among these modules, cannot be patched: what tests vary is an argument.
 # - Keywords of a class are dropped: no `msgspec.Struct` here is frozen, which mypy holds, nor hashed, as a caller is
-#   (gateway/sealing/binding.py).
+#   (gateway/sealing/principal.py).
 # - A parameter cannot be deleted, and no attribute can be called `_thread`, a word of C.
 COMPILED = (
     "gateway/admission/callers.py",
@@ -49,8 +49,10 @@ COMPILED = (
     "gateway/protocol/strict_json.py",
     "gateway/released_wire.py",
     "gateway/sealing/base64url.py",
+    "gateway/sealing/binding.py",
     "gateway/sealing/cipher.py",
     "gateway/sealing/envelope.py",
+    "gateway/sealing/state.py",
     "gateway/tallies.py",
     "gateway/telemetry.py",
     "gateway/web/connection.py",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gateway.authoring.resources import resource
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
-    from gateway.sealing.binding import Principal
+    from gateway.sealing.principal import Principal
 
 __version__ = "0.1.0"
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from gateway.errors import GatewayError, InsufficientScope, InvalidRequestState
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.telemetry import RefusalReason
 
 Write = Callable[[bytes], Any]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 from gateway.engine.journal import Journal
 from gateway.protocol.headers import Headers, RawHeaders
 from gateway.protocol.jsonrpc import Notification, Request
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.tasks.model import Progress, Retention, TaskView
 
 T = TypeVar("T")

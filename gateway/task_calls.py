@@ -16,7 +16,8 @@ from gateway.errors import ArgumentsTooLarge, RpcError, TaskStoreDown, TryAgain,
 from gateway.ports import NewTask, RandomBytes, Spending, TaskStore
 from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
-from gateway.sealing.binding import Principal, owner
+from gateway.sealing.binding import owner
+from gateway.sealing.principal import Principal
 from gateway.task_runs import error_of
 from gateway.tasks.model import Retention, TaskView
 

@@ -21,7 +21,7 @@ from gateway.failures import Failures
 from gateway.ports import RandomBytes, TaskQuestion
 from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 
 
 @dataclass(frozen=True, slots=True)

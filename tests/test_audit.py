@@ -17,7 +17,7 @@ from gateway.errors import (
     InvalidRequestState,
     RejectReason,
 )
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 
 BOB = Principal(issuer="https://id.example", subject="bob", client_id="app")
 

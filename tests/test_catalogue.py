@@ -26,9 +26,9 @@ from gateway.catalogue import (
 from gateway.errors import InvalidParams
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
-from gateway.sealing.binding import Principal
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from loadtest.cluster import new_key
 
 KEY, OTHER_KEY = new_key(), new_key()

@@ -20,8 +20,8 @@ import pytest
 
 from gateway.auth import SharedSecret, TokenVerifier
 from gateway.cli import main
-from gateway.sealing.binding import Principal
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.web.listener import listen
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -16,7 +16,7 @@ from gateway.authoring.host import AsyncioHost
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.errors import LeaseLost, MissingCapability
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.task_runs import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 
 ADA = Principal("https://id.example.com", "ada", "shell")

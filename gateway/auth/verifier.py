@@ -25,7 +25,7 @@ from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
 from gateway.errors import HttpRefusal
 from gateway.protocol import challenges
 from gateway.protocol.challenges import Challenges
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.settings import Settings
 from gateway.telemetry import Telemetry
 

@@ -13,7 +13,7 @@ from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
 from gateway.protocol.capabilities import capability_path
 from gateway.protocol.versions import LOG_LEVELS
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from gateway.engine.driver import LegFunction
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
 from gateway.errors import AuthoringError
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 
 _SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 """A scope token (RFC 6749 section 3.3)."""

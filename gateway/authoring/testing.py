@@ -27,8 +27,8 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.engine.questions import ELICIT, ROOTS, Answer, Question
 from gateway.engine.values import copy_json
 from gateway.errors import AuthoringError, GatewayError
-from gateway.sealing.binding import Principal
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
+from gateway.sealing.principal import Principal
 
 MAX_LEGS = 100
 """A tool that still asks after this many legs will not stop asking."""

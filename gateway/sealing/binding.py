@@ -19,7 +19,7 @@ import struct
 from enum import Enum
 from functools import lru_cache
 
-import msgspec
+from gateway.sealing.principal import Principal
 
 _length = struct.Struct(">I").pack
 _ANONYMOUS = b"\x00"
@@ -36,20 +36,6 @@ class Purpose(Enum):
     CURSOR = b"cursor"
     FIELD_AT_REST = b"field-at-rest"
     OWNER = b"owner"
-
-
-class Principal(msgspec.Struct, frozen=True):
-    """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
-
-    Attributes:
-        issuer: who vouches for the caller (`iss`), "" when absent.
-        subject: who the caller is at that issuer (`sub`), "" when absent.
-        client_id: the software that calls (`client_id`, else `azp`), "" when absent.
-    """
-
-    issuer: str
-    subject: str
-    client_id: str
 
 
 def associated_data(purpose: Purpose, audience: str, principal: Principal | None, *fields: bytes) -> bytes:

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from gateway.errors import RejectReason
 from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
-from gateway.sealing.state import open_payload, pack
+from gateway.sealing.packing import pack
+from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
 """Raise it only for a layout that the release before cannot read."""

@@ -5,25 +5,19 @@ expiry in seconds since the epoch, `j` the journal, itself a map. What is not kn
 fields of the journal travel on untouched, further fields beside it are ignored. Only a schema number
 higher than this release writes is refused, so releases next to each other read each other's state.
 
-What every kind of token shares is here too: `pack`, `unpack` and `open_payload`.
+What every kind of token shares is here too: `open_payload`.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from gateway.errors import GatewayError, RejectReason
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.packing import pack, unpack
 
 SCHEMA: Final = 1
 """Raise it only for a layout that the release before cannot read."""
-
-_BIG_INTEGER = 1
-"""MessagePack extension type: an integer beyond 64 bits, two's complement, big-endian."""
-_INT64_MIN = -(2**63)
-_UINT64_MAX = 2**64 - 1
 
 
 class StateTooLarge(GatewayError):
@@ -50,38 +44,6 @@ class OpenedState(NamedTuple):
 
     journal: dict[str, Any]
     key_id: bytes
-
-
-def pack(value: Any) -> bytes:
-    """Encode a JSON value, or one with `bytes` in it, as MessagePack. Integers of any size are exact.
-
-    That the value is one is the caller's business: a date, for example, would come back as something else.
-
-    Raises:
-        TypeError: an object that MessagePack cannot carry.
-        ValueError: a lone surrogate, or nesting beyond the interpreter's depth.
-    """
-    try:
-        try:
-            return _ENCODER.encode(value)
-        except OverflowError:
-            return _ENCODER.encode(_with_big_integers(value))
-    except RecursionError:
-        msg = "nested too deeply"
-        raise ValueError(msg) from None
-
-
-def unpack(data: bytes) -> Any:
-    """Decode what `pack` made. Text is `str`, binary is `bytes`.
-
-    Raises:
-        ValueError: anything else.
-    """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        msg = "not a packed value"
-        raise ValueError(msg) from error
 
 
 def seal_state(
@@ -165,28 +127,3 @@ def open_payload(
         if not now < expires_at:
             raise Rejected(RejectReason.EXPIRED)
     return payload, key_id
-
-
-def _with_big_integers(value: Any) -> Any:
-    """Copy a value with each integer beyond 64 bits as an extension."""
-    if isinstance(value, int):
-        if _INT64_MIN <= value <= _UINT64_MAX:
-            return value
-        size = value.bit_length() // 8 + 1
-        return msgspec.msgpack.Ext(_BIG_INTEGER, value.to_bytes(size, "big", signed=True))
-    if isinstance(value, dict):
-        return {_with_big_integers(name): _with_big_integers(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_big_integers(element) for element in value]
-    return value
-
-
-def _extension(code: int, data: memoryview) -> int:
-    if code != _BIG_INTEGER:
-        msg = f"unknown extension {code}"
-        raise ValueError(msg)
-    return int.from_bytes(data, "big", signed=True)
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(ext_hook=_extension)

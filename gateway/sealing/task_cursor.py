@@ -10,7 +10,8 @@ from typing import Final
 
 from gateway.errors import RejectReason
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
-from gateway.sealing.state import open_payload, pack
+from gateway.sealing.packing import pack
+from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
 """Raise it only for a layout that the release before cannot read."""

@@ -12,9 +12,10 @@ import msgspec
 from gateway.errors import RejectReason, ValueTooLarge
 from gateway.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.process_telemetry import ProcessTelemetry
-from gateway.sealing.binding import Principal, field_binding
+from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
+from gateway.sealing.principal import Principal
 from gateway.settings import MAX_STORED_BYTES
 from gateway.storage.keys import TaskPlace
 from gateway.storage.other_scripts import BRIEF_FIELDS

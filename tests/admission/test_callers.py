@@ -7,7 +7,7 @@ import pytest
 from gateway.admission.callers import CallerLimits
 from gateway.errors import RateLimited, TooManyStreams
 from gateway.rates import Rate
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 
 ALICE = Principal("https://issuer.example", "alice", "app")
 

@@ -22,7 +22,7 @@ from gateway.auth.tokens import mint
 from gateway.auth.verifier import MAX_HEADER_CHARACTERS
 from gateway.errors import HttpRefusal
 from gateway.protocol.challenges import Challenges
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.settings import Settings
 from gateway.telemetry import Telemetry
 

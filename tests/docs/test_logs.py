@@ -11,7 +11,7 @@ import pytest
 
 from gateway.audit import AuditLog
 from gateway.errors import InvalidRequestState, RejectReason
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.telemetry import RefusalReason
 from tests.docs.markdown import TOP
 

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from gateway.protocol.versions import negotiate
-from gateway.sealing.binding import Principal, session_binding
+from gateway.sealing.binding import session_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.session import MAX_SESSION_CHARS, Session, seal_session
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app

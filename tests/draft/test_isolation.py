@@ -13,9 +13,10 @@ import httpx
 import pytest
 
 from gateway.auth.tokens import mint
-from gateway.sealing.binding import Principal, return_address_binding
+from gateway.sealing.binding import return_address_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import TaskAddress, seal_return_address
 from loadtest.cluster import new_key
 from tests.draft.client import DraftClient

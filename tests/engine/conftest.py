@@ -15,7 +15,7 @@ from gateway.engine.leg import Detaching, Leg, Migration
 from gateway.engine.outcomes import Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import Declined
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
 
 INTEGER_FORM = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

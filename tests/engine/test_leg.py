@@ -25,7 +25,7 @@ from gateway.engine.leg import MAX_IGNORED_STOPS, Leg, LegStopped
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
 from gateway.errors import AuthoringError, Declined, MissingCapability
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
 
 TEXT_FORM = {"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"}}, "required": ["n"]}
 

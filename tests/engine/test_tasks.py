@@ -16,7 +16,7 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import AuthoringError
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
 
 
 def block(text: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.engine.values import MAX_DEPTH, Json, copy_json, json_value
 from gateway.errors import AuthoringError
-from gateway.sealing.state import pack, unpack
+from gateway.sealing.packing import pack, unpack
 
 JSON_VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -51,7 +51,8 @@ from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.state import open_state, pack, unpack
+from gateway.sealing.packing import pack, unpack
+from gateway.sealing.state import open_state
 from gateway.settings import Settings
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json

@@ -15,7 +15,6 @@ from gateway.auth.tokens import mint
 from gateway.engine.journal import Journal
 from gateway.sealing import base64url
 from gateway.sealing.binding import (
-    Principal,
     cursor_binding,
     field_binding,
     request_state_binding,
@@ -25,7 +24,9 @@ from gateway.sealing.binding import (
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.state import SCHEMA, pack, seal_state
+from gateway.sealing.packing import pack
+from gateway.sealing.principal import Principal
+from gateway.sealing.state import SCHEMA, seal_state
 from loadtest.cluster import Replica, new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, accept, post, tool_call

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from gateway.sealing.binding import Principal, return_address_binding
+from gateway.sealing.binding import return_address_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
 from loadtest.cluster import new_key
 from tests.draft.client import DraftClient

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.sealing.binding import (
-    Principal,
     Purpose,
     associated_data,
     cursor_binding,
@@ -19,6 +18,7 @@ from gateway.sealing.binding import (
     return_address_binding,
     session_binding,
 )
+from gateway.sealing.principal import Principal
 
 # Few letters and NUL, so that pieces that could be split elsewhere come up often.
 texts = st.text(alphabet="ab?\x00\x01é\ud800", max_size=4)

@@ -12,6 +12,7 @@ from gateway.errors import RejectReason
 from gateway.sealing.binding import return_address_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.packing import pack
 from gateway.sealing.return_address import (
     MAX_RETURN_ADDRESS_CHARS,
     SCHEMA,
@@ -21,7 +22,6 @@ from gateway.sealing.return_address import (
     open_return_address,
     seal_return_address,
 )
-from gateway.sealing.state import pack
 
 NOW = 1_800_000_000
 AAD = return_address_binding("gateway", None)

@@ -14,8 +14,8 @@ from gateway.sealing.binding import session_binding
 from gateway.sealing.client_flags import FLAGS
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.packing import pack
 from gateway.sealing.session import MAX_VERSION_CHARS, SCHEMA, Session, open_session, seal_session
-from gateway.sealing.state import pack
 
 NOW = 1_800_000_000
 AAD = session_binding("gateway", None)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from gateway.errors import RejectReason
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.state import SCHEMA, OpenedState, StateTooLarge, open_state, pack, seal_state, unpack
+from gateway.sealing.packing import pack, unpack
+from gateway.sealing.state import SCHEMA, OpenedState, StateTooLarge, open_state, seal_state
 
 AAD = b"what the state is bound to"
 NOW = 1_800_000_000

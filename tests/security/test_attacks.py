@@ -26,7 +26,6 @@ from gateway.auth.providers import MIN_ASKED_SECONDS
 from gateway.engine.journal import Journal
 from gateway.sealing import base64url
 from gateway.sealing.binding import (
-    Principal,
     cursor_binding,
     field_binding,
     request_state_binding,
@@ -37,7 +36,9 @@ from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.state import SCHEMA, pack, seal_state
+from gateway.sealing.packing import pack
+from gateway.sealing.principal import Principal
+from gateway.sealing.state import SCHEMA, seal_state
 from loadtest.cluster import Replica, new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (

@@ -11,10 +11,11 @@ import pybase64
 import pytest
 
 from gateway.errors import RejectReason
-from gateway.sealing.binding import Principal, request_state_binding
+from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.state import open_state, seal_state
 from tests.security.mutations import MUTATIONS, Material, mutated
 

@@ -13,9 +13,10 @@ import redis
 
 from gateway.ports import Claim, NewTask
 from gateway.process_telemetry import ProcessTelemetry
-from gateway.sealing.binding import Principal, owner
+from gateway.sealing.binding import owner
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
+from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.storage.keys import Keys
 from gateway.tasks.model import Retention

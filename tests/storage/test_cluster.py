@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.tasks.model import Phase, Progress
 from tests.storage.deployments import Deployment
 

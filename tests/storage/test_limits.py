@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import TaskStoreDown, ValueTooLarge
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
-from gateway.sealing.state import pack
+from gateway.sealing.packing import pack
 from gateway.storage import RedisTaskStore, RedisWorkQueue, records
 from gateway.tasks.model import Phase, Progress
 from tests.storage.deployments import Deployment, eventually, numbers

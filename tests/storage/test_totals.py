@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.errors import LeaseLost, TaskStoreDown
 from gateway.ports import TaskQuestion
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.task_totals import TaskTotals
 from gateway.tasks.model import Phase, Retention, TaskView

@@ -13,7 +13,7 @@ from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
-from gateway.sealing.binding import Principal
+from gateway.sealing.principal import Principal
 from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
 from tests.integration.raw import Answer

@@ -1,0 +1,19 @@
+"""Pure: who calls."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
+
+    Attributes:
+        issuer: who vouches for the caller (`iss`), "" when absent.
+        subject: who the caller is at that issuer (`sub`), "" when absent.
+        client_id: the software that calls (`client_id`, else `azp`), "" when absent.
+    """
+
+    issuer: str
+    subject: str
+    client_id: str
