@@ -167,7 +167,7 @@ class McpEndpoint:
                 refusal = InternalError("The server stopped before the request was done")
         except GatewayError as error:
             self._audit.refused(error, client=_client_of(scope))
-            refusal = error
+            refusal = error.with_traceback(None)  # which leads back to this frame
         except Exception:  # the last line of defence: a bug must not take the connection's neighbours down
             log.exception("request failed")
             refusal = InternalError("Internal error")
@@ -192,7 +192,7 @@ class McpEndpoint:
         try:
             self._callers.admit(caller.principal, _client_of(scope))
         except TryAgain as error:
-            refusal = error
+            refusal = error.with_traceback(None)  # which leads back to this frame
         if refusal is not None and scope[METHOD_NAMED]:
             await self._put_off(exchange, refusal, caller)
             return
@@ -250,7 +250,7 @@ class McpEndpoint:
             with self._callers.stream(caller.principal, _client_of(scope)):
                 await exchange.stream(reply.messages)
         except TryAgain as error:
-            refusal = error
+            refusal = error.with_traceback(None)  # which leads back to this frame
         if refusal is not None:
             await self._put_off(exchange, refusal, caller, reply.request_id)
 
