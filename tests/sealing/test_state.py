@@ -86,14 +86,14 @@ def test_the_state_does_not_drift() -> None:
         make_sealer(),
         {"answers": {"resolution": {"resolution": "Duplicate"}}, "big": 2**64, "seed": b"\x00\xff"},
         aad=AAD,
-        now=NOW,
+        now=float(NOW),
         expires_at=NOW + 3600.5,
         max_bytes=LIMIT,
     )
     assert token == (
-        "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgtYoTsVuYOl-96e7lvJMxV-W4eatTBSv1k1Hhd606uEjaWPtul"
-        "b_e7I0M8l8Dh2xTVNv3UCBmuL3CeGkD12Z2Gg9swufdqXoQTQzQ7e6xnuKLf6-Afrr7AQyfTY6l8Fhvqktj8QA2HCZ"
-        "Rzfj5qJ5wU"
+        "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgtYoTsVuYOl_vQN7i_qVm0OM6M4F4MXRYtNu135dGuAfXWLqum"
+        "tMu7eIgo74D9wxi64fGgJ9K6VzCCAkyarSnu-M-E4bMKbYQfNz2q1g38pIbb7-AfrrxRjrJEYXThgHZXaI84NkEP6S"
+        "rxeb6FZ6FWVdMPF"
     )
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -375,7 +376,7 @@ async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
 
     app = make_app()
     with monkeypatch.context() as patch:
-        patch.setattr(app._services.authenticator, "authenticate", fail, raising=True)
+        patch.setattr(app._endpoint, "_authenticator", SimpleNamespace(authenticate=fail))
         answer = await Client(app).post(ECHO)
     assert answer.error == (500, -32603)
     assert answer.message["error"] == {"code": -32603, "message": "Internal error"}
