@@ -146,6 +146,7 @@ class Connection:
         self._target = (b"", "", b"", b"")  # the last one that was taken apart: as it came, path, raw path, query
         self._headers: list[tuple[bytes, bytes]] = []
         self._in_head = False
+        self._is_counted = False
         self._expects_continue = False
         self._received = 0  # bytes since the last request was complete
         self._body_due = False
@@ -178,9 +179,8 @@ class Connection:
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests that are not answered yet."""
         self._state.connections.discard(self)
-        for cycle in (self.cycle, self._serving):
-            if cycle is not None:
-                cycle.disconnect()
+        self._disconnect()
+        self._pipeline.clear()
         if self._flow is not None:
             self._flow.resume_writing()
         if exc is None:
@@ -207,6 +207,11 @@ class Connection:
         else:
             self.cycle.keep_alive = False
 
+    def cut_off(self) -> None:
+        """Close at once if the client does not read what is written; what waits for it is then told that it is gone."""
+        if self._flow is not None and self._flow.write_paused:
+            self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Read what came."""
         self._received += len(data)
@@ -229,6 +234,7 @@ class Connection:
         self._url = b""
         self._headers = []
         self._in_head = True
+        self._is_counted = self._received > 0
         self._expects_continue = False
 
     def on_url(self, url: bytes) -> None:
@@ -246,11 +252,16 @@ class Connection:
 
     def on_headers_complete(self) -> None:
         """Check a head and begin to answer its request."""
-        # A head that begins in the middle of what came in one piece has not been counted yet.
-        if not 0 < self._received <= self._limits.max_header_bytes or len(self._headers) > self._limits.max_headers:
+        # What came in one piece with the end of the request before it has not been counted.
+        if (
+            not self._is_counted
+            or self._received > self._limits.max_header_bytes
+            or len(self._headers) > self._limits.max_headers
+        ):
             self._check_head()
-        if not self._url.startswith(b"/"):
-            self._check_target()
+        method: bytes = self._parser.get_method()
+        if not self._url.startswith(b"/") or method == b"CONNECT":
+            self._check_target(method)
         if len(self._pipeline) >= MAX_PIPELINED:
             raise HttpRefusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
         version: str = self._parser.get_http_version()
@@ -273,7 +284,7 @@ class Connection:
             flow,
             self._state.default_headers,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
-            expects_continue=self._expects_continue,
+            expects_continue=self._expects_continue and version == "1.1",
             on_complete=self._go_on,
         )
         if before is None or before.response_complete:
@@ -287,14 +298,15 @@ class Connection:
         url = self._url
         if url != self._target[0]:  # most clients ask for one only
             parts: Any = httptools.parse_url(url)  # its types do not say that a query may be None
-            self._target = (url, unquote(parts.path.decode("ascii")), parts.path, parts.query or b"")
-        _, path, raw_path, query = self._target
+            path = parts.path or b"/"
+            self._target = (url, unquote(path.decode("ascii")), path, parts.query or b"")
+        _, decoded, raw_path, query = self._target
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": version,
             "method": self._parser.get_method().decode("ascii"),
-            "path": path,
+            "path": decoded,
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
@@ -341,6 +353,9 @@ class Connection:
             elapsed_seconds: time since the last call.
         """
         if self._flow is None:
+            return
+        if self.transport.is_closing():  # as soon as the client has read the rest
+            self._check_reading(elapsed_seconds)
             return
         if self._flow.write_paused:
             self._check_reading(elapsed_seconds)
@@ -396,9 +411,9 @@ class Connection:
         if len(self._headers) > self._limits.max_headers:
             raise HttpRefusal(431, f"The request has more than {self._limits.max_headers} headers")
 
-    def _check_target(self) -> None:
+    def _check_target(self, method: bytes) -> None:
         """Refuse a target that is neither a path nor a URL of the host that the request is for."""
-        if self._parser.get_method() == b"CONNECT":
+        if method == b"CONNECT":
             raise HttpRefusal(400, "This is no proxy")
         if self._url == b"*":
             return
@@ -433,8 +448,14 @@ class Connection:
         else:
             if self._body_due and not self.cycle.response_started and not self._pipeline:
                 self.transport.write(self._response(refusal))
-            self.cycle.disconnect()
+            self._disconnect()
         self.transport.close()
+
+    def _disconnect(self) -> None:
+        """Tell the requests that are not answered yet that their client is gone."""
+        for cycle in (self.cycle, self._serving):
+            if cycle is not None:
+                cycle.disconnect()
 
     def _response(self, refusal: HttpRefusal) -> bytes:
         status, headers, body = to_http(refusal, None)

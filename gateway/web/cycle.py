@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
 
-from gateway.web.exchange import RawHeaders, Scope
+from gateway.web.exchange import SHORTCUT, RawHeaders, Scope
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,7 @@ _NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")  # RFC 9110 secti
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110 section 5.5
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _WITHOUT_BODY: Final = frozenset({204, 304})
+_OURS_TO_TELL: Final = frozenset({b"connection", b"transfer-encoding"})
 _FAILED: Final = b"Internal Server Error"
 
 STATUS_LINES: Final = {
@@ -154,6 +155,7 @@ class Cycle:
         self._news = False
         self._wake: asyncio.Event | None = None
         self._chunked = False
+        self._until_close = False
         self._due_bytes = 0
 
     async def run(self, app: AsgiApp, tasks: set[asyncio.Task[None]]) -> None:
@@ -164,17 +166,21 @@ class Cycle:
             tasks: `task` is taken out of them in the end.
         """
         try:
-            await app(self.scope, self.receive, self.send)
-        except GeneratorExit:  # nobody runs it any more
-            raise
-        except BaseException:  # whatever it is, it ends this request and nothing else
-            log.exception("request failed")
-        if not self.response_complete and not self.disconnected:
-            await self._fail()
-        self._on_complete = None
-        if self.task is not None:
-            tasks.discard(self.task)
-            self.task = None
+            try:
+                await app(self.scope, self.receive, self.send)
+            except GeneratorExit:  # nobody runs it any more
+                raise
+            except BaseException:  # whatever it is, it ends this request and nothing else
+                log.exception("request failed")
+            if not self.response_complete and not self.disconnected:
+                await self._fail()
+        finally:
+            # What leads back here is let go, so that nothing waits for the collector.
+            self.scope.pop(SHORTCUT, None)
+            self._on_complete = None
+            if self.task is not None:
+                tasks.discard(self.task)
+                self.task = None
 
     async def _fail(self) -> None:
         """End an answer that the application has left off."""
@@ -252,19 +258,27 @@ class Cycle:
         if self.response_complete or kind != ("http.response.body" if self.response_started else "http.response.start"):
             raise RuntimeError(f"{kind} is not the next event of an answer")
         if self.response_started:
-            self._write_body(event.get("body", b""), more=event.get("more_body", False))
+            self._write_body(bytes(event.get("body", b"")), more=bool(event.get("more_body", False)))
         else:
-            self._write_start(event["status"], list(event.get("headers", ())))
+            self._write_start(
+                event["status"], [(bytes(name).lower(), bytes(value)) for name, value in event.get("headers", ())]
+            )
 
     def _write_start(self, status: int, headers: RawHeaders) -> None:
-        lines = [STATUS_LINES[status], *map(_write_header, (*self._default_headers, *headers))]
         fields = dict(headers)
+        told = [field for field in headers if field[0] not in _OURS_TO_TELL]
+        first = STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status
+        lines = [first, *map(_write_header, (*self._default_headers, *told))]
+        if b"close" in [option.strip().lower() for option in fields.get(b"connection", b"").split(b",")]:
+            self.keep_alive = False
         length = fields.get(b"content-length")
         if length is not None:
             self._due_bytes = int(length)
         elif not self._is_head and status not in _WITHOUT_BODY:
-            self._chunked = True
-            lines.append(b"transfer-encoding: chunked\r\n")
+            self._until_close = self.scope["http_version"] == "1.0"  # which has no chunks (RFC 9112 section 6.1)
+            self._chunked = not self._until_close
+            if self._chunked:
+                lines.append(b"transfer-encoding: chunked\r\n")
         self._end_head(lines)
         self._transport.write(b"".join(lines))
 
@@ -281,6 +295,8 @@ class Cycle:
     def _write_body(self, body: bytes, *, more: bool) -> None:
         if self._is_head:
             self._due_bytes = 0
+        elif self._until_close:
+            self._transport.write(body)
         elif self._chunked:
             chunk = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             self._transport.write(chunk if more else chunk + b"0\r\n\r\n")
@@ -296,6 +312,7 @@ class Cycle:
 
     def _complete(self) -> None:
         self.response_complete = True
+        self._body = b""  # which nobody reads any more
         self._tell()
         if not self.keep_alive:
             self._transport.close()

@@ -113,6 +113,10 @@ class ReplicaServer(uvicorn.Server):
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         await super().shutdown(sockets)
         deadline.cancel()
+        # Those who are cancelled now still answer, and would wait for whoever does not read.
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.cut_off()
         if self._sweeper is not None:
             self._sweeper.stop()
 

@@ -259,6 +259,8 @@ HOSTILE: dict[str, bytes] = {
     "HTTP/2 from the start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
     "an unknown version": b"POST /mcp HTTP/1.2\r\nHost: here\r\n\r\n",
     "a proxy request": b"CONNECT here:80 HTTP/1.1\r\nHost: here:80\r\n\r\n",
+    "a proxy request with a path": b"CONNECT /mcp HTTP/1.1\r\nHost: here\r\n\r\n",
+    "a proxy request with a body": b"CONNECT /mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello",
     "a target of another host": b"POST http://elsewhere/mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
     "a target of a user": b"POST http://here@elsewhere/mcp HTTP/1.1\r\nHost: elsewhere\r\nContent-Length: 0\r\n\r\n",
     "a target and no host": b"POST http://here/mcp HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
@@ -361,6 +363,13 @@ async def test_a_large_head_behind_another_request_is_refused_too(server: Server
     _, transport = await feed(server, HELLO + padded_head(LIMITS.max_header_bytes + 1))
     assert transport.is_closing()
     assert len(server.begun) <= 1
+
+
+async def test_a_large_head_that_begins_behind_another_request_is_counted_from_its_start(server: Server) -> None:
+    large = padded_head(100 * LIMITS.max_header_bytes)
+    _, transport = await feed(server, HELLO + large[:-2], large[-2:])
+    assert transport.statuses == [200, 431]
+    assert len(server.begun) == 1
 
 
 async def test_a_request_may_have_as_many_headers_as_the_limit_and_not_one_more(server: Server) -> None:
@@ -511,6 +520,93 @@ async def test_a_long_header_of_an_answer_is_told_and_takes_no_memory_afterwards
 
 
 @dataclass
+class Telling(Server):
+    """A server that tells this answer to everything, with ASGI's events.
+
+    Attributes:
+        status: of the answer.
+        headers: of the answer.
+        parts: of its body.
+    """
+
+    status: int = 200
+    headers: list[Any] = field(default_factory=list)
+    parts: list[Any] = field(default_factory=lambda: [b"hello"])
+
+    async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        for part in self.parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})
+
+
+async def test_an_answer_without_a_length_comes_in_chunks_and_to_an_old_client_until_the_connection_ends() -> None:
+    _, transport = await feed(Telling(parts=[b"hel", b"", b"lo"]), HELLO)
+    head, _, body = transport.written.partition(b"\r\n\r\n")
+    assert b"\r\ntransfer-encoding: chunked" in head
+    assert (body, transport.closed) == (b"3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n", False)
+    _, transport = await feed(Telling(parts=[b"hel", b"", b"lo"]), HELLO.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    head, _, body = transport.written.partition(b"\r\n\r\n")
+    assert b"transfer-encoding" not in head
+    assert (body, transport.closed) == (b"hello", True)
+
+
+async def test_how_an_answer_is_framed_is_told_once_whatever_the_application_says() -> None:
+    for headers in ([(b"Content-Length", b"5")], [[b"content-length", b"5"], [b"Transfer-Encoding", b"chunked"]]):
+        _, transport = await feed(Telling(headers=headers), HELLO)
+        head, _, body = transport.written.partition(b"\r\n\r\n")
+        assert head.lower().count(b"content-length") == 1
+        assert (b"transfer-encoding" in head, body, transport.closed) == (False, b"hello", False)
+
+
+@pytest.mark.parametrize("option", [b"close", b"Close", b"keep-alive, close"])
+async def test_an_answer_may_end_its_connection(option: bytes) -> None:
+    _, transport = await feed(Telling(headers=[(b"Connection", option)]), HELLO + HELLO)
+    assert transport.written.count(b"HTTP/1.1 200 OK") == 1
+    assert transport.written.count(b"\r\nconnection: close\r\n") == 1
+    assert transport.closed
+
+
+@pytest.mark.parametrize("part", [bytearray(b"hello"), memoryview(b"hello")])
+async def test_a_body_may_be_any_bytes_and_a_status_any_number(part: Any) -> None:
+    _, transport = await feed(Telling(status=299, headers=[[b"content-length", b"5"]], parts=[part]), HELLO)
+    assert transport.written.startswith(b"HTTP/1.1 299 ")
+    assert transport.written.endswith(b"\r\n\r\nhello")
+
+
+async def test_an_answer_of_another_length_than_told_ends_its_connection() -> None:
+    for length in (b"4", b"6"):
+        _, transport = await feed(Telling(headers=[(b"content-length", length)]), HELLO + HELLO)
+        assert transport.written.count(b"HTTP/1.1 200 OK") == 1
+        assert transport.closed
+
+
+async def test_a_client_is_asked_for_a_body_that_it_holds_back_unless_it_is_an_old_one(server: Server) -> None:
+    head = HEAD + b"Expect: 100-Continue\r\nContent-Length: 5\r\n\r\n"
+    connection, transport = await feed(server, head)
+    assert transport.written == b"HTTP/1.1 100 Continue\r\n\r\n"
+    await feed_more(connection, transport, b"hello")
+    assert transport.statuses == [100, 200]
+    _, transport = await feed(server, head.replace(b"HTTP/1.1", b"HTTP/1.0"), b"hello")
+    assert transport.statuses == [200]
+
+
+async def test_a_target_that_is_a_host_alone_means_its_root(server: Server) -> None:
+    for target in (b"http://here", b"http://here?x=1"):
+        _, transport = await feed(server, HELLO.replace(b"/mcp", target))
+        assert transport.statuses == [200]
+    assert [scope["path"] for scope, _ in server.served] == ["/", "/"]
+
+
+async def test_a_body_that_nobody_reads_is_not_kept(server: Server) -> None:
+    server.reads = False
+    connection, transport = await feed(server, HEAD + b"Content-Length: 1000\r\n\r\n" + b"x" * 1000)
+    assert transport.statuses == [200]
+    assert connection.cycle is not None
+    assert connection.cycle._body == b""
+
+
+@dataclass
 class Watching(Server):
     """A server that answers nothing and watches for the client to go away."""
 
@@ -528,6 +624,27 @@ async def test_a_request_hears_that_its_client_is_gone_though_others_wait_behind
     connection.connection_lost(None)
     await settle()
     assert (len(server.begun), server.gone) == (1, 1)
+
+
+async def test_a_request_in_work_hears_of_nonsense_that_follows_it() -> None:
+    server = Watching()
+    _, transport = await feed(server, HELLO + HELLO, b"\x00nonsense\r\n\r\n")
+    assert (transport.closed, len(server.begun), server.gone) == (True, 1, 1)
+
+
+async def test_a_request_beside_the_endpoint_leaves_nothing_behind_either(server: Server) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        connection, _ = await feed(server, HELLO, HELLO, HELLO)
+        assert len(server.served) == 3
+        server.begun.clear()
+        server.heads.clear()
+        server.served.clear()
+        assert sum(isinstance(thing, Cycle) for thing in gc.get_objects()) == 1
+        connection.connection_lost(None)
+    finally:
+        gc.enable()
 
 
 async def test_what_a_request_leaves_behind_is_freed_without_the_garbage_collector() -> None:
@@ -646,6 +763,37 @@ async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None
     connection.connection_lost(None)
     server.hold.set()
     await settle()
+
+
+@dataclass
+class Closing(Transport):
+    """A transport that closes only when the client has read what is written, as real ones do."""
+
+    aborted: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+        self.unread += len(data)
+
+
+async def test_who_is_refused_and_reads_nothing_is_refused_once_and_cut_off(server: Server) -> None:
+    connection, transport = server.connect()
+    connection.transport = closing = Closing()
+    connection.data_received(HEAD)
+    for _ in range(11 + 29):
+        connection.check_progress(1.0)
+    assert (closing.statuses, closing.closed, closing.aborted) == ([408], True, False)
+    for _ in range(3):
+        connection.check_progress(1.0)
+    assert (closing.statuses, closing.aborted) == ([408], True)
+    assert server.refused(RefusalReason.SLOW_HEAD) == 1
+    assert not transport.closed
 
 
 async def test_who_reads_slowly_is_waited_for(server: Server) -> None:

@@ -109,6 +109,21 @@ def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, 
         assert record["requests"] == 1
 
 
+def test_a_client_that_reads_nothing_does_not_keep_a_replica_whose_time_is_over(tmp_path: Path) -> None:
+    message = tool_call("echo", {"text": "x" * 900_000})
+    body = json.dumps(message).encode()
+    with (
+        Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": "0.1"}, names=("r1",)) as fleet,
+        RawConnection(fleet["r1"]) as client,
+    ):
+        client.socket.settimeout(1)
+        with pytest.raises(TimeoutError):  # the replica reads no more, as nobody reads its answers
+            while True:
+                client.head([*head_of(message), ("Content-Length", str(len(body)))])
+                client.socket.sendall(body)
+        assert fleet["r1"].terminate() == 1
+
+
 def test_a_thread_that_nothing_can_stop_does_not_outlive_a_second_signal(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
