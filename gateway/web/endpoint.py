@@ -30,6 +30,7 @@ from gateway.web.exchange import (
     Receive,
     Scope,
     Send,
+    Shortcut,
 )
 from gateway.web.origins import OriginPolicy
 
@@ -150,9 +151,11 @@ class McpEndpoint:
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
         headers = [*self._overloaded_headers, *self._headers]
         with contextlib.suppress(GatewayError):
-            headers += self._origins.check(Headers(scope["headers"]))
-        await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
-        await send({"type": "http.response.body", "body": self._overloaded_body})
+            headers += self._origins.check(Headers(scope["headers"], scope[LAST_VALUES]))
+        shortcut: Shortcut | None = scope.get(SHORTCUT)
+        if shortcut is None or not shortcut.respond(self._overloaded_status, headers, self._overloaded_body):
+            await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
+            await send({"type": "http.response.body", "body": self._overloaded_body})
 
     async def _exchange(self, scope: Scope, exchange: Exchange) -> None:
         refusal: GatewayError | None = None
