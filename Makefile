@@ -71,13 +71,14 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and loadtest; and fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory compiled
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
+	@$(RUN) pytest -n 0 $(SCENARIOS) -k broken_twin
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
 bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Race us, compiled, against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
