@@ -19,6 +19,8 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
+# Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
@@ -71,10 +73,11 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conformance, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory compiled
+	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
@@ -83,7 +86,7 @@ ci: ## Do what .ci/run does: test, check, compiled; there conformance, chaos and
 
 bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Race us, compiled, against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
 	@$(need_redis)
-	@cd $(if $(findstring --interpreted,$(BENCH)),.,build/compiled) && $(RUN) bench $(BENCH)
+	@cd $(if $(findstring --interpreted,$(BENCH)),.,$(COMPILED)) && $(RUN) bench $(BENCH)
 
 # Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
 define need_redis

@@ -765,6 +765,34 @@ async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None
     await settle()
 
 
+async def test_a_request_that_is_turned_away_for_load_is_told_so_in_one_piece() -> None:
+    app = make_app()
+    connection, transport = Connection(make_server(app._services, app)._rules, app, ServerState(), {}), Transport()
+    connection.connection_made(transport)
+    while app._services.load.arrive() is not None:
+        pass
+    message = tool_call("echo", {"text": "hello"})
+    body = msgspec.json.encode(message)
+    fields = [f"{name}: {value}".encode() for name, value in head_of(message)]
+    head = b"\r\n".join([b"POST /mcp HTTP/1.1", *fields, b"Content-Length: %d\r\n\r\n" % len(body)])
+    await feed_more(connection, transport, head + body)
+    told, _, answer = transport.written.partition(b"\r\n\r\n")
+    assert (transport.statuses, transport.closed) == ([503], False)
+    assert b"\r\nretry-after: " in told
+    assert b"\r\ncontent-length: %d" % len(answer) in told
+    assert json.loads(answer)["error"]["code"] == -31001
+
+
+async def test_requests_in_line_are_let_go_with_their_connection(server: Server) -> None:
+    server.hold = asyncio.Event()
+    connection, _ = await feed(server, HELLO * 3)
+    connection.connection_lost(None)
+    assert len(connection._pipeline) == 0
+    server.hold.set()
+    await settle()
+    assert len(server.begun) == 1
+
+
 @dataclass
 class Closing(Transport):
     """A transport that closes only when the client has read what is written, as real ones do."""

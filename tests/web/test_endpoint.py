@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from gateway.app import GatewayApp
 from gateway.auth.tokens import mint
 from gateway.sealing import base64url
+from gateway.web.endpoint import _takes_streams
 from tests.asgi import HOST, Client, make_app, raw_headers
 from tests.integration.raw import (
     META,
@@ -525,3 +526,17 @@ async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) ->
     assert (await waiting).text == "hello"
     (second / "release").touch()
     assert [(await call).text for call in held] == ["released", "released"]
+
+
+@pytest.mark.parametrize(
+    ("accepted", "streams"),
+    [
+        ("text/event-stream", True),
+        ("TEXT/Event-Stream", True),
+        ("*/*", True),
+        ("text/*", True),
+        ("application/json", False),
+    ],
+)
+async def test_who_takes_streams_says_so_in_any_of_the_usual_ways(accepted: str, streams: bool) -> None:
+    assert _takes_streams(accepted.encode()) is streams

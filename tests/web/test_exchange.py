@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.protocol import sse
 from gateway.web import exchange as module
 from gateway.web.exchange import MAX_PENDING_BYTES, BodyTooLarge, ClientGone, Exchange, Patience
 
@@ -170,6 +171,7 @@ async def test_what_is_posted_leaves_before_the_answer_is_there(wire: Wire) -> N
     await wire.until(lambda: b'{"n":1}' in wire.body)
     finish.set()
     await task
+    assert sse.comment() not in wire.body, "the answer does not wait until the stream has been quiet for long"
     assert wire.events == [b'{"n":1}', b'{"id":1}']
 
 
