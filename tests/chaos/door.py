@@ -74,6 +74,7 @@ class Door:
     """Stands between a server and those who are given its URL.
 
     Attributes:
+        arrived: every command that came to the door, whether or not it got through.
         passed: every command that the server has answered, with its reply.
         delay: seconds that each command takes longer.
         before_each: a command that is run at the server before each other one.
@@ -84,7 +85,7 @@ class Door:
         path = server.directory / "door"
         self.url = f"unix://{path}"
         self.passed: list[tuple[Command, Any]] = []
-        self.arrived = 0
+        self.arrived: list[Command] = []
         self.delay = 0.0
         self.before_each: tuple[str, ...] = ()
         self._traps: list[Trap] = []
@@ -171,7 +172,7 @@ class Door:
         while True:
             command = _read_command(requests)
             with self._lock:
-                self.arrived += 1
+                self.arrived.append(command)
             if command.parts[0] in (b"SUBSCRIBE", b"PSUBSCRIBE") and not listening:
                 listening = True
                 threading.Thread(target=self._pump, args=(answers, client), daemon=True).start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from gateway.storage.other_scripts import TOTALS
 from gateway.storage.scripts import FINISH
 from loadtest.cluster import wait_until
 from tests.chaos.door import runs
@@ -14,12 +15,17 @@ OUTAGE_SECONDS = 30.0
 DELAY_SECONDS = 0.2
 
 
+def asked_for_requests(ground: Ground) -> int:
+    """Count the commands that came to the store, but for the count of tasks, which a replica takes now and then."""
+    return sum(not command.runs(TOTALS) for command in list(ground.door.arrived))
+
+
 def test_calls_send_the_store_nothing(ground: Ground) -> None:
-    before = ground.door.arrived
+    before = asked_for_requests(ground)
     assert ground.hello() == "Hello Ada"
-    assert ground.door.arrived == before
+    assert asked_for_requests(ground) == before
     ground.site.create("work")
-    assert ground.door.arrived > before
+    assert asked_for_requests(ground) > before
 
 
 def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(start: Callable[..., Ground]) -> None:
