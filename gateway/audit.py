@@ -11,8 +11,8 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from functools import lru_cache, partial
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,7 +26,7 @@ Fields: TypeAlias = Mapping[str, Any]
 MAX_TARGET_CHARS = 256
 """Methods, names and URIs come from the caller; longer ones are cut."""
 
-_MILLISECONDS = tuple([f".{number:03d}Z" for number in range(1000)])
+_MILLISECONDS: Final = tuple([f".{number:03d}Z" for number in range(1000)])
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
 
 
@@ -42,9 +42,8 @@ class AuditLog:
 
     def __init__(self, write: Write, replica_id: str, clock: Callable[[], float], *, as_json: bool) -> None:
         self._write = write
-        self._replica_id = replica_id
         self._clock = clock
-        self._format: Format = Json() if as_json else Text()
+        self._format = Json(replica_id) if as_json else Text(replica_id)
         self._second = -1
         self._until_second = ""
 
@@ -61,8 +60,19 @@ class AuditLog:
         task: str = "",
     ) -> None:
         """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
-        ran = AuditedLeg(method, target[:MAX_TARGET_CHARS], task, flow, leg, outcome, round(seconds * 1000, 3))
-        self._write(self._format.leg(self._timestamp(), self._replica_id, ran, principal))
+        self._write(
+            self._format.leg(
+                self._timestamp(),
+                principal,
+                method=method,
+                target=target[:MAX_TARGET_CHARS],
+                task=task,
+                flow=flow,
+                leg=leg,
+                outcome=outcome,
+                ms=round(seconds * 1000, 3),
+            )
+        )
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
         """Note what a caller did with a task, and in which phase that left it."""
@@ -91,7 +101,7 @@ class AuditLog:
         self._note("refused", principal, **{name: value[:MAX_TARGET_CHARS] for name, value in fields.items() if value})
 
     def _note(self, event: str, principal: Principal | None, **fields: Any) -> None:
-        self._write(self._format.line(self._timestamp(), event, self._replica_id, fields, principal))
+        self._write(self._format.line(self._timestamp(), event, fields, principal))
 
     def _timestamp(self) -> str:
         """Return the time in UTC, to the millisecond; all but the milliseconds is worked out once a second."""
@@ -105,7 +115,7 @@ class AuditLog:
 
 def to_file_descriptor(descriptor: int) -> Write:
     """Return what writes each line with one system call: whole lines, in order, and none lost in a buffer."""
-    return lambda line: os.write(descriptor, line)
+    return partial(os.write, descriptor)
 
 
 def cause_of(error: GatewayError) -> str:
@@ -115,67 +125,99 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
-class AuditedLeg(NamedTuple):
-    """What is told of a leg."""
+class Format:
+    """How lines are written.
 
-    method: str
-    target: str
-    task: str
-    flow: str
-    leg: int
-    outcome: str
-    ms: float
+    Args:
+        replica_id: told in every line.
+    """
 
+    def __init__(self, replica_id: str) -> None:
+        self._replica_id = replica_id
 
-class Format(Protocol):
-    """How lines are written."""
-
-    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+    def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """Return the line for an event."""
-        ...
+        raise NotImplementedError
 
-    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
-        """Return the line for a leg, of which there are more than of all other events."""
-        ...
+    def leg(
+        self,
+        time: str,
+        principal: Principal | None,
+        *,
+        method: str,
+        target: str,
+        task: str,
+        flow: str,
+        leg: int,
+        outcome: str,
+        ms: float,
+    ) -> bytes:
+        """Return the line for a leg, of which there are more than of all other events: one format, nothing nested.
+
+        What the gateway itself makes, which are the time, the flow and the outcome, needs no quotes.
+        """
+        raise NotImplementedError
 
 
-class Json:
+class Json(Format):
     """Lines of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
 
-    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+    def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        told = {"time": time, "audit": event, "replica": replica, **fields, **_caller(principal)}
-        try:
-            line = msgspec.json.encode(told)
-        except UnicodeEncodeError:
-            line = b"\xff"
-        if not line.isascii():
-            line = json.dumps(told, separators=(",", ":")).encode()
-        return line + b"\n"
+        told = {"time": time, "audit": event, "replica": self._replica_id, **fields, **_caller(principal)}
+        return json.dumps(told, separators=(",", ":")).encode() + b"\n"
 
-    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
+    def leg(
+        self,
+        time: str,
+        principal: Principal | None,
+        *,
+        method: str,
+        target: str,
+        task: str,
+        flow: str,
+        leg: int,
+        outcome: str,
+        ms: float,
+    ) -> bytes:
         """See `Format.leg`."""
-        fields = ran._asdict()
-        if not ran.task:
-            del fields["task"]
-        return self.line(time, "leg", replica, fields, principal)
+        named = f',"task":{_in_json(task)}' if task else ""
+        told = (
+            f'{{"time":"{time}","audit":"leg","replica":{_in_json(self._replica_id)},"method":{_in_json(method)},'
+            f'"target":{_in_json(target)}{named},"flow":"{flow}","leg":{leg},"outcome":"{outcome}","ms":{ms}'
+            f"{_caller_json(principal)}}}\n"
+        )
+        return told.encode()
 
 
-class Text:
+class Text(Format):
     """Lines for people: `name=value …`."""
 
-    def line(self, time: str, event: str, replica: str, fields: Fields, principal: Principal | None) -> bytes:
+    def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        told = f"time={time} audit={event} replica={_quoted(replica)}{_text(fields)}{_caller_text(principal)}\n"
+        replica = _quoted(self._replica_id)
+        told = f"time={time} audit={event} replica={replica}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 
-    def leg(self, time: str, replica: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
-        """See `Format.leg`. What the gateway itself makes needs no quotes."""
-        method, target, task, flow, leg, outcome, ms = ran
+    def leg(
+        self,
+        time: str,
+        principal: Principal | None,
+        *,
+        method: str,
+        target: str,
+        task: str,
+        flow: str,
+        leg: int,
+        outcome: str,
+        ms: float,
+    ) -> bytes:
+        """See `Format.leg`."""
         named = f" task={_quoted(task)}" if task else ""
         told = (
-            f"time={time} audit=leg replica={_quoted(replica)} method={_quoted(method)} target={_quoted(target)}{named}"
-            f" flow={flow} leg={leg} outcome={outcome} ms={ms}{_caller_text(principal)}\n"
+            f"time={time} audit=leg replica={_quoted(self._replica_id)} method={_quoted(method)}"
+            f" target={_quoted(target)}{named} flow={flow} leg={leg} outcome={outcome} ms={ms}"
+            f"{_caller_text(principal)}\n"
         )
         return told.encode("utf-8", "backslashreplace")
 
@@ -191,6 +233,16 @@ def _caller(principal: Principal | None) -> Fields:
 @lru_cache(maxsize=1024)
 def _caller_text(principal: Principal | None) -> str:
     return _text(_caller(principal))
+
+
+@lru_cache(maxsize=1024)
+def _caller_json(principal: Principal | None) -> str:
+    return "".join([f',"{name}":{json.dumps(value)}' for name, value in _caller(principal).items()])
+
+
+@lru_cache(maxsize=1024)
+def _in_json(text: str) -> str:
+    return json.dumps(text)
 
 
 @lru_cache(maxsize=1024)

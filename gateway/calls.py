@@ -162,6 +162,7 @@ class CallRunner:
             RpcError: the leg ends in a JSON-RPC error.
         """
         began = time.perf_counter()
+        served, method = call.served, call.request.method
         outcome = "failed"
         journal: Journal | None = None
         trace: LegTrace | None = None
@@ -170,9 +171,10 @@ class CallRunner:
             # The keys may be replaced while the leg runs: it seals with those it began with.
             passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
             journal = passage.journal()
-            FLOW.set(journal.flow_id)
+            flow_id = journal.flow_id
+            FLOW.set(flow_id)
             if self._tracing is not None:
-                trace = self._tracing.leg(journal, call.served.label, nested=call.conversation is not None)
+                trace = self._tracing.leg(journal, served.label, nested=call.conversation is not None)
             result, outcome = await self._running(call, passage, journal)
             return Ran(result, passage.task)
         except asyncio.CancelledError:
@@ -180,16 +182,17 @@ class CallRunner:
             raise
         finally:
             seconds = time.perf_counter() - began
-            self._telemetry.leg_finished(call.request.method, call.served.label, outcome, call.words.wire, seconds)
+            self._telemetry.leg_finished(method, served.label, outcome, call.words.wire, seconds)
             if journal is not None:
-                lasted = seconds if journal.legs <= 1 else passage.carrier.age_seconds(journal)
-                self._telemetry.call_ended(call.request.method, outcome, lasted)
+                legs = journal.legs
+                lasted = seconds if legs <= 1 else passage.carrier.age_seconds(journal)
+                self._telemetry.call_ended(method, outcome, lasted)
                 self._audit.leg(
                     call.caller.principal,
-                    call.request.method,
+                    method,
                     call.target,
-                    flow=journal.flow_id,
-                    leg=journal.legs,
+                    flow=flow_id,
+                    leg=legs,
                     outcome=outcome,
                     seconds=seconds,
                     task="" if passage.task is None else passage.task.task_id,
@@ -200,7 +203,8 @@ class CallRunner:
 
     def _detaching(self, call: Call) -> Detaching:
         """Tell whether the call can become a task."""
-        if not isinstance(call.served, Tool) or call.served.task == "forbidden":
+        served = call.served
+        if not isinstance(served, Tool) or served.task == "forbidden":
             return Detaching.FORBIDDEN
         return Detaching.IMPOSSIBLE if call.order is None or self._tasks is None else Detaching.POSSIBLE
 
@@ -210,14 +214,15 @@ class CallRunner:
         Raises:
             TooManyAnswers: it brings more answers than one leg may.
         """
-        answers = call.continuation.input_responses
+        served, continuation = call.served, call.continuation
+        answers = continuation.input_responses
         if len(answers) > self._max_answers:
             raise TooManyAnswers(self._max_answers)
-        if call.conversation is not None or not isinstance(call.served, Tool) or not call.served.single_use:
+        if not isinstance(served, Tool) or not served.single_use or call.conversation is not None:
             return self._leg(call, answers, passage, journal)
-        if call.continuation.request_state is None:  # an answer without a state could be given any number of times
+        if continuation.request_state is None:  # an answer without a state could be given any number of times
             return self._leg(call, {}, passage, journal)
-        return self._once(call, call.served, passage, journal)
+        return self._once(call, served, passage, journal)
 
     async def _once(self, call: Call, tool: Tool, passage: _Passage, journal: Journal) -> Told:
         assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
@@ -262,16 +267,17 @@ class CallRunner:
         sheds: Callable[[], bool] | None,
     ) -> Outcome:
         """Run the function from the top."""
-        served = call.served
+        served, request = call.served, call.request
+        capabilities = request.capabilities
         leg = Leg(
             journal,
-            call.words.read_answers(answers),
+            call.words.read_answers(answers) if answers else {},
             self._host,
-            supports=lambda path: supports(call.request.capabilities, path),
+            supports=lambda path: supports(capabilities, path),
             version=served.version,
             migrations=served.migrations,
             declared=served.asks if self._strict_asks else None,
-            notices=_notices(call),
+            notices=_notices(request, call.post),
             detaching=passage.detaching,
             sheds=sheds,
             stepping=self._stepping,
@@ -414,9 +420,9 @@ class _RequestNotices:
             self._post(notifications.log_message(level, data, logger))
 
 
-def _notices(call: Call) -> Notices | None:
-    asked = call.request.progress_token is not None or call.request.log_level is not None
-    return _RequestNotices(call.request, call.post) if asked and call.post is not None else None
+def _notices(request: McpRequest, post: Post | None) -> Notices | None:
+    asked = request.progress_token is not None or request.log_level is not None
+    return _RequestNotices(request, post) if asked and post is not None else None
 
 
 def _unable(call: Call, error: Exception) -> dict[str, Any] | None:

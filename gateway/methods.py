@@ -93,9 +93,10 @@ class Methods:
             InvalidParams: there is none.
             InsufficientScope: the caller's token does not grant what it takes.
         """
-        tool = self.registry.tools.get(wanted.name)
+        name = wanted.name
+        tool = self.catalogue.registry.tools.get(name)
         if tool is None:
-            raise InvalidParams(f"Unknown tool: {wanted.name}")
+            raise InvalidParams(f"Unknown tool: {name}")
         check_scopes(tool, caller)
         return tool
 
@@ -184,5 +185,6 @@ def check_scopes(served: Served, caller: Caller) -> None:
     Raises:
         InsufficientScope: it does not.
     """
-    if served.scopes and not caller.grants(served.scopes):
-        raise InsufficientScope(served.scopes)
+    scopes = served.scopes
+    if scopes and not caller.grants(scopes):
+        raise InsufficientScope(scopes)

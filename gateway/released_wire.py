@@ -87,11 +87,13 @@ class ReleasedWire:
         return list_entries
 
     async def _call_tool(self, incoming: Incoming) -> Reply:
-        wanted = read_tool_call(incoming.request.params)
+        request = incoming.request
+        wanted = read_tool_call(request.params)
         tool = self.methods.tool(wanted, incoming.caller)
-        check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
-        ran = await self.methods.call_tool(incoming, tool, wanted, _order(tool, incoming.request))
-        return Answered(result_response(incoming.request.id, ran.result))
+        if tool.param_headers:
+            check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
+        ran = await self.methods.call_tool(incoming, tool, wanted, _order(tool, request))
+        return Answered(result_response(request.id, ran.result))
 
     async def _get_prompt(self, incoming: Incoming) -> Reply:
         return Answered(result_response(incoming.request.id, (await self.methods.get_prompt(incoming)).result))

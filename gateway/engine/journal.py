@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from gateway.engine.questions import Answer
 from gateway.engine.values import Json
 
-FLOW_ID_BYTES = 16
-SEED_BYTES = 16
+FLOW_ID_BYTES: Final = 16
+SEED_BYTES: Final = 16
 
 
 class MalformedJournal(Exception):
@@ -124,35 +124,53 @@ class Journal(msgspec.Struct):
 
     def to_map(self) -> dict[str, Any]:
         """Return the form at rest. Empty parts are left out."""
-        rest: dict[str, Any] = {
-            **self.unknown,
-            "flow": self.flow_id,
-            "seed": self.seed,
-            "start": self.started_ms,
-            "deadline": self.deadline_ms,
-            "legs": self.legs,
-            "rounds": self.input_rounds,
-        }
-        if self.pending:
-            rest["pending"] = self.pending
-        if self.answers:
-            rest["answers"] = {key: list(by.items()) for key, by in self.answers.items()}
-        if self.steps:
-            rest["steps"] = self.steps
-        if self.checkpoint is not None:
-            rest["checkpoint"] = self.checkpoint.to_map()
-        if self.progress is not None:
-            rest["progress"] = self.progress
-        if self.total is not None:
-            rest["total"] = self.total
-        if self.logs:
-            rest["logs"] = self.logs
-        if self.segments:
-            rest["segments"] = self.segments
-        if self.sheds:
-            rest["sheds"] = self.sheds
-        if self.trace is not None:
-            rest["trace"] = self.trace
+        # One look at all fields is a fraction of one at each.
+        (
+            flow_id,
+            seed,
+            started_ms,
+            deadline_ms,
+            legs,
+            input_rounds,
+            pending,
+            answers,
+            steps,
+            checkpoint,
+            progress,
+            total,
+            logs,
+            segments,
+            sheds,
+            trace,
+            unknown,
+        ) = msgspec.structs.astuple(self)
+        rest: dict[str, Any] = dict(unknown)
+        rest["flow"] = flow_id
+        rest["seed"] = seed
+        rest["start"] = started_ms
+        rest["deadline"] = deadline_ms
+        rest["legs"] = legs
+        rest["rounds"] = input_rounds
+        if pending:
+            rest["pending"] = pending
+        if answers:
+            rest["answers"] = {key: list(by.items()) for key, by in answers.items()}
+        if steps:
+            rest["steps"] = steps
+        if checkpoint is not None:
+            rest["checkpoint"] = checkpoint.to_map()
+        if progress is not None:
+            rest["progress"] = progress
+        if total is not None:
+            rest["total"] = total
+        if logs:
+            rest["logs"] = logs
+        if segments:
+            rest["segments"] = segments
+        if sheds:
+            rest["sheds"] = sheds
+        if trace is not None:
+            rest["trace"] = trace
         return rest
 
     @classmethod
@@ -163,54 +181,33 @@ class Journal(msgspec.Struct):
             MalformedJournal: a field is missing or has another type.
         """
         try:
+            unread = dict(rest)
+            take = unread.pop
             journal = cls(
-                flow_id=_typed(rest["flow"], str),
-                seed=_typed(rest["seed"], bytes),
-                started_ms=_typed(rest["start"], int),
-                deadline_ms=_typed(rest["deadline"], int),
-                legs=_typed(rest["legs"], int),
-                input_rounds=_typed(rest["rounds"], int),
-                pending={key: _typed(digest, bytes) for key, digest in _by_key(rest, "pending")},
+                flow_id=_typed(take("flow"), str),
+                seed=_typed(take("seed"), bytes),
+                started_ms=_typed(take("start"), int),
+                deadline_ms=_typed(take("deadline"), int),
+                legs=_typed(take("legs"), int),
+                input_rounds=_typed(take("rounds"), int),
+                pending={key: _typed(digest, bytes) for key, digest in _by_key(take("pending", {})).items()},
                 answers={
                     key: {_typed(digest, bytes): _typed(answer, dict) for digest, answer in pairs}
-                    for key, pairs in _by_key(rest, "answers")
+                    for key, pairs in _by_key(take("answers", {})).items()
                 },
-                steps=dict(_by_key(rest, "steps")),
+                steps=dict(_by_key(take("steps", {}))),
+                checkpoint=Checkpoint.from_map(take("checkpoint")) if "checkpoint" in unread else None,
+                progress=_number(take("progress", None)),
+                total=_number(take("total", None)),
+                logs=_typed(take("logs", 0), int),
+                segments=[_typed(block, dict) for block in _typed(take("segments", []), list)],
+                sheds=_typed(take("sheds", 0), int),
+                trace=_typed(take("trace"), bytes) if "trace" in unread else None,
+                unknown=unread,
             )
-            if "checkpoint" in rest:
-                journal.checkpoint = Checkpoint.from_map(rest["checkpoint"])
-            journal.progress = _number(rest.get("progress"))
-            journal.total = _number(rest.get("total"))
-            journal.logs = _typed(rest.get("logs", 0), int)
-            journal.segments = [_typed(block, dict) for block in _typed(rest.get("segments", []), list)]
-            journal.sheds = _typed(rest.get("sheds", 0), int)
-            journal.trace = _typed(rest["trace"], bytes) if "trace" in rest else None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedJournal(str(error)) from None
-        journal.unknown = {name: value for name, value in rest.items() if name not in _KNOWN}
         return journal
-
-
-_KNOWN = frozenset(
-    {
-        "flow",
-        "seed",
-        "start",
-        "deadline",
-        "legs",
-        "rounds",
-        "pending",
-        "answers",
-        "steps",
-        "checkpoint",
-        "progress",
-        "total",
-        "logs",
-        "segments",
-        "sheds",
-        "trace",
-    }
-)
 
 
 def _number(value: Any) -> float | None:
@@ -220,8 +217,12 @@ def _number(value: Any) -> float | None:
     raise TypeError(f"{type(value).__name__} is not a number")
 
 
-def _by_key(rest: Mapping[Any, Any], name: str) -> list[tuple[str, Any]]:
-    return [(_typed(key, str), value) for key, value in _typed(rest.get(name, {}), dict).items()]
+def _by_key(rest: Any) -> dict[str, Any]:
+    """Return what rests by the author's keys, once all of them are seen to be text."""
+    by_key: dict[str, Any] = _typed(rest, dict)
+    for key in rest:
+        _typed(key, str)
+    return by_key
 
 
 def _typed(value: Any, kind: type[Any]) -> Any:

@@ -11,7 +11,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
@@ -41,7 +41,7 @@ Questions: TypeAlias = Mapping[Any, Question]
 Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step of that key runs, and returns what comes of it."""
 
-_NO_ANSWER = object()
+_NO_ANSWER: Final = object()
 
 
 class Detaching(Enum):
@@ -144,7 +144,8 @@ class Leg:
             AuthoringError: a key is malformed, was used before in this leg, or is not declared. A broken rule
                 is final: the leg fails with it even if the tool catches it.
         """
-        await self._go_on()
+        if self.outcome is not None:
+            await self._stop_again()
         try:
             for key, question in questions.items():
                 self._claim(key)
@@ -154,32 +155,47 @@ class Leg:
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
-            values[key] = self.answer(key, question, _NO_ANSWER)
-            if values[key] is _NO_ANSWER:
+            value = values[key] = self._value(key, question, _NO_ANSWER)
+            if value is _NO_ANSWER:
                 missing[key] = question
         if missing:
             self._require_input(missing)
+            raise LegStopped
         return values
 
-    def _answer(self, key: str, digest: bytes) -> Answer:
+    def _value(self, key: str, question: Question, default: Any) -> Any:
+        """Return the value of the answer that there is, else `default`."""
+        digest = question.digest
+        answer = self._answer(key, digest)
+        if answer is not None:
+            try:
+                return question.read(answer)
+            except InvalidAnswer:
+                self.journal.forget(key, digest)
+        return default
+
+    def _answer(self, key: str, digest: bytes) -> Answer | None:
         """Return the recorded answer, else the fresh one that nobody had asked for yet."""
-        recorded = self.journal.answers.get(key, {}).get(digest)
-        if recorded is not None:
-            return recorded
-        if key not in self._fresh:
-            raise InvalidAnswer
-        answer = self._fresh.pop(key)
-        self.journal.record(key, digest, answer)
-        self._progressed = True
+        recorded = self.journal.answers.get(key)
+        if recorded is not None and digest in recorded:
+            return recorded[digest]
+        answer = self._fresh.pop(key, None)
+        if answer is not None:
+            self.journal.record(key, digest, answer)
+            self._progressed = True
         return answer
 
-    def _require_input(self, missing: Mapping[str, Question]) -> NoReturn:
+    def _require_input(self, missing: dict[str, Question]) -> None:
+        """Let the leg end as one that asks for input, or that cannot, as its client takes no such questions."""
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
-            self.stop(Failed(MissingCapability(*lacking)))
-        self.journal.pending.update({key: question.digest for key, question in missing.items()})
+            self._end(Failed(MissingCapability(*lacking)))
+            return
+        pending = self.journal.pending
+        for key, question in missing.items():
+            pending[key] = question.digest
         self.journal.input_rounds += 1
-        self.stop(InputRequired(dict(missing)))
+        self._end(InputRequired(missing))
 
     def answer(self, key: Any, question: Question, default: Any) -> Any:
         """Return the value of a question without asking it: `default` if it has none.
@@ -189,11 +205,7 @@ class Leg:
         """
         self.check_running()
         check_key(key)
-        try:
-            return question.read(self._answer(key, question.digest))
-        except InvalidAnswer:
-            self.journal.forget(key, question.digest)
-            return default
+        return self._value(key, question, default)
 
     def require(self, questions: Questions) -> NoReturn:
         """End the leg asking those of the questions that have no answer yet (return style).
@@ -210,6 +222,7 @@ class Leg:
         if not missing:
             raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
         self._require_input(missing)
+        raise LegStopped
 
     async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
         """Return the recorded result of a step, or run it once and record the result.
@@ -222,7 +235,8 @@ class Leg:
             AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is
                 final, see `ask`.
         """
-        await self._go_on()
+        if self.outcome is not None:
+            await self._stop_again()
         try:
             self._claim(key)
         except AuthoringError as error:
@@ -256,7 +270,8 @@ class Leg:
         Raises:
             AuthoringError: the value is not JSON. A broken rule is final, see `ask`.
         """
-        await self._go_on()
+        if self.outcome is not None:
+            await self._stop_again()
         try:
             kept = json_value(value, "the checkpoint")
         except AuthoringError as error:
@@ -290,7 +305,8 @@ class Leg:
             AuthoringError: another block is being emitted; only one after the other do they have an order. A
                 broken rule is final, see `ask`.
         """
-        await self._go_on()
+        if self.outcome is not None:
+            await self._stop_again()
         if self._emitting:
             raise self._broken(AuthoringError("two blocks are emitted at once; await one before the next"))
         self._emits += 1
@@ -311,7 +327,8 @@ class Leg:
         Raises:
             AuthoringError: the tool was not written to become a task. A broken rule is final, see `ask`.
         """
-        await self._go_on()
+        if self.outcome is not None:
+            await self._stop_again()
         if self._detaching is Detaching.FORBIDDEN:
             raise self._broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
         if self._detaching is Detaching.POSSIBLE:
@@ -394,10 +411,8 @@ class Leg:
         if self.outcome is not None:
             raise LegStopped
 
-    async def _go_on(self) -> None:
-        """Raise again if this leg has already ended; suspend for good a function that will not see it."""
-        if self.outcome is None:
-            return
+    async def _stop_again(self) -> NoReturn:
+        """Raise again, as this leg has already ended; suspend for good a function that will not see it."""
         self._ignored_stops += 1
         if self._ignored_stops > MAX_IGNORED_STOPS:
             self.given_up = True
@@ -406,13 +421,17 @@ class Leg:
 
     def _broken(self, error: AuthoringError) -> AuthoringError:
         """Remember a broken rule as the outcome: a loop around `except Exception` would go on forever."""
-        self.outcome = self.outcome or Failed(error)
+        self._end(Failed(error))
         return error
 
     def stop(self, outcome: Outcome) -> NoReturn:
         """End the leg; the first outcome is the one that counts."""
-        self.outcome = self.outcome or outcome
+        self._end(outcome)
         raise LegStopped
+
+    def _end(self, outcome: Outcome) -> None:
+        if self.outcome is None:
+            self.outcome = outcome
 
     def _claim(self, key: Any) -> None:
         check_key(key)

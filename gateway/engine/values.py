@@ -29,6 +29,8 @@ def json_value(value: object, where: str) -> Json:
     Raises:
         AuthoringError: a part of the value is not JSON; the message names the part.
     """
+    if type(value) is str and value.isascii():
+        return value
     return _convert(value, where, MAX_DEPTH)
 
 

@@ -6,12 +6,14 @@ that `encode` gives is refused: padding, white space, the standard alphabet, non
 
 from __future__ import annotations
 
+from typing import Final
+
 import pybase64
 
-_ALTERNATIVES = b"-_"
-_PADDING = ("", None, "==", "=")
+_ALTERNATIVES: Final = b"-_"
+_PADDING: Final = ("", None, "==", "=")
 """Padding to restore, by length modulo 4; no byte string has a text of length 1 modulo 4."""
-_LAST = (None, None, frozenset("AQgw"), frozenset("AEIMQUYcgkosw048"))
+_LAST: Final = (None, None, frozenset("AQgw"), frozenset("AEIMQUYcgkosw048"))
 """Last characters whose unused trailing bits are zero, by length modulo 4."""
 
 

@@ -18,17 +18,20 @@ import hashlib
 import struct
 from enum import Enum
 from functools import lru_cache
+from typing import Final
 
 from gateway.sealing.principal import Principal
 
-_length = struct.Struct(">I").pack
-_ANONYMOUS = b"\x00"
-_PRINCIPAL = b"\x01"
-_OWNER = b"\x02"
+_length: Final = struct.Struct(">I").pack
+_ANONYMOUS: Final = b"\x00"
+_PRINCIPAL: Final = b"\x01"
+_OWNER: Final = b"\x02"
 
 
 class Purpose(Enum):
     """What a value is sealed for. A value sealed for one purpose never opens for another."""
+
+    __hash__ = object.__hash__  # each is there once, and an enumeration's own hash is a function in Python
 
     REQUEST_STATE = b"request-state"
     SESSION = b"session"

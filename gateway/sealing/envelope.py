@@ -23,8 +23,8 @@ SEALS_PER_PREFIX: Final = 2**20
 MAX_TOKEN_CHARS: Final = 2**20
 """Longest token looked at when the caller names no cap of its own."""
 
-_LABEL_BYTES = LABEL.encode("ascii")
-_HEADER_BYTES = KEY_ID_BYTES + NONCE_BYTES
+_LABEL_BYTES: Final = LABEL.encode("ascii")
+_HEADER_BYTES: Final = KEY_ID_BYTES + NONCE_BYTES
 
 
 class Rejected(GatewayError):

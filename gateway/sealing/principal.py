@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Principal(msgspec.Struct, frozen=True):
+class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
 
     Attributes:

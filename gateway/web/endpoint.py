@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from typing import Final
 
 from gateway.audit import AuditLog
 from gateway.dispatch import Dispatcher
@@ -36,30 +36,30 @@ from gateway.web.origins import OriginPolicy
 
 log = logging.getLogger(__name__)
 
-CLOSE = (b"connection", b"close")
+CLOSE: Final = (b"connection", b"close")
 
-VISIT = "gateway.visit"
+VISIT: Final = "gateway.visit"
 """Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
 
-LAST_VALUES = "gateway.headers"
+LAST_VALUES: Final = "gateway.headers"
 """Where the scope of a request holds the last value of each of its headers."""
 
-METHOD_NAMED = "gateway.method"
+METHOD_NAMED: Final = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
 
-REFUSED = object()
+REFUSED: Final = object()
 
-NEVER_REFUSED = (b"server/discover", b"initialize", b"notifications/")
+NEVER_REFUSED: Final = (b"server/discover", b"initialize", b"notifications/")
 """How methods begin that no load is a reason to refuse: a client told 503 there would fall back to an older wire."""
 
-WAITS_ELSEWHERE = (b"subscriptions/", b"tasks/")
+WAITS_ELSEWHERE: Final = (b"subscriptions/", b"tasks/")
 """How methods begin that wait for the store or for news: they take no place of those who compute meanwhile."""
 
-_STREAM = b"text/event-stream"
+_STREAM: Final = b"text/event-stream"
 _STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
 """What an `Accept` names that takes streams."""
 
-_STATE_MARK = b'"requestState"'
+_STATE_MARK: Final = b'"requestState"'
 """In a body: it seems to go on with a call. Decides who gets a place first, nothing else."""
 
 
@@ -216,9 +216,13 @@ class McpEndpoint:
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         refused = scope[VISIT] is REFUSED
         visit: Visit | None = None if refused else scope[VISIT]
-        streams = functools.partial(self._callers.stream, caller.principal, _client_of(scope))
         client = _Client(
-            exchange, visit, streams, goes_on=body.find(_STATE_MARK) >= 0, refused=refused, may_stream=may_stream
+            exchange,
+            visit,
+            lambda: self._callers.stream(caller.principal, _client_of(scope)),
+            goes_on=body.find(_STATE_MARK) >= 0,
+            refused=refused,
+            may_stream=may_stream,
         )
         if method:
             await client.enter()

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.web.events import EventStream
 
@@ -20,10 +20,10 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
-SHORTCUT = "gateway.shortcut"
+SHORTCUT: Final = "gateway.shortcut"
 """Where the scope of a request holds a `Shortcut`, if the server has one."""
 
-NO_CONTENT = 204
+NO_CONTENT: Final = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
 
 KEEP_ALIVE_SECONDS = 15.0
