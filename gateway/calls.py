@@ -78,10 +78,10 @@ class Conversation:
         return Continuation(dict(self.answers), None)
 
 
-class Call(msgspec.Struct, frozen=True):
-    """One leg as a client asks for it.
+class Call:
+    """One leg as a client asks for it. Nothing of it changes.
 
-    Attributes:
+    Args:
         request: the request that carries it.
         caller: who sent it.
         served: the tool, prompt or resource.
@@ -94,16 +94,43 @@ class Call(msgspec.Struct, frozen=True):
         conversation: holds the journal where the client does not carry it; None where it does.
     """
 
-    request: McpRequest
-    caller: Caller
-    served: Served
-    target: str
-    arguments: dict[str, Any]
-    continuation: Continuation
-    post: Post | None
-    words: Words
-    order: TaskOrder | None = None
-    conversation: Conversation | None = None
+    __slots__ = (
+        "arguments",
+        "caller",
+        "continuation",
+        "conversation",
+        "order",
+        "post",
+        "request",
+        "served",
+        "target",
+        "words",
+    )
+
+    def __init__(
+        self,
+        *,
+        request: McpRequest,
+        caller: Caller,
+        served: Served,
+        target: str,
+        arguments: dict[str, Any],
+        continuation: Continuation,
+        post: Post | None,
+        words: Words,
+        order: TaskOrder | None = None,
+        conversation: Conversation | None = None,
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.served = served
+        self.target = target
+        self.arguments = arguments
+        self.continuation = continuation
+        self.post = post
+        self.words = words
+        self.order = order
+        self.conversation = conversation
 
 
 class CallRunner:

@@ -12,8 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import msgspec
-
 from gateway.authoring.tools import Tool
 from gateway.calls import Conversation, Ran
 from gateway.carrier import CannotContinue
@@ -104,7 +102,7 @@ class LegacyCalls:
         Raises:
             CannotContinue: the client cannot be asked, or there is no answer that fits.
         """
-        incoming = msgspec.structs.replace(incoming, conversation=conversation)
+        incoming = incoming.within(conversation)
         ran = await leg(incoming)
         if not conversation.questions:
             return ran

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-import msgspec
-
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
 from gateway.authoring.resources import Resource
@@ -35,10 +33,10 @@ from gateway.task_calls import TaskOrder
 log = logging.getLogger(__name__)
 
 
-class Incoming(msgspec.Struct, frozen=True):
-    """A request with all that came with it.
+class Incoming:
+    """A request with all that came with it. Nothing of it changes.
 
-    Attributes:
+    Args:
         request: the request itself.
         headers: of the HTTP request that carried it.
         caller: who sent it.
@@ -46,11 +44,25 @@ class Incoming(msgspec.Struct, frozen=True):
         conversation: what its call has learned, where that rests in this process.
     """
 
-    request: McpRequest
-    headers: Headers
-    caller: Caller
-    client: Client
-    conversation: Conversation | None = None
+    __slots__ = ("caller", "client", "conversation", "headers", "request")
+
+    def __init__(
+        self,
+        request: McpRequest,
+        headers: Headers,
+        caller: Caller,
+        client: Client,
+        conversation: Conversation | None = None,
+    ) -> None:
+        self.request = request
+        self.headers = headers
+        self.caller = caller
+        self.client = client
+        self.conversation = conversation
+
+    def within(self, conversation: Conversation) -> Incoming:
+        """Return the same request as a part of a conversation."""
+        return Incoming(self.request, self.headers, self.caller, self.client, conversation)
 
 
 Leg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]

@@ -186,11 +186,11 @@ class Context(PlainContext):
             Dismissed: the user closed the form without deciding.
             Refused: the client answered with an error.
         """
-        return await self._one(key, Elicit(message, schema, default))
+        return await self._leg.ask_one(key, Elicit(message, schema, default).question(key))
 
     async def elicit_url(self, key: str, message: str, url: str, *, default: Any = MISSING) -> None:
         """Send the user to a URL, for what must not pass through the client. Returns when they agreed to go."""
-        await self._one(key, ElicitUrl(message, url, default))
+        await self._leg.ask_one(key, ElicitUrl(message, url, default).question(key))
 
     async def sample(
         self,
@@ -208,9 +208,8 @@ class Context(PlainContext):
         Raises:
             Refused: the client answered with an error.
         """
-        completion: Completion = await self._one(
-            key, Sample(messages, max_tokens, system_prompt, tools, options, default)
-        )
+        sample = Sample(messages, max_tokens, system_prompt, tools, options, default)
+        completion: Completion = await self._leg.ask_one(key, sample.question(key))
         return completion
 
     async def roots(self, key: str, *, default: Any = MISSING) -> list[Root]:
@@ -219,7 +218,7 @@ class Context(PlainContext):
         Raises:
             Refused: the client answered with an error.
         """
-        roots: list[Root] = await self._one(key, Roots(default))
+        roots: list[Root] = await self._leg.ask_one(key, Roots(default).question(key))
         return roots
 
     async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]:
@@ -229,9 +228,6 @@ class Context(PlainContext):
         order given, that the client gave no value for.
         """
         return await self._leg.ask({key: question.question(key) for key, question in questions.items()})
-
-    async def _one(self, key: str, question: Ask[Any]) -> Any:
-        return (await self._leg.ask({key: question.question(key)}))[key]
 
     async def step(self, key: str, function: Callable[..., Any], *args: Any) -> Any:
         """Run a side effect or a costly computation once and keep its result, a JSON value, in the journal.

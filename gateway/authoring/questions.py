@@ -128,7 +128,8 @@ class Elicit(_Elicitation[T]):
             if _schema_validator(_canonical(self.schema)).problem(content) is not None:
                 raise InvalidAnswer
             return copy_json(dict(content))  # type: ignore[return-value]  # T is dict where a schema was given
-        value: T = _read_model(self.schema, {name: _integral(item) for name, item in content.items()})
+        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
+        value: T = _read_model(self.schema, given)
         return value
 
 
@@ -276,16 +277,14 @@ def _canonical(schema: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(json_value(schema, "the schema of a form"))
 
 
-def _integral(value: Any) -> Any:
+def _integral(value: float) -> int | float:
     """Return 5.0 as 5, which in JSON Schema are one number: a form's integer accepts both."""
-    if type(value) is float and value.is_integer() and abs(value) < _EXACT_FLOATS:
-        return int(value)
-    return value
+    return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
 
 
-def _read_model(model: type[Any], content: Mapping[str, Any]) -> Any:
+def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
     """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
     try:
-        return model.model_validate_json(msgspec.json.encode(content), strict=True)
+        return model.__pydantic_validator__.validate_json(msgspec.json.encode(content), strict=True)
     except (ValueError, RecursionError):
         raise InvalidAnswer from None

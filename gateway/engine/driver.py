@@ -14,14 +14,25 @@ LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]
 
 
 async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
-    """Run one leg to its outcome.
+    """Run one leg to its outcome, within the host's limit of time.
 
     Cancellation of the host's task passes through; every other end is an outcome. What the leg learned is
     in its journal either way.
     """
     outcome: Outcome
     try:
-        outcome = Completed(await _run(function(leg), leg))
+        running = function(leg)
+        began = leg.host.time()
+        try:
+            wanted = running.send(None)
+        except StopIteration as end:  # most legs never wait for anything, and are spared what a limit costs
+            outcome = Completed(end.value)
+        except (Exception, LegStopped):
+            raise
+        except BaseException as error:
+            raise LegCrashed(type(error).__name__) from error
+        else:
+            outcome = Completed(await leg.host.bounded(_rest(running, wanted, leg), began))
     except LegStopped:
         outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
@@ -29,23 +40,6 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
     if leg.outcome is None:
         leg.outcome = outcome
     return leg.outcome
-
-
-async def _run(running: Coroutine[Any, Any, Any], leg: Leg) -> Any:
-    """Run `running` to its end, within the host's limit of time.
-
-    Most legs never wait for anything, and are spared what a limit costs; no limit could end what does not wait.
-    """
-    began = leg.host.time()
-    try:
-        wanted = running.send(None)
-    except StopIteration as end:
-        return end.value
-    except (Exception, LegStopped):
-        raise
-    except BaseException as error:
-        raise LegCrashed(type(error).__name__) from error
-    return await leg.host.bounded(_rest(running, wanted, leg), began)
 
 
 @types.coroutine

@@ -136,22 +136,33 @@ class Leg:
                 self._progressed = True
         return unexpected
 
-    async def ask(self, questions: Questions) -> dict[str, Any]:
-        """Return the value of each question, or end the leg asking for those that have none.
+    async def ask_one(self, key: Any, question: Question) -> Any:
+        """Return the value of a question, or end the leg asking for it.
 
         Raises:
-            AskError: the client declined, dismissed or refused one of them.
-            AuthoringError: a key is malformed, was used before in this leg, or is not declared. A broken rule
+            AskError: the client declined, dismissed or refused it.
+            AuthoringError: the key is malformed, was used before in this leg, or is not declared. A broken rule
                 is final: the leg fails with it even if the tool catches it.
         """
         if self.outcome is not None:
             await self._stop_again()
-        try:
-            for key, question in questions.items():
-                self._claim(key)
-                self._check_declared(key, question)
-        except AuthoringError as error:
-            raise self._broken(error) from None
+        self._claim_question(key, question)
+        value = self._value(key, question, _NO_ANSWER)
+        if value is _NO_ANSWER:
+            self._require_input({key: question})
+            raise LegStopped
+        return value
+
+    async def ask(self, questions: Questions) -> dict[str, Any]:
+        """Return the value of each question, or end the leg asking for those that have none.
+
+        Raises:
+            AskError, AuthoringError: as `ask_one`, the first one.
+        """
+        if self.outcome is not None:
+            await self._stop_again()
+        for key, question in questions.items():
+            self._claim_question(key, question)
         values: dict[str, Any] = {}
         missing: dict[str, Question] = {}
         for key, question in questions.items():
@@ -162,6 +173,13 @@ class Leg:
             self._require_input(missing)
             raise LegStopped
         return values
+
+    def _claim_question(self, key: Any, question: Question) -> None:
+        try:
+            self._claim(key)
+            self._check_declared(key, question)
+        except AuthoringError as error:
+            raise self._broken(error) from None
 
     def _value(self, key: str, question: Question, default: Any) -> Any:
         """Return the value of the answer that there is, else `default`."""
@@ -233,7 +251,7 @@ class Leg:
 
         Raises:
             AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is
-                final, see `ask`.
+                final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -268,7 +286,7 @@ class Leg:
         """Keep the value from which this computation can go on; the last one wins. Always yields once.
 
         Raises:
-            AuthoringError: the value is not JSON. A broken rule is final, see `ask`.
+            AuthoringError: the value is not JSON. A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -303,7 +321,7 @@ class Leg:
 
         Raises:
             AuthoringError: another block is being emitted; only one after the other do they have an order. A
-                broken rule is final, see `ask`.
+                broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -325,7 +343,7 @@ class Leg:
         """Make the call a task, which ends this leg. Return True in a task, False where there is no way.
 
         Raises:
-            AuthoringError: the tool was not written to become a task. A broken rule is final, see `ask`.
+            AuthoringError: the tool was not written to become a task. A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
