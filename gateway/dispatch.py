@@ -7,7 +7,7 @@ replica read or decode a body.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
@@ -23,6 +23,8 @@ from gateway.protocol.versions import Wire, choose_wire
 from gateway.released_wire import ReleasedWire
 from gateway.replies import Refused, Reply
 from gateway.subscriptions import ChangeHub
+
+_RELEASED: Final = Wire.RELEASED
 
 
 class Dispatcher:
@@ -84,7 +86,7 @@ class Dispatcher:
             value = decode(body, self._max_json_depth)
             message = parse_message(value)
             wire = choose_wire(message, headers.get(PROTOCOL_VERSION))
-            if wire is Wire.RELEASED:
+            if wire is _RELEASED:
                 answering = self._released.answer(message, headers, caller, client)
             else:
                 answering = self._handshake.answer(message, wire, headers, caller, client, body=body)

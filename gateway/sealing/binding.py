@@ -41,6 +41,9 @@ class Purpose(Enum):
     OWNER = b"owner"
 
 
+_REQUEST_STATE: Final = Purpose.REQUEST_STATE
+
+
 def associated_data(purpose: Purpose, audience: str, principal: Principal | None, *fields: bytes) -> bytes:
     """Encode a binding to a caller (`None` = anonymous) as associated data; see the module's docstring.
 
@@ -61,7 +64,7 @@ def request_state_binding(
         target: the tool's or prompt's name, or the resource's uri.
         arguments_digest: `gateway.sealing.digest.arguments_digest` of the arguments.
     """
-    return associated_data(Purpose.REQUEST_STATE, audience, principal, _text(method), _text(target), arguments_digest)
+    return associated_data(_REQUEST_STATE, audience, principal, _text(method), _text(target), arguments_digest)
 
 
 def session_binding(audience: str, principal: Principal | None) -> bytes:

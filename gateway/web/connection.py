@@ -24,7 +24,7 @@ from gateway.errors import HttpRefusal
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.cycle import STATUS_LINES, AsgiApp, Cycle, Flow
 from gateway.web.errors import to_http
-from gateway.web.exchange import SHORTCUT, RawHeaders, Scope
+from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders, Scope
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +145,7 @@ class Connection:
         self._url = b""
         self._target = (b"", "", b"", b"")  # the last one that was taken apart: as it came, path, raw path, query
         self._headers: list[tuple[bytes, bytes]] = []
+        self._last_values: dict[bytes, bytes] = {}
         self._in_head = False
         self._is_counted = False
         self._expects_continue = False
@@ -233,6 +234,7 @@ class Connection:
         """Begin to read a head."""
         self._url = b""
         self._headers = []
+        self._last_values = {}
         self._in_head = True
         self._is_counted = self._received > 0
         self._expects_continue = False
@@ -249,6 +251,7 @@ class Connection:
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects_continue = True
         self._headers.append((name, value))
+        self._last_values[name] = value
 
     def on_headers_complete(self) -> None:
         """Check a head and begin to answer its request."""
@@ -311,6 +314,7 @@ class Connection:
             "query_string": query,
             "root_path": "",
             "headers": self._headers,
+            LAST_VALUES: self._last_values,
             "state": self._app_state.copy(),
             **self._addresses,
         }
@@ -319,7 +323,8 @@ class Connection:
         cycle.scope[SHORTCUT] = cycle
         self._arrivals.arrived(cycle.scope)
         self._serving = cycle
-        cycle.task = task = self._loop.create_task(cycle.run(self._app, self._state.tasks), name="request")
+        # As the loop's own `create_task`, without what that does for a task factory.
+        cycle.task = task = asyncio.Task(cycle.run(self._app, self._state.tasks), loop=self._loop, name="request")
         self._state.tasks.add(task)
 
     def _go_on(self) -> None:

@@ -21,6 +21,7 @@ from gateway.replies import Accepted, Answered, Listening, Refused
 from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import (
+    LAST_VALUES,
     SHORTCUT,
     BodyTooLarge,
     ClientGone,
@@ -40,9 +41,6 @@ CLOSE: Final = (b"connection", b"close")
 
 VISIT: Final = "gateway.visit"
 """Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
-
-LAST_VALUES: Final = "gateway.headers"
-"""Where the scope of a request holds the last value of each of its headers."""
 
 METHOD_NAMED: Final = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
@@ -120,7 +118,9 @@ class McpEndpoint:
 
     def arrived(self, scope: Scope) -> None:
         """Count a request as its headers are complete; it is refused in its turn if there are too many."""
-        last = scope[LAST_VALUES] = dict(scope["headers"])
+        last: dict[bytes, bytes] | None = scope.get(LAST_VALUES)
+        if last is None:
+            last = scope[LAST_VALUES] = dict(scope["headers"])
         method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
         scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None

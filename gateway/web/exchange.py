@@ -23,6 +23,9 @@ RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 SHORTCUT: Final = "gateway.shortcut"
 """Where the scope of a request holds a `Shortcut`, if the server has one."""
 
+LAST_VALUES: Final = "gateway.headers"
+"""Where the scope of a request holds the last value of each of its headers, if the server has them at hand."""
+
 NO_CONTENT: Final = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
 
