@@ -29,6 +29,8 @@ class AsyncioHost:
         on_change: told, on any thread, what a tool announces as changed.
     """
 
+    time = staticmethod(time.monotonic)
+
     def __init__(
         self,
         limit_seconds: float | None,
@@ -80,10 +82,6 @@ class AsyncioHost:
             await asyncio.sleep(0)
         else:
             await forever
-
-    def time(self) -> float:
-        """Return the time in seconds, by a clock that never goes back."""
-        return time.monotonic()
 
     async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
         """Await `leg` within the limit, which counts from `began`, or from now.
