@@ -504,17 +504,17 @@ async def test_who_only_waits_for_others_leaves_the_place_to_those_who_compute(t
     assert (await listening).status == 200
 
 
+def hold(app: GatewayApp, directory: Path) -> asyncio.Task[Answer]:
+    """Call a tool that says in a directory that it has started, and ends once `release` is there."""
+    directory.mkdir()
+    arguments = {"started": str(directory / "started"), "release": str(directory / "release")}
+    return asyncio.create_task(Client(app).post(tool_call("hold", arguments)))
+
+
 async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) -> None:
     app = make_app(max_inflight=2)
     first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    second.mkdir()
-    held = [
-        asyncio.create_task(
-            Client(app).post(tool_call("hold", {"started": str(path / "started"), "release": str(path / "release")}))
-        )
-        for path in (first, second)
-    ]
+    held = [hold(app, path) for path in (first, second)]
     while not (second / "started").exists():  # noqa: ASYNC110
         await asyncio.sleep(0)
     waiting = asyncio.create_task(Client(app).post(ECHO))
@@ -526,6 +526,28 @@ async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) ->
     assert (await waiting).text == "hello"
     (second / "release").touch()
     assert [(await call).text for call in held] == ["released", "released"]
+
+
+async def test_who_goes_on_with_a_call_gets_a_place_before_who_begins_one(tmp_path: Path) -> None:
+    app = make_app(max_inflight=4, queue_target_ms=60_000)
+    going_on = copy.deepcopy(GREET)
+    going_on["params"] |= {"requestState": await first_leg(app), "inputResponses": accept(name="Ada")}
+    held = [hold(app, tmp_path / str(number)) for number in range(4)]
+    while not all((tmp_path / str(number) / "started").exists() for number in range(4)):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    served: list[str] = []
+    waiting = []
+    for message in (ECHO, going_on):
+        waiting.append(asyncio.create_task(Client(app).post(message)))
+        waiting[-1].add_done_callback(lambda call: served.append(call.result().text))
+        while app._services.load.waiting < len(waiting):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    (tmp_path / "0" / "release").touch()
+    await asyncio.gather(*waiting)
+    assert served == ["Hi Ada", "hello"]
+    for number in range(1, 4):
+        (tmp_path / str(number) / "release").touch()
+    assert [(await call).text for call in held] == ["released"] * 4
 
 
 @pytest.mark.parametrize(
