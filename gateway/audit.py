@@ -26,6 +26,7 @@ Fields: TypeAlias = Mapping[str, Any]
 MAX_TARGET_CHARS = 256
 """Methods, names and URIs come from the caller; longer ones are cut."""
 
+_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 _THOUSANDTHS: Final = tuple([f".{number:03d}" for number in range(1000)])
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
 
@@ -60,20 +61,17 @@ class AuditLog:
         task: str = "",
     ) -> None:
         """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
-        micros = int(seconds * 1_000_000 + 0.5)  # to write a float costs more than the rest of the line
-        self._write(
-            self._format.leg(
-                self._timestamp(),
-                principal,
-                method=method,
-                target=target[:MAX_TARGET_CHARS],
-                task=task,
-                flow=flow,
-                leg=leg,
-                outcome=outcome,
-                ms=str(micros // 1000) + _THOUSANDTHS[micros % 1000],
-            )
+        micros = max(0, int(seconds * 1_000_000 + 0.5))  # to write a float costs more than the rest of the line
+        ran = AuditedLeg(
+            method=method,
+            target=target[:MAX_TARGET_CHARS],
+            task=task,
+            flow=flow,
+            leg=leg,
+            outcome=outcome,
+            ms=str(micros // 1000) + _THOUSANDTHS[micros % 1000],
         )
+        self._write(self._format.leg(self._timestamp(), ran, principal))
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
         """Note what a caller did with a task, and in which phase that left it."""
@@ -126,6 +124,31 @@ def cause_of(error: GatewayError) -> str:
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
+class AuditedLeg:
+    """What is told of a leg.
+
+    Args:
+        method: as the client gave it.
+        target: the name or URI asked for, cut.
+        task: the id of the task, "" for none.
+        flow: the id of the call, made by the gateway like all that follows.
+        leg: its number in the call.
+        outcome: how it ended.
+        ms: how long it took, a decimal number.
+    """
+
+    __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task")
+
+    def __init__(self, *, method: str, target: str, task: str, flow: str, leg: int, outcome: str, ms: str) -> None:
+        self.method: Final = method
+        self.target: Final = target
+        self.task: Final = task
+        self.flow: Final = flow
+        self.leg: Final = leg
+        self.outcome: Final = outcome
+        self.ms: Final = ms
+
+
 class Format:
     """How lines are written.
 
@@ -140,22 +163,10 @@ class Format:
         """Return the line for an event."""
         raise NotImplementedError
 
-    def leg(
-        self,
-        time: str,
-        principal: Principal | None,
-        *,
-        method: str,
-        target: str,
-        task: str,
-        flow: str,
-        leg: int,
-        outcome: str,
-        ms: str,
-    ) -> bytes:
+    def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """Return the line for a leg, of which there are more than of all other events: one format, nothing nested.
 
-        What the gateway itself makes, which are the time, the flow and the outcome, needs no quotes.
+        What the gateway itself makes needs no quotes.
         """
         raise NotImplementedError
 
@@ -163,30 +174,22 @@ class Format:
 class Json(Format):
     """Lines of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
 
+    def __init__(self, replica_id: str) -> None:
+        super().__init__(replica_id)
+        self._replica = _in_json(replica_id)
+
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
         told = {"time": time, "audit": event, "replica": self._replica_id, **fields, **_caller(principal)}
-        return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+        return _to_json(told).encode() + b"\n"
 
-    def leg(
-        self,
-        time: str,
-        principal: Principal | None,
-        *,
-        method: str,
-        target: str,
-        task: str,
-        flow: str,
-        leg: int,
-        outcome: str,
-        ms: str,
-    ) -> bytes:
+    def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
-        named = f',"task":{_in_json(task)}' if task else ""
+        named = f',"task":{_in_json(ran.task)}' if ran.task else ""
         told = (
-            f'{{"time":"{time}","audit":"leg","replica":{_in_json(self._replica_id)},"method":{_in_json(method)},'
-            f'"target":{_in_json(target)}{named},"flow":"{flow}","leg":{leg},"outcome":"{outcome}","ms":{ms}'
-            f"{_caller_json(principal)}}}\n"
+            f'{{"time":"{time}","audit":"leg","replica":{self._replica},"method":{_in_json(ran.method)},'
+            f'"target":{_in_json(ran.target)}{named},"flow":"{ran.flow}","leg":{ran.leg},"outcome":"{ran.outcome}",'
+            f'"ms":{ran.ms}{_caller_json(principal)}}}\n'
         )
         return told.encode()
 
@@ -194,31 +197,21 @@ class Json(Format):
 class Text(Format):
     """Lines for people: `name=value …`."""
 
+    def __init__(self, replica_id: str) -> None:
+        super().__init__(replica_id)
+        self._replica = _quoted(replica_id)
+
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        replica = _quoted(self._replica_id)
-        told = f"time={time} audit={event} replica={replica}{_text(fields)}{_caller_text(principal)}\n"
+        told = f"time={time} audit={event} replica={self._replica}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 
-    def leg(
-        self,
-        time: str,
-        principal: Principal | None,
-        *,
-        method: str,
-        target: str,
-        task: str,
-        flow: str,
-        leg: int,
-        outcome: str,
-        ms: str,
-    ) -> bytes:
+    def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
-        named = f" task={_quoted(task)}" if task else ""
+        named = f" task={_quoted(ran.task)}" if ran.task else ""
         told = (
-            f"time={time} audit=leg replica={_quoted(self._replica_id)} method={_quoted(method)}"
-            f" target={_quoted(target)}{named} flow={flow} leg={leg} outcome={outcome} ms={ms}"
-            f"{_caller_text(principal)}\n"
+            f"time={time} audit=leg replica={self._replica} method={_quoted(ran.method)} target={_quoted(ran.target)}"
+            f"{named} flow={ran.flow} leg={ran.leg} outcome={ran.outcome} ms={ran.ms}{_caller_text(principal)}\n"
         )
         return told.encode("utf-8", "backslashreplace")
 
@@ -238,15 +231,15 @@ def _caller_text(principal: Principal | None) -> str:
 
 @lru_cache(maxsize=1024)
 def _caller_json(principal: Principal | None) -> str:
-    return "".join([f',"{name}":{json.dumps(value)}' for name, value in _caller(principal).items()])
+    return "".join([f',"{name}":{_to_json(value)}' for name, value in _caller(principal).items()])
 
 
 @lru_cache(maxsize=1024)
 def _in_json(text: str) -> str:
-    return json.dumps(text)
+    return _to_json(text)
 
 
 @lru_cache(maxsize=1024)
 def _quoted(text: str) -> str:
     """Return a text that cannot be mistaken for another field or another line."""
-    return text if text and _PLAIN.issuperset(text) else json.dumps(text)
+    return text if text and _PLAIN.issuperset(text) else _to_json(text)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -79,7 +79,7 @@ class Conversation:
 
 
 class Call:
-    """One leg as a client asks for it. Nothing of it changes.
+    """One leg as a client asks for it.
 
     Args:
         request: the request that carries it.
@@ -121,16 +121,16 @@ class Call:
         order: TaskOrder | None = None,
         conversation: Conversation | None = None,
     ) -> None:
-        self.request = request
-        self.caller = caller
-        self.served = served
-        self.target = target
-        self.arguments = arguments
-        self.continuation = continuation
-        self.post = post
-        self.words = words
-        self.order = order
-        self.conversation = conversation
+        self.request: Final = request
+        self.caller: Final = caller
+        self.served: Final = served
+        self.target: Final = target
+        self.arguments: Final = arguments
+        self.continuation: Final = continuation
+        self.post: Final = post
+        self.words: Final = words
+        self.order: Final = order
+        self.conversation: Final = conversation
 
 
 class CallRunner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Incoming:
-    """A request with all that came with it. Nothing of it changes.
+    """A request with all that came with it.
 
     Args:
         request: the request itself.
@@ -54,11 +54,11 @@ class Incoming:
         client: Client,
         conversation: Conversation | None = None,
     ) -> None:
-        self.request = request
-        self.headers = headers
-        self.caller = caller
-        self.client = client
-        self.conversation = conversation
+        self.request: Final = request
+        self.headers: Final = headers
+        self.caller: Final = caller
+        self.client: Final = client
+        self.conversation: Final = conversation
 
     def within(self, conversation: Conversation) -> Incoming:
         """Return the same request as a part of a conversation."""

@@ -30,6 +30,7 @@ class AsyncioHost:
     """
 
     time = staticmethod(time.monotonic)
+    """See `gateway.engine.host.Host.time`."""
 
     def __init__(
         self,

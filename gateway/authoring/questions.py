@@ -284,7 +284,7 @@ def _integral(value: float) -> int | float:
 
 def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
     """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
-    try:
+    try:  # as `model_validate_json` does, without its options
         return model.__pydantic_validator__.validate_json(msgspec.json.encode(content), strict=True)
     except (ValueError, RecursionError):
         raise InvalidAnswer from None

@@ -25,7 +25,8 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
         began = leg.host.time()
         try:
             wanted = running.send(None)
-        except StopIteration as end:  # most legs never wait for anything, and are spared what a limit costs
+        except StopIteration as end:
+            # Most legs never wait for anything, and are spared what a limit costs; none could end what does not wait.
             outcome = Completed(end.value)
         except (Exception, LegStopped):
             raise

@@ -149,8 +149,7 @@ class Leg:
         self._claim_question(key, question)
         value = self._value(key, question, _NO_ANSWER)
         if value is _NO_ANSWER:
-            self._require_input({key: question})
-            raise LegStopped
+            raise self._asking({key: question})
         return value
 
     async def ask(self, questions: Questions) -> dict[str, Any]:
@@ -170,8 +169,7 @@ class Leg:
             if value is _NO_ANSWER:
                 missing[key] = question
         if missing:
-            self._require_input(missing)
-            raise LegStopped
+            raise self._asking(missing)
         return values
 
     def _claim_question(self, key: Any, question: Question) -> None:
@@ -203,17 +201,16 @@ class Leg:
             self._progressed = True
         return answer
 
-    def _require_input(self, missing: dict[str, Question]) -> None:
-        """Let the leg end as one that asks for input, or that cannot, as its client takes no such questions."""
+    def _asking(self, missing: dict[str, Question]) -> LegStopped:
+        """Return what ends the leg: asking for input, or failing where the client takes no such questions."""
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
-            self._end(Failed(MissingCapability(*lacking)))
-            return
+            return self._stopping(Failed(MissingCapability(*lacking)))
         pending = self.journal.pending
         for key, question in missing.items():
             pending[key] = question.digest
         self.journal.input_rounds += 1
-        self._end(InputRequired(missing))
+        return self._stopping(InputRequired(missing))
 
     def answer(self, key: Any, question: Question, default: Any) -> Any:
         """Return the value of a question without asking it: `default` if it has none.
@@ -239,8 +236,7 @@ class Leg:
                 missing[key] = question
         if not missing:
             raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
-        self._require_input(missing)
-        raise LegStopped
+        raise self._asking(missing)
 
     async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
         """Return the recorded result of a step, or run it once and record the result.
@@ -430,7 +426,10 @@ class Leg:
             raise LegStopped
 
     async def _stop_again(self) -> NoReturn:
-        """Raise again, as this leg has already ended; suspend for good a function that will not see it."""
+        """Raise again, as this leg has already ended; suspend for good a function that will not see it.
+
+        Those that call it look at `outcome` themselves, which spares a leg that goes on a coroutine.
+        """
         self._ignored_stops += 1
         if self._ignored_stops > MAX_IGNORED_STOPS:
             self.given_up = True
@@ -439,17 +438,18 @@ class Leg:
 
     def _broken(self, error: AuthoringError) -> AuthoringError:
         """Remember a broken rule as the outcome: a loop around `except Exception` would go on forever."""
-        self._end(Failed(error))
+        self._stopping(Failed(error))
         return error
 
     def stop(self, outcome: Outcome) -> NoReturn:
         """End the leg; the first outcome is the one that counts."""
-        self._end(outcome)
-        raise LegStopped
+        raise self._stopping(outcome)
 
-    def _end(self, outcome: Outcome) -> None:
+    def _stopping(self, outcome: Outcome) -> LegStopped:
+        """Note how the leg ends; return what ends it. Raised by the caller: each function that it passes costs."""
         if self.outcome is None:
             self.outcome = outcome
+        return LegStopped()
 
     def _claim(self, key: Any) -> None:
         check_key(key)

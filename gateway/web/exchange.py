@@ -24,7 +24,8 @@ SHORTCUT: Final = "gateway.shortcut"
 """Where the scope of a request holds a `Shortcut`, if the server has one."""
 
 LAST_VALUES: Final = "gateway.headers"
-"""Where the scope of a request holds the last value of each of its headers, if the server has them at hand."""
+"""Where the scope of a request holds the last value of each of its headers: put there by a server of ours as it reads
+them, otherwise by the endpoint."""
 
 NO_CONTENT: Final = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
