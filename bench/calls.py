@@ -105,7 +105,7 @@ def _starts() -> Mapping[str, Callable[[Cores], AbstractContextManager[Server]]]
 
 
 def _measure(server: Server, target: Target, make_plans: Callable[[Target], Plans], options: Options) -> Measurement:
-    """Measure a server; once more, up to twice, if the machine did other things meanwhile. No wrong answer is dropped."""
+    """Measure a server; again, up to twice, if the machine did other things meanwhile. No wrong answer is dropped."""
     measured = _measure_once(server, make_plans(target), options)
     for _ in range(REPEATS):
         if measured.server_busy >= DISTURBED_SERVER or measured.load_busy >= BUSY_LOAD or measured.wrong:
