@@ -21,7 +21,7 @@ def plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], folder: 
         for place, (name, (sizes, costs)) in enumerate(curves.items(), start=1):
             axes = figure.add_subplot(rows, COLUMNS, place)
             axes.plot(sizes, costs, marker="o", markersize=3)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.1 * max(costs))
             axes.set_xlabel(name)
             axes.set_ylabel("CPU µs a request")
         folder.mkdir(parents=True, exist_ok=True)

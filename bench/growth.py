@@ -78,6 +78,11 @@ class Curve:
     rounds: list[list[float]] = field(default_factory=list)
 
     @property
+    def label(self) -> str:
+        """What grows, with its unit where the name does not say it."""
+        return self.name if self.name.endswith(self.unit) else f"{self.name} ({self.unit})"
+
+    @property
     def costs(self) -> list[float]:
         """The CPU time of a request in microseconds, by size."""
         return [min(of_size) for of_size in zip(*self.rounds, strict=True)]
@@ -237,7 +242,7 @@ def summary(curves: Sequence[Curve], reports: Path) -> Section:
     verdicts = [_judge(curve, fits[curve.name]) for curve in curves]
     if ANSWERS in fits:
         verdicts.append(goals.REPLAY_A_KEY.judge(fits[ANSWERS].slope))
-    picture = plot({f"{curve.name}, {curve.unit}": (curve.sizes, curve.costs) for curve in curves}, reports)
+    picture = plot({curve.label: (curve.sizes, curve.costs) for curve in curves}, reports)
     lines = [
         "## Growth",
         "",
@@ -272,7 +277,7 @@ def _judge(curve: Curve, found: Fit) -> Verdict:
 def _row(curve: Curve, found: Fit) -> list[str]:
     points = ", ".join(f"{size:,}: {cost:.0f}" for size, cost in zip(curve.sizes, curve.costs, strict=True))
     return [
-        f"{curve.name} ({curve.unit})",
+        curve.label,
         points,
         f"{found.slope:.3g}",
         f"{found.exponent:.2f}",
