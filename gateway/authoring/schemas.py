@@ -141,6 +141,8 @@ class SchemaValidator:
             return f"the schema refers to {unresolvable.ref!r}, which is not part of it"
         except RecursionError:
             return "the schema refers to itself without end"
+        except (ValueError, OverflowError):  # by arithmetic with NaN or an infinity
+            return "a number in it is none that JSON has"
         if error is None:
             return None
         path = error.json_path.removeprefix("$").removeprefix(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import uuid
 import warnings
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import mcp_types
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
 from pydantic import (
@@ -313,6 +314,8 @@ def test_a_schema_without_end_is_a_problem_not_a_crash() -> None:
     assert "without end" in (SchemaValidator({"$ref": "#"}).problem(1) or "")
 
 
+@example(math.nan)
+@example(-math.inf)
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists))
 def test_no_value_breaks_validation(value: Any) -> None:
     schema = {
