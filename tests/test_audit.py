@@ -49,6 +49,16 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
 
 
 @pytest.mark.parametrize(
+    ("seconds", "ms"), [(0.0123456, "12.346"), (0.0005, "0.500"), (0.0, "0.000"), (61.0000004, "61000.000")]
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_leg_tells_its_milliseconds_to_the_microsecond(seconds: float, ms: str, as_json: bool) -> None:
+    audit, lines = make(as_json=as_json)
+    audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=seconds)
+    assert (f'"ms":{ms},' if as_json else f" ms={ms} ").encode() in lines[0]
+
+
+@pytest.mark.parametrize(
     ("error", "reason", "cause"),
     [
         (InvalidRequestState(RejectReason.NOT_AUTHENTIC), "invalid_state", "not_authentic"),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from bench import calls
 from bench.calls import BASIC, CASES, ECHO, FIXED, MANY, OURS, RAW, RETRY, SDK, SECOND, TWO_REPLICAS, Report, Run
 from bench.goals import (
     BUDGETS,
@@ -118,3 +123,31 @@ def test_programs_get_all_numbers() -> None:
     (ours,) = [median for median in document["medians"] if (median["server"], median["case"]) == (OURS, "echo")]
     assert (ours["p50_ms"], ours["p99_ms"], ours["requests_per_second"]) == (2.525, 4.975, 200.0)
     assert set(BASIC) < set(CASES)
+
+
+QUIET = Measurement([1], elapsed_seconds=1, server_cpu_seconds=0.95)
+DISTURBED = Measurement([1], elapsed_seconds=1, server_cpu_seconds=0.5)
+LIMITED = Measurement([1], elapsed_seconds=1, server_cpu_seconds=0.5, load_cpu_seconds=0.99)
+WRONG = Measurement([1], elapsed_seconds=1, server_cpu_seconds=0.5, wrong=["no"])
+
+
+@pytest.mark.parametrize(
+    ("seen", "kept"),
+    [
+        ([QUIET, WRONG], QUIET),
+        ([DISTURBED, QUIET, WRONG], QUIET),
+        ([DISTURBED, DISTURBED, DISTURBED, WRONG], DISTURBED),
+        ([LIMITED, WRONG], LIMITED),
+        ([WRONG, QUIET], WRONG),
+        ([DISTURBED, WRONG, QUIET], WRONG),
+    ],
+)
+def test_a_disturbed_measurement_is_repeated_but_no_wrong_answer_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, seen: list[Measurement], kept: Measurement
+) -> None:
+    following = iter(seen)
+    monkeypatch.setattr(calls, "_measure_once", lambda *_: next(following))
+    server: Any = None
+    target: Any = None
+    assert calls._measure(server, target, lambda _: [], Options()) is kept
+    assert len(list(following)) == 1

@@ -137,6 +137,11 @@ def test_a_part_of_another_type_is_malformed(part: dict[str, Any]) -> None:
         Journal.from_map({**fresh().to_map(), **part})
 
 
+def test_what_is_no_map_is_malformed_even_if_it_could_become_one() -> None:
+    with pytest.raises(MalformedJournal):
+        Journal.from_map(list(fresh().to_map().items()))  # type: ignore[arg-type]  # that is the point
+
+
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_missing_part_is_malformed(name: str) -> None:
     rest = fresh().to_map()

@@ -26,7 +26,7 @@ from gateway.web.connection import (
     Sweeper,
 )
 from gateway.web.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
-from gateway.web.exchange import SHORTCUT, RawHeaders
+from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders
 from tests.asgi import make_app
 from tests.integration.raw import head_of, tool_call
 
@@ -954,3 +954,20 @@ def test_all_connections_are_looked_at_each_second_until_it_stops() -> None:
     assert loop.due == 5000.0 + SWEEP_SECONDS
     sweeper.stop()
     assert loop.callback is None
+
+
+async def test_no_request_has_a_header_of_the_one_before_it_or_of_its_own_trailers(server: Server) -> None:
+    connection, _ = server.connect()
+    first = b"POST /mcp HTTP/1.1\r\nHost: here\r\nMcp-Method: tools/call\r\nContent-Length: 0\r\n\r\n"
+    second = CHUNKED + b"0\r\nAuthorization: Bearer x\r\n\r\n"
+    third = HEAD + b"Accept: a\r\nAccept: b\r\nContent-Length: 0\r\n\r\n"
+    connection.data_received(first + second + third)
+    while len(server.heads) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    names = [set(scope[LAST_VALUES]) for scope in server.heads]
+    assert names == [
+        {b"host", b"mcp-method", b"content-length"},
+        {b"host", b"transfer-encoding"},
+        {b"host", b"accept", b"content-length"},
+    ]
+    assert all(scope[LAST_VALUES] == dict(scope["headers"]) for scope in server.heads)
