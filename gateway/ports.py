@@ -50,11 +50,16 @@ class Authenticator(Protocol):
         """Keep what it judges by current while the context is open."""
         ...
 
+    def known(self, authorization_header: str | None) -> Caller | None:
+        """Return the caller if that needs no more than a look at what was verified before, else None."""
+        ...
+
     async def authenticate(self, authorization_header: str | None) -> Caller:
-        """Return the caller.
+        """Return the caller. This may wait for the keys of an identity provider.
 
         Raises:
             HttpRefusal: 401, with a `WWW-Authenticate` challenge; 503 while there is nothing to judge by.
+            Overloaded: too many requests wait for keys.
         """
         ...
 
@@ -183,7 +188,7 @@ class Visit(Protocol):
         ...
 
     def step_aside(self) -> None:
-        """Give up the place in line until the request enters: its client is still sending it."""
+        """Give up the place in line until the request enters: its client is still sending it, or its token is new."""
         ...
 
     def enter(self, *, goes_on: bool) -> Awaitable[None] | None:

@@ -209,6 +209,25 @@ class IdentityProvider:
         """Answer so from now on."""
         self._server.answer = answer
 
+    def hang(self) -> None:
+        """Take each request and say nothing from now on."""
+
+        def answer(_request: Request) -> None:
+            self.stopping.wait()
+
+        self.answer(answer)
+
+    def hold_back(self, *keys: SigningKey) -> Callable[[], None]:
+        """Take each request and say nothing until what is returned is called; then publish these keys."""
+        may_answer = threading.Event()
+
+        def answer(request: Request) -> None:
+            may_answer.wait(20)
+            request.reply(200, key_set(*keys))
+
+        self.answer(answer)
+        return may_answer.set
+
     def drip(self, *, in_head: bool) -> None:
         """Send a byte now and then from now on, without end."""
 

@@ -2,7 +2,8 @@
 
 A request is counted from the moment its headers are complete, before anything is spent on it. Up to a limit requests
 are worked on; half as many again wait for a place; all others are refused at once. Those whose client is still sending
-the body are not counted meanwhile, so that a slow client takes nobody's place.
+the body, or whose token is being verified, are not counted meanwhile: neither a slow client nor a slow identity
+provider takes anybody's place.
 """
 
 from __future__ import annotations
@@ -237,7 +238,7 @@ class InFlightVisit:
         self._waited = self._requests.began(self._since)
 
     def step_aside(self) -> None:
-        """Give up the place in line until the request enters: its client is still sending it."""
+        """Give up the place in line until the request enters: its client is still sending it, or its token is new."""
         if self._counted:
             self._counted = False
             self._requests.in_flight -= 1

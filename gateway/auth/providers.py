@@ -9,14 +9,14 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
 from gateway.background import task_running
-from gateway.errors import ConfigurationError
+from gateway.errors import ConfigurationError, Overloaded
 from gateway.ports import Clock
 from gateway.telemetry import Telemetry
 from gateway.watch import FileWatcher
@@ -30,6 +30,8 @@ RETRY_SECONDS: Final = 5.0
 MIN_ASKED_SECONDS: Final = 10.0
 """Between two readings that unknown key ids ask for: what a client writes into a token must not drive us."""
 FETCH_SECONDS: Final = 5.0
+MAX_WAITING: Final = 8
+"""Requests that wait for a reading under way: their tokens may be anybody's, so more are sent away at once."""
 MAX_KEY_SET_BYTES: Final = 1 << 18
 
 FILE_SETTING: Final = "GATEWAY_JWKS_FILE"
@@ -103,7 +105,8 @@ class UrlKeys(CurrentKeys):
     """The key set that an identity provider publishes.
 
     It is read when `running` begins and at regular times, and when a token names an unknown key, but then at most
-    once in `min_asked_seconds`. One reading at a time: who needs it waits for the one under way.
+    once in `min_asked_seconds`. One reading at a time: `MAX_WAITING` requests wait for the one under way, and none once
+    a reading has failed. Then it is repeated at regular times only, until one succeeds.
 
     Args:
         url: where it is.
@@ -139,9 +142,15 @@ class UrlKeys(CurrentKeys):
         self._may_ask_at = -float("inf")
         self._reading: asyncio.Task[None] | None = None
         self._problem: str | None = None
+        self._failed = asyncio.Event()
+        self._waiting = 0
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
-        """Return the key for a token with this header, after another look at the provider if that may help."""
+        """Return the key for a token with this header, after another look at the provider if that may help.
+
+        Raises:
+            Overloaded: too many requests wait for that look.
+        """
         if not self._knows(key_id):
             await self._learn(key_id)
         if self._keys is None:
@@ -168,21 +177,34 @@ class UrlKeys(CurrentKeys):
         return self._keys is not None and (key_id is None or self._keys.has(key_id))
 
     async def _learn(self, key_id: str | None) -> None:
-        if self._reading is not None:
-            # It may have begun before the key was published, so one more may be due.
+        if not self._may_learn():
+            return
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded
+        self._waiting += 1
+        try:
+            if self._reading is not None:
+                # It may have begun before the key was published, so one more may be due.
+                await self._read()
+                if self._knows(key_id) or not self._may_learn():
+                    return
+            if self._reading is None:
+                self._may_ask_at = self._clock() + self._min_asked_seconds
             await self._read()
-            if self._keys is None or self._knows(key_id):
-                return
-        if self._reading is None:
-            now = self._clock()
-            if now < self._may_ask_at:
-                return
-            self._may_ask_at = now + self._min_asked_seconds
-        await self._read()
+        finally:
+            self._waiting -= 1
+
+    def _may_learn(self) -> bool:
+        """Tell whether waiting can help now: the provider answers, and is read already or may be asked."""
+        return self._problem is None and (self._reading is not None or self._clock() >= self._may_ask_at)
 
     async def _keep_fresh(self) -> None:
         while True:
-            await asyncio.sleep(self._refresh_seconds if self._problem is None else self._retry_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._refresh_seconds):
+                    await self._failed.wait()  # also one that a token has asked for
+            if self._failed.is_set():
+                await asyncio.sleep(self._retry_seconds)
             await self._read()
 
     async def _read(self) -> None:
@@ -210,3 +232,7 @@ class UrlKeys(CurrentKeys):
         elif problem is None and self._problem is not None:
             log.info("token keys are read again", extra={"url": self._url})
         self._problem = problem
+        if problem is None:
+            self._failed.clear()
+        else:
+            self._failed.set()

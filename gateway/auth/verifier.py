@@ -78,6 +78,10 @@ class AnonymousVerifier:
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf)
 
+    def known(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002
+        """Return the anonymous caller."""
+        return self._ANYBODY
+
     async def authenticate(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002
         """Return the anonymous caller."""
         return self._ANYBODY
@@ -135,24 +139,36 @@ class TokenVerifier:
         """Keep the keys fresh while the context is open."""
         return self._keys.running()
 
+    def known(self, authorization_header: str | None) -> VerifiedToken | None:
+        """See `gateway.ports.Authenticator.known`."""
+        if not authorization_header:
+            return None
+        # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
+        digest = _digest(authorization_header)
+        known = self._verified.get(digest)
+        if known is None:
+            return None
+        if self._clock() >= known.expires_at + self._leeway_seconds:
+            del self._verified[digest]
+            return None
+        self._verified.move_to_end(digest)
+        return known
+
     async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
         """Verify the token in an `Authorization` header.
 
         Raises:
             HttpRefusal: 401; `error="invalid_token"` only if a token was sent (RFC 6750 section 3.1). 503 while
                 there are no keys to judge it by.
+            Overloaded: too many requests wait for keys.
         """
         if not authorization_header:
             raise self._no_token()
-        # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
-        digest = sha256(authorization_header.encode("utf-8", "surrogatepass")).digest()
-        known = self._verified.get(digest)
-        if known is not None and self._clock() < known.expires_at + self._leeway_seconds:
-            self._verified.move_to_end(digest)
+        known = self.known(authorization_header)
+        if known is not None:
             return known
-        self._verified.pop(digest, None)
         try:
-            return await self._judge(authorization_header, digest)
+            return await self._judge(authorization_header)
         except _Refused as refused:
             # The one answer to every token that is not accepted; why it is not goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
@@ -160,7 +176,7 @@ class TokenVerifier:
                 401, _NOT_VALID, [(challenges.HEADER, self._challenges.invalid_token(_NOT_VALID))]
             ) from None
 
-    async def _judge(self, header: str, digest: bytes) -> VerifiedToken:
+    async def _judge(self, header: str) -> VerifiedToken:
         token = parse_bearer(header)
         if token is None:
             raise self._no_token()
@@ -175,7 +191,7 @@ class TokenVerifier:
             raise HttpRefusal(503, "The keys of the identity provider cannot be read now", [retry]) from None
         # From here on nothing is awaited: the keys that judge are those that count when the verdict is kept.
         verified = self._verify(token, algorithm, key)
-        self._verified[digest] = verified
+        self._verified[_digest(header)] = verified
         if len(self._verified) > self._cache_entries:
             self._verified.popitem(last=False)
         return verified
@@ -266,6 +282,10 @@ def _keys(settings: Settings, telemetry: Telemetry) -> Keys:
     if settings.jwks_url is not None:
         return UrlKeys(settings.jwks_url, settings.token_algorithms, telemetry)
     raise ValueError("a token verifier needs a secret or a key set")
+
+
+def _digest(header: str) -> bytes:
+    return sha256(header.encode("utf-8", "surrogatepass")).digest()
 
 
 def parse_bearer(header: str) -> str | None:

@@ -190,7 +190,10 @@ class McpEndpoint:
             return
         if scope["method"] != "POST":
             raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
-        caller = await self._authenticator.authenticate(headers.get(b"authorization"))
+        authorization = headers.get(b"authorization")
+        caller = self._authenticator.known(authorization)
+        if caller is None:
+            caller = await self._verify(scope, authorization)
         refusal: TryAgain | None = None
         try:
             self._callers.admit(caller.principal, _client_of(scope))
@@ -207,6 +210,13 @@ class McpEndpoint:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
             return
         await self._work(scope, exchange, headers, body, caller)
+
+    async def _verify(self, scope: Scope, authorization: str | None) -> Caller:
+        """Verify a token that is not known yet. It may be anybody's, so it holds no place while keys are fetched."""
+        visit = scope[VISIT]
+        if visit is not None and visit is not REFUSED:
+            visit.step_aside()
+        return await self._authenticator.authenticate(authorization)
 
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
         """Answer a request that has been let in."""

@@ -22,6 +22,7 @@ from gateway.auth.tokens import mint
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams
 from tests.asgi import HOST, Client, make_app, raw_headers
+from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey
 from tests.integration.raw import (
     META,
     META_CAPABILITIES,
@@ -377,7 +378,7 @@ async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
 
     app = make_app()
     with monkeypatch.context() as patch:
-        patch.setattr(app._endpoint, "_authenticator", SimpleNamespace(authenticate=fail))
+        patch.setattr(app._endpoint, "_authenticator", SimpleNamespace(known=lambda _: None, authenticate=fail))
         answer = await Client(app).post(ECHO)
     assert answer.error == (500, -32603)
     assert answer.message["error"] == {"code": -32603, "message": "Internal error"}
@@ -387,6 +388,26 @@ async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
     assert "the secret" in str(record.exc_info[1])
     caplog.clear()
     assert (await Client(app).post(ECHO)).text == "hello"
+
+
+async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_afterwards() -> None:
+    old, new = SigningKey("old"), SigningKey("new")
+    bearer = f"Bearer {new.token()}"
+    with IdentityProvider(old) as provider:
+        app = make_app(auth="jwt", jwks_url=provider.url, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, max_inflight=1)
+        load = app._services.load
+        async with app._services.authenticator.running():
+            publish = provider.hold_back(old, new)
+            waiting = asyncio.create_task(Client(app).post(ECHO, authorization=bearer))
+            await asyncio.to_thread(provider.wait_for_request, 2)
+            assert load.in_flight == 0
+            other = load.arrive()
+            assert other is not None
+            publish()
+            assert (await waiting).error == (503, -31001)  # the other one has the only place
+            other.leave()
+            assert (await Client(app).post(ECHO, authorization=bearer)).text == "hello"
+            assert load.in_flight == 0
 
 
 async def test_the_name_of_the_replica_is_told_unless_it_is_off() -> None:
