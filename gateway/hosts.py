@@ -1,9 +1,10 @@
-"""Pure: host names as `Host`, `Origin` and settings write them."""
+"""Pure: hosts as `Host`, `Origin` and settings write them."""
 
 from __future__ import annotations
 
 import ipaddress
 from typing import Final
+from urllib.parse import urlsplit
 
 MAX_PORT_DIGITS: Final = 5
 
@@ -24,6 +25,12 @@ def is_loopback(name: str) -> bool:
 def _is_loopback_6(address: ipaddress.IPv6Address) -> bool:
     # A zone may be any text, and no Host has one (RFC 9110 section 4.2.1).
     return address.scope_id is None and (address.ipv4_mapped or address).is_loopback
+
+
+def place_of(url: str) -> str:
+    """Return the scheme, host, port and path of a URL: what may be shown of it, since queries and users hold keys."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def without_port(host: str) -> str | None:

@@ -160,17 +160,17 @@ def _check_replica_url(url: str) -> str:
 
 
 def _check_page(url: str) -> str:
-    return _check_url(url, is_web_url(url, query=True))
+    return _check_url(url, is_web_url(url, query=True), shown=re.split("[?#]", url)[0])
 
 
 def _check_place(url: str) -> str:
     return _check_url(url, is_web_url(url))
 
 
-def _check_url(url: str, good: bool) -> str:
+def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
         # A name before `@` often comes with a password.
-        raise ValueError("it has a user" if "@" in url else f"{url!r} is not one")
+        raise ValueError("it has a user" if "@" in url else f"{shown or url!r} is not one")
     return url
 
 
@@ -285,6 +285,7 @@ class Settings(BaseSettings):
     )
     jwks_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
         default=None,
+        repr=False,  # its query may hold a key
         description=(
             "Where the identity provider publishes the public keys of its bearer tokens (a JWKS). They are read again "
             "every five minutes, and when a token names a key that is not known."

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.hosts import is_loopback, without_port
+from gateway.hosts import is_loopback, place_of, without_port
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,15 @@ def test_an_ipv4_address_is_of_this_machine_if_it_is_within_127_also_when_mapped
 )
 def test_the_name_ends_where_the_port_begins(host: str, name: str | None) -> None:
     assert without_port(host) == name
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("https://id.example.com/keys?key=secret", "https://id.example.com/keys"),
+        ("https://user:secret@id.example.com:8443/a/b#secret", "https://id.example.com:8443/a/b"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+    ],
+)
+def test_of_a_url_only_the_scheme_host_and_path_are_shown(url: str, place: str) -> None:
+    assert place_of(url) == place

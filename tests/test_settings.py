@@ -324,7 +324,12 @@ def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
     assert "hunter2" not in refusal({"GATEWAY_JWT_SECRET": "hunter2-hunter2"})
     assert SECRET not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
     assert "hunter2" not in refusal({"GATEWAY_REDIS_URL": "http://:hunter2@localhost"})
-    settings = Settings.load(SERVING)
+    for url in ("http://id.example.com/keys?key=hunter2", "https://id.example.com/keys#hunter2"):
+        message = refusal({"GATEWAY_JWKS_URL": url})
+        assert "//id.example.com/keys'" in message
+        assert "hunter2" not in message
+    settings = Settings.load({**SERVING, "GATEWAY_JWKS_URL": "https://id.example.com/keys?key=hunter2"})
+    assert "hunter2" not in repr(settings)
     assert SECRET not in repr(settings)
     assert SERVING["GATEWAY_SEAL_KEYS"] not in str(settings)
 

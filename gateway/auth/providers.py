@@ -17,6 +17,7 @@ from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
 from gateway.background import task_running
 from gateway.errors import ConfigurationError, Overloaded
+from gateway.hosts import place_of
 from gateway.ports import Clock
 from gateway.telemetry import Telemetry
 from gateway.watch import FileWatcher
@@ -133,6 +134,7 @@ class UrlKeys(CurrentKeys):
     ) -> None:
         super().__init__(telemetry)
         self._url = url
+        self._place = place_of(url)
         self._algorithms = frozenset(algorithms)
         self._refresh_seconds = refresh_seconds
         self._retry_seconds = retry_seconds
@@ -228,9 +230,9 @@ class UrlKeys(CurrentKeys):
             self._reading = None
         self._telemetry.token_keys_read(failed=problem is not None)
         if problem is not None and problem != self._problem:
-            log.warning("token keys not read; those of before stay", extra={"url": self._url, "reason": problem})
+            log.warning("token keys not read; those of before stay", extra={"url": self._place, "reason": problem})
         elif problem is None and self._problem is not None:
-            log.info("token keys are read again", extra={"url": self._url})
+            log.info("token keys are read again", extra={"url": self._place})
         self._problem = problem
         if problem is None:
             self._failed.clear()
