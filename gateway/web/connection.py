@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
@@ -144,6 +143,8 @@ class Connection:
         self._parser: Any = self._new_parser()
         self._url = b""
         self._target = (b"", "", b"", b"")  # the last one that was taken apart: as it came, path, raw path, query
+        self._line = b"\0"  # the last request line that was checked, with its end
+        self._piece = b""  # what came last; of a head in several pieces, all of them
         self._headers: list[tuple[bytes, bytes]] = []
         self._last_values: dict[bytes, bytes] = {}
         self._in_head = False
@@ -216,6 +217,7 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         """Read what came."""
         self._received += len(data)
+        self._piece = self._piece + data if self._in_head else data
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -225,6 +227,8 @@ class Connection:
             cause = error.__context__  # what a callback raised
             self._refuse(cause if isinstance(cause, HttpRefusal) else HttpRefusal(400, "This is no valid HTTP/1.1"))
             return
+        if not self._in_head:
+            self._piece = b""
         if self._body_due and self.cycle is not None:
             self._arrivals.still_arriving(self.cycle.scope)
         if self._received > self._limits.max_header_bytes:
@@ -263,11 +267,13 @@ class Connection:
         ):
             self._check_head()
         method: bytes = self._parser.get_method()
+        version: str = self._parser.get_http_version()
+        if not self._is_counted or not self._piece.startswith(self._line):
+            self._check_line(method, version)
         if not self._url.startswith(b"/") or method == b"CONNECT":
             self._check_target(method)
         if len(self._pipeline) >= MAX_PIPELINED:
             raise HttpRefusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
-        version: str = self._parser.get_http_version()
         if version != "1.1":
             self._check_version(version)
         self._in_head = False
@@ -301,15 +307,17 @@ class Connection:
         url = self._url
         if url != self._target[0]:  # most clients ask for one only
             parts: Any = httptools.parse_url(url)  # its types do not say that a query may be None
-            path = parts.path or b"/"
-            self._target = (url, unquote(path.decode("ascii")), path, parts.query or b"")
-        _, decoded, raw_path, query = self._target
+            raw = parts.path or b"/"
+            # Unlike ASGI says, the path stays encoded: then no path stands for another one, that a proxy lets nobody
+            # reach. None that is served has anything to encode.
+            self._target = (url, raw.decode("ascii"), raw, parts.query or b"")
+        _, path, raw_path, query = self._target
         return {
             "type": "http",
             "asgi": _ASGI,
             "http_version": version,
             "method": self._parser.get_method().decode("ascii"),
-            "path": decoded,
+            "path": path,
             "raw_path": raw_path,
             "query_string": query,
             "root_path": "",
@@ -415,6 +423,21 @@ class Connection:
             raise self._head_too_large()
         if len(self._headers) > self._limits.max_headers:
             raise HttpRefusal(431, f"The request has more than {self._limits.max_headers} headers")
+
+    def _check_line(self, method: bytes, version: str) -> None:
+        """Refuse a request line that a proxy may read otherwise (RFC 9112 section 3).
+
+        httptools lets more than one blank in a place pass, and a target with a fragment.
+        """
+        line = b"%b %b HTTP/%b" % (method, self._url, version.encode())
+        if self._is_counted:
+            is_single = self._piece.lstrip(b"\r\n").startswith(line)
+        else:  # it stands behind another request, somewhere in what came
+            pattern = b"%b +%b +HTTP/%b" % (method, re.escape(self._url), re.escape(version.encode()))
+            is_single = set(re.findall(pattern, self._piece)) == {line}
+        if not is_single or b"#" in self._url:
+            raise HttpRefusal(400, "The request line must be a method, a target without fragment and a version")
+        self._line = line + b"\r\n"
 
     def _check_target(self, method: bytes) -> None:
         """Refuse a target that is neither a path nor a URL of the host that the request is for."""

@@ -36,6 +36,7 @@ def create_site(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name whatever host the client has named
         telemetry={"tracing": False, "metrics": False, "logs": False},  # where traces are on, probes are none
     )
 

@@ -266,6 +266,13 @@ HOSTILE: dict[str, bytes] = {
     "a target and no host": b"POST http://here/mcp HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
     "a target and two hosts": b"POST http://here/mcp HTTP/1.1\r\nHost: here\r\nHost: elsewhere\r\n\r\n",
     "a target of no path": b"POST mcp HTTP/1.1\r\nHost: here\r\n\r\n",
+    "a fragment": b"POST /mcp#x HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "an empty fragment": b"POST /mcp# HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "a fragment after the host": b"POST http://here/mcp#x HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "two blanks after the method": b"POST  /mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "two blanks before the version": b"POST /mcp  HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "two blanks after an empty line": b"\r\nPOST  /mcp HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
+    "two blanks in HTTP/1.0": b"POST  /mcp HTTP/1.0\r\nHost: here\r\nContent-Length: 0\r\n\r\n",
 }
 
 
@@ -282,6 +289,34 @@ async def test_what_two_readers_could_read_differently_ends_the_connection(
     assert server.served == []
     assert server.refused(RefusalReason.BAD_HTTP) == 1
     assert server.state.tasks == set(), "nothing is left waiting for more"
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "line", [b"POST  /mcp HTTP/1.1", b"POST /mcp  HTTP/1.1", b"GET  /mcp HTTP/1.1", b"POST /mcp# HTTP/1.1"]
+)
+async def test_a_request_line_is_checked_behind_another_request_too(server: Server, line: bytes, cut: int) -> None:
+    hidden = line + b"\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
+    data = HELLO + hidden
+    _, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
+    assert [body for _, body in server.served] in ([b"hello"], [])  # cut off if it was not answered yet
+    assert transport.is_closing()
+    assert server.refused(RefusalReason.BAD_HTTP) == 1
+
+
+@pytest.mark.parametrize("cut", [1, 7, 1000])
+async def test_bodies_may_hold_what_no_request_line_may(server: Server, cut: int) -> None:
+    body = b"POST  /mcp HTTP/1.1\r\nGET  / HTTP/1.1"
+    data = HEAD.replace(b"/mcp", b"/mcp?x=1") + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    _, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
+    assert transport.statuses == [200]
+
+
+@pytest.mark.parametrize("path", ["/%6dcp", "/%6Dcp", "/mc%70", "/%2fmcp", "/mcp%00", "/%C3%A4"])
+async def test_an_encoded_path_stands_for_no_other_path(server: Server, path: str) -> None:
+    await feed(server, HELLO.replace(b"/mcp", path.encode()))
+    ((scope, _),) = server.served
+    assert (scope["path"], scope["raw_path"]) == (path, path.encode())
 
 
 @pytest.mark.parametrize("version", [b"HTTP/2.0", b"HTTP/0.9"])
