@@ -7,6 +7,7 @@ import hmac
 import json
 import logging
 import math
+import string
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from gateway.auth.tokens import mint
 from gateway.auth.verifier import MAX_HEADER_CHARACTERS
 from gateway.errors import HttpRefusal
 from gateway.protocol.challenges import Challenges
+from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
 from gateway.settings import Settings
 from gateway.telemetry import Telemetry
@@ -205,9 +207,45 @@ def test_no_header_whatever_breaks_the_verifier(text: str) -> None:
 @given(position=st.integers(min_value=0), bit=st.integers(min_value=0, max_value=6))
 def test_no_altered_token_is_accepted(position: int, bit: int) -> None:
     token = mint(SECRET, "ada", AUDIENCE, now=NOW)
-    position %= len(token) - 1  # the last character's low bits do not belong to the signature
+    position %= len(token)
     altered = token[:position] + chr(ord(token[position]) ^ (1 << bit)) + token[position + 1 :]
     refused(f"Bearer {altered}")
+
+
+def by_hand(header: str, claims: str) -> str:
+    """Sign two segments as they are."""
+    signature = hmac.digest(SECRET.encode(), f"{header}.{claims}".encode(), "sha256")
+    return f"{header}.{claims}.{base64url.encode(signature)}"
+
+
+def with_unused_bits(segment: str) -> str:
+    """Set a bit that decodes to nothing: of two or three characters in the last place only some bits count."""
+    alphabet = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+    assert len(segment) % 4 in {2, 3}
+    return segment[:-1] + alphabet[alphabet.index(segment[-1]) + 1]
+
+
+HEADER, CLAIMS, SIGNATURE = jwt.encode({"sub": "ada", "aud": AUDIENCE, "exp": NOW + 60}, SECRET).split(".")
+OTHER_SPELLINGS = {
+    "a padded signature": f"{HEADER}.{CLAIMS}.{SIGNATURE}=",
+    "a signature padded twice": f"{HEADER}.{CLAIMS}.{SIGNATURE}==",
+    "unused bits in the signature": f"{HEADER}.{CLAIMS}.{with_unused_bits(SIGNATURE)}",
+    "a signature with a character of no meaning": f"{HEADER}.{CLAIMS}.{SIGNATURE}!",
+    "a character of no meaning in the middle": f"{HEADER}.{CLAIMS}.{SIGNATURE[:9]}*{SIGNATURE[9:]}",
+    "a padded header, signed": by_hand(base64url.encode(b'{"alg":"HS256"} ') + "==", CLAIMS),
+    "padded claims, signed": by_hand(HEADER, CLAIMS + "=" * (-len(CLAIMS) % 4 or 4)),
+    "claims with a character of no meaning, signed": by_hand(HEADER, CLAIMS + "!"),
+}
+
+
+def test_the_spelling_that_the_others_are_made_from_is_accepted() -> None:
+    let_in(verifier(), f"Bearer {HEADER}.{CLAIMS}.{SIGNATURE}")
+    let_in(verifier(), f"Bearer {by_hand(HEADER, CLAIMS)}")
+
+
+@pytest.mark.parametrize("token", OTHER_SPELLINGS.values(), ids=OTHER_SPELLINGS)
+def test_a_token_has_one_spelling(token: str) -> None:
+    refused(f"Bearer {token}")
 
 
 def test_an_issuer_is_only_asked_for_where_one_is_set() -> None:
