@@ -19,10 +19,10 @@ from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import Services, build, check
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback
+from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
-from gateway.telemetry import start_metrics_server
 from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room
@@ -207,13 +207,12 @@ def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> i
         ConfigurationError: the process cannot serve as configured; the message says what to change.
     """
     services = build(settings)
-    address = sock.getsockname()[0]
-    app = GatewayApp(services, bound_to=address, reload=reload)
+    app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
     server = make_server(services, app)
     metrics = None
     if settings.metrics_port is not None:
-        metrics = start_metrics_server(services.telemetry.registry, address, settings.metrics_port)
-        log.info("metrics", extra={"url": f"http://{metrics.host}:{metrics.port}/metrics"})
+        metrics = start_metrics_server(services.telemetry.registry, settings.metrics_host, settings.metrics_port)
+        log.info("metrics", extra={"url": metrics.url})
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

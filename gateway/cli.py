@@ -114,6 +114,9 @@ def _add_serve(commands: _Commands) -> None:
     parser.add_argument(
         "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one, or off (default: 9090)"
     )
+    parser.add_argument(
+        "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"
+    )
     _add_tools_option(parser)
     parser.add_argument("--replica-id", metavar="NAME", help="this replica's name in logs and in X-Gateway-Replica")
     parser.add_argument(
@@ -255,7 +258,10 @@ def _serve(arguments: argparse.Namespace) -> int:
     from gateway.web.listener import inherit, listen
 
     settings = Settings.load(
-        tools=_modules(arguments), metrics_port=arguments.metrics_port, replica_id=arguments.replica_id
+        tools=_modules(arguments),
+        metrics_host=arguments.metrics_host,
+        metrics_port=arguments.metrics_port,
+        replica_id=arguments.replica_id,
     )
     settings.check_serving()
     configure_logging(settings.log_level, settings.log_format, settings.replica_id)

@@ -159,7 +159,8 @@ class _Replica:
     def child(self) -> Child:
         descriptor = self.listener.fileno()
         metrics = "off" if self.metrics_port is None else str(self.metrics_port)
-        options = ["--fd", str(descriptor), "--replica-id", self.name, "--metrics-port", metrics]
+        options = ["--fd", str(descriptor), "--replica-id", self.name]
+        options += ["--metrics-host", LOOPBACK, "--metrics-port", metrics]
         return Child(
             self.name,
             [sys.executable, "-m", "gateway", "serve", *options],

@@ -54,7 +54,7 @@ class ProcessTelemetry:
     """What replicas and workers count alike.
 
     Attributes:
-        registry: what `gateway.telemetry.start_metrics_server` serves.
+        registry: what `gateway.metrics_server.start_metrics_server` serves.
     """
 
     def __init__(self) -> None:

@@ -461,6 +461,14 @@ class Settings(BaseSettings):
             "separated by commas."
         ),
     )
+    metrics_host: Annotated[
+        _Text,
+        Field(pattern=r"^[A-Za-z0-9.:%_-]{1,255}\Z"),
+        Expects("a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::"),
+    ] = Field(
+        default="127.0.0.1",
+        description="The address that serves `GET /metrics`, without authentication: let only Prometheus reach it.",
+    )
     metrics_port: Annotated[
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),

@@ -6,17 +6,14 @@ its values from a fixed set, so that no client can make the process remember wha
 
 from __future__ import annotations
 
-import errno
-import threading
 from collections.abc import Iterable, Sized
 from enum import StrEnum
 from typing import Final, Protocol
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import Counter, Gauge
 
 from gateway import errors
-from gateway.errors import ConfigurationError, RejectReason
+from gateway.errors import RejectReason
 from gateway.process_telemetry import OTHER, ProcessTelemetry
 from gateway.tallies import Count, Counts, Distribution, Distributions
 
@@ -354,47 +351,3 @@ class Telemetry(ProcessTelemetry):
             children = (self._legs.labels(*labels), self._leg_seconds.labels(method, tool))
             self._leg_children[labels] = children
         return children
-
-
-class MetricsServer:
-    """A running `GET /metrics`, answered from a thread of its own so that a busy event loop can still be watched.
-
-    Attributes:
-        host: the address it listens on.
-        port: the port it listens on, also when any free one was asked for.
-    """
-
-    def __init__(self, server: WSGIServer, thread: threading.Thread, host: str) -> None:
-        self._server = server
-        self._server_thread = thread
-        self.host = host
-        self.port: int = server.server_port
-
-    def stop(self) -> None:
-        """Stop listening and end the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._server_thread.join()
-
-
-def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
-    """Serve `GET /metrics`.
-
-    Args:
-        registry: what to serve.
-        host: the name or address to listen on.
-        port: the port to listen on; 0 takes any free one.
-
-    Raises:
-        ConfigurationError: the port is taken or the address cannot be listened on.
-    """
-    try:
-        server, thread = start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        busy = error.errno == errno.EADDRINUSE
-        what = f"port {port} is already in use" if busy else (error.strerror or type(error).__name__)
-        raise ConfigurationError(
-            f"cannot serve metrics on {host}:{port}: {what}; choose another port with --metrics-port or "
-            "GATEWAY_METRICS_PORT (0 takes any free one, off serves none)"
-        ) from None
-    return MetricsServer(server, thread, host)

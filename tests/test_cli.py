@@ -59,11 +59,13 @@ def gateway(
 
 
 @contextmanager
-def serving(*arguments: str, pass_fds: Sequence[int] = ()) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    *arguments: str, pass_fds: Sequence[int] = (), says: str = r"serving url=(http://\S+)/mcp", **settings: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run `gateway serve` until it says where, and give the process and its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "serve", *arguments],
-        env=environment(SERVING),
+        env=environment({**SERVING, **settings}),
         cwd=ROOT,
         pass_fds=pass_fds,
         stderr=subprocess.PIPE,
@@ -74,7 +76,7 @@ def serving(*arguments: str, pass_fds: Sequence[int] = ()) -> Iterator[tuple[sub
         said = []
         for line in process.stderr:
             said.append(line)
-            found = re.search(r"serving url=(http://\S+)/mcp", line)
+            found = re.search(says, line)
             if found:
                 yield process, found[1]
                 break
@@ -125,6 +127,21 @@ def test_serve_on_a_taken_metrics_port_says_so_in_one_line() -> None:
         port = str(taken.getsockname()[1])
         result = gateway("serve", "--port", "0", "--metrics-port", port, settings=SERVING)
         assert_one_clear_line(result, f"port {port} is already in use", "--metrics-port")
+
+
+@pytest.mark.parametrize(
+    ("option", "setting", "host"),
+    [([], "", "127.0.0.1"), ([], "127.0.0.3", "127.0.0.3"), (["127.0.0.4"], "127.0.0.3", "127.0.0.4")],
+)
+def test_metrics_are_served_on_loopback_unless_an_address_is_named(option: list[str], setting: str, host: str) -> None:
+    options = ["--host", "127.0.0.2", "--port", "0", *(f"--metrics-host={address}" for address in option)]
+    with serving(*options, says=r"metrics url=(\S+)", GATEWAY_METRICS_PORT="0", GATEWAY_METRICS_HOST=setting) as (
+        _,
+        url,
+    ):
+        assert url.startswith(f"http://{host}:")
+        with urllib.request.urlopen(url, timeout=20) as response:
+            assert response.read().startswith(b"# HELP")
 
 
 def test_serve_without_identity_on_an_open_address_is_refused() -> None:
@@ -414,7 +431,7 @@ def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:
 def test_the_options_of_a_worker_are_told() -> None:
     result = gateway("worker", "--help", settings={})
     assert result.returncode == 0
-    for option in ("--concurrency", "--worker-id", "--metrics-port"):
+    for option in ("--concurrency", "--worker-id", "--metrics-host", "--metrics-port"):
         assert option in result.stdout
 
 

@@ -58,6 +58,7 @@ WRONG_VALUES = {
     "GATEWAY_ALLOWED_HOSTS": "mcp.example.com,*.example.com",
     "GATEWAY_ALLOWED_ORIGINS": "app.example.com",
     "GATEWAY_TRUSTED_PROXIES": "10.0.0.1/8",
+    "GATEWAY_METRICS_HOST": "http://127.0.0.1",
     "GATEWAY_METRICS_PORT": "65536",
     "GATEWAY_LOG_LEVEL": "loud",
     "GATEWAY_LOG_FORMAT": "xml",
@@ -100,7 +101,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert (settings.unread_seconds, settings.immediate_wait_ms) == (30, 250)
     assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
     assert (settings.max_inflight, settings.queue_target_ms, settings.drain_notice_seconds) == (None, 50, 3)
-    assert settings.metrics_port == 9090
+    assert (settings.metrics_host, settings.metrics_port) == ("127.0.0.1", 9090)
     assert settings.redis_url is None
     assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
     assert (settings.task_max_argument_bytes, settings.task_max_result_bytes) == (256 * 1024, 4 * 1024 * 1024)
@@ -152,6 +153,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_ALLOWED_HOSTS": "mcp.example.com, mcp.example.com:8443",
             "GATEWAY_ALLOWED_ORIGINS": "https://app.example.com",
             "GATEWAY_TRUSTED_PROXIES": "10.0.0.0/8,192.0.2.7",
+            "GATEWAY_METRICS_HOST": "::1",
             "GATEWAY_METRICS_PORT": "0",
             "GATEWAY_LOG_LEVEL": "DEBUG",
             "GATEWAY_LOG_FORMAT": "JSON",
@@ -213,6 +215,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "allowed_hosts": ("mcp.example.com", "mcp.example.com:8443"),
         "allowed_origins": ("https://app.example.com",),
         "trusted_proxies": ("10.0.0.0/8", "192.0.2.7"),
+        "metrics_host": "::1",
         "metrics_port": 0,
         "log_level": "debug",
         "log_format": "json",

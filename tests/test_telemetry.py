@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import urllib.request
-
 import pytest
 from prometheus_client import generate_latest
 
 from gateway import errors
-from gateway.errors import ConfigurationError, RejectReason
-from gateway.telemetry import RefusalReason, Telemetry, start_metrics_server
+from gateway.errors import RejectReason
+from gateway.telemetry import RefusalReason, Telemetry
 
 LEG = ("tools/call", "echo", "completed", "2026-07-28")
 
@@ -134,26 +131,3 @@ def test_two_processes_worth_of_metrics_do_not_share_a_registry() -> None:
     first, second = Telemetry(["echo"]), Telemetry(["echo"])
     first.leg_started()
     assert sample(second, "gateway_legs_in_flight") == 0
-
-
-def test_metrics_are_served_from_a_port_of_their_own_until_stopped() -> None:
-    telemetry = Telemetry(["echo"])
-    telemetry.leg_started()
-    server = start_metrics_server(telemetry.registry, "127.0.0.1", 0)
-    with urllib.request.urlopen(f"http://{server.host}:{server.port}/metrics") as response:
-        assert b"gateway_legs_in_flight 1.0" in response.read()
-    server.stop()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((server.host, server.port))
-
-
-def test_a_taken_metrics_port_is_told_in_one_line_with_the_way_out() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError) as caught:
-            start_metrics_server(Telemetry().registry, "127.0.0.1", port)
-    message = str(caught.value)
-    assert f"port {port} is already in use" in message
-    assert "--metrics-port" in message
-    assert "GATEWAY_METRICS_PORT" in message
-    assert message.isprintable()

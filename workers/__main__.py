@@ -34,12 +34,13 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
         settings = Settings.load(
             worker_concurrency=arguments.concurrency,
             replica_id=arguments.worker_id,
+            metrics_host=arguments.metrics_host,
             metrics_port=arguments.metrics_port,
         )
         configure_logging(settings.log_level, settings.log_format, settings.replica_id)
         for name in settings.unknown:
             log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})
-        return process.run(settings, metrics_host=arguments.metrics_host)
+        return process.run(settings)
     except ConfigurationError as error:
         words = [OPTIONS.get(word, word) for word in str(error).split()]
         sys.stderr.write(f"gateway: {' '.join(words)}\n")
@@ -61,10 +62,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one (default: no metrics)"
     )
     parser.add_argument(
-        "--metrics-host",
-        metavar="ADDRESS",
-        default="127.0.0.1",
-        help="the address to serve metrics on (default: %(default)s)",
+        "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"
     )
     return parser
 

@@ -22,9 +22,9 @@ from gateway import __version__
 from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import WorkerServices, build_worker
 from gateway.compilation import is_compiled
+from gateway.metrics_server import start_metrics_server
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
-from gateway.telemetry import start_metrics_server
 from workers.heart import Heart
 from workers.telemetry import WorkerTelemetry
 from workers.worker import LAST_WRITES_SECONDS, Work, Worker
@@ -38,12 +38,11 @@ GRACE_SECONDS: Final = 3 * LAST_WRITES_SECONDS
 """What a worker may take after its drain time to hand back what it cut off."""
 
 
-def run(settings: Settings, *, metrics_host: str) -> int:
+def run(settings: Settings) -> int:
     """Work until told to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
 
     Args:
         settings: the settings; metrics are served only if their port was given.
-        metrics_host: the address to serve them on.
 
     Raises:
         ConfigurationError: the process cannot work as configured; the message says what to change.
@@ -53,8 +52,8 @@ def run(settings: Settings, *, metrics_host: str) -> int:
     telemetry.build_info(__version__, compiled=is_compiled())
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
-        metrics = start_metrics_server(telemetry.registry, metrics_host, settings.metrics_port)
-        log.info("metrics", extra={"url": f"http://{metrics.host}:{metrics.port}/metrics"})
+        metrics = start_metrics_server(telemetry.registry, settings.metrics_host, settings.metrics_port)
+        log.info("metrics", extra={"url": metrics.url})
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

@@ -1,12 +1,12 @@
-"""The socket that a process listens on, made before anything else so that a taken port is told at once."""
+"""The socket that a replica serves on."""
 
 from __future__ import annotations
 
-import errno
 import socket
 from typing import Final
 
 from gateway.errors import ConfigurationError
+from gateway.sockets import CannotListen, open_listener
 
 _BACKLOG: Final = 1024
 
@@ -22,11 +22,10 @@ def listen(host: str, port: int) -> socket.socket:
         ConfigurationError: the port is taken or the address cannot be listened on.
     """
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except (OSError, UnicodeError) as error:
+        return open_listener(host, port, backlog=_BACKLOG)
+    except CannotListen as error:
         raise ConfigurationError(
-            f"cannot listen on {host}:{port}: {_reason(error, port)}; choose another address with --host or --port"
+            f"cannot listen on {host}:{port}: {error}; choose another address with --host or --port"
         ) from None
 
 
@@ -45,12 +44,3 @@ def inherit(descriptor: int) -> socket.socket:
         listener.detach()
         raise refusal
     return listener
-
-
-def _reason(error: OSError | UnicodeError, port: int) -> str:
-    if isinstance(error, UnicodeError):
-        return "this is not a host name"
-    if error.errno == errno.EADDRINUSE:
-        return f"port {port} is already in use"
-    # create_server adds the address in words of its own.
-    return (error.strerror or type(error).__name__).partition(" (")[0]

@@ -204,6 +204,10 @@ def test_the_balancer_reaches_the_replicas_and_prometheus_the_balancer() -> None
     assert SERVICES["haproxy"]["ports"] == [f"127.0.0.1:8080{environ['GATEWAY_BALANCER_BIND']}"]
 
 
+def test_prometheus_reaches_the_metrics_of_replicas() -> None:
+    assert service("gateway")["environment"]["GATEWAY_METRICS_HOST"] == "0.0.0.0"
+
+
 def test_a_worker_serves_its_metrics_to_others_at_the_port_it_is_checked_at() -> None:
     worker = service("worker")
     options = dict(zip(worker["command"][1::2], worker["command"][2::2], strict=True))

@@ -206,7 +206,7 @@ def test_prometheus_is_told_where_to_scrape(objects: Objects, name: str) -> None
 
 
 def test_what_others_must_reach_is_served_on_all_addresses(objects: Objects) -> None:
-    for name, option in (("gateway", "--host"), ("worker", "--metrics-host")):
+    for name, option in (("gateway", "--host"), ("gateway", "--metrics-host"), ("worker", "--metrics-host")):
         arguments = container(objects, name)["args"]
         assert arguments[arguments.index(option) + 1] == "0.0.0.0"
 

@@ -36,6 +36,15 @@ def test_a_process_that_finds_no_redis_shows_no_count_but_that_commands_fail(sit
         assert counted(process) == {}
 
 
+def test_a_worker_serves_metrics_on_loopback_unless_an_address_is_named(site: Site) -> None:
+    for name, options, host in (("w1", [], "127.0.0.1"), ("w2", ["--metrics-host", "127.0.0.2"], "127.0.0.2")):
+        worker = site.worker(name, *options)
+        assert worker.metrics_url.startswith(f"http://{host}:")
+        assert worker.metric("gateway_build_info") == 1
+    other = site.worker("w3", GATEWAY_METRICS_HOST="127.0.0.3")
+    assert other.metrics_url.startswith("http://127.0.0.3:")
+
+
 def restarted(replica: Replica) -> Replica:
     replica.terminate()
     replica.start()

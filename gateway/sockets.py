@@ -1,0 +1,35 @@
+"""Listening sockets, made before anything else so that a taken port is told at once."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from gateway.errors import GatewayError
+
+
+class CannotListen(GatewayError):
+    """An address cannot be listened on. The message says why, as the end of a sentence."""
+
+
+def open_listener(host: str, port: int, *, backlog: int) -> socket.socket:
+    """Listen on an address; connections wait until somebody accepts them.
+
+    Args:
+        host: a name or an address of this machine.
+        port: 0 takes any free one.
+        backlog: how many connections may wait.
+
+    Raises:
+        CannotListen: the port is taken or the address cannot be listened on.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=backlog)
+    except UnicodeError:
+        raise CannotListen("this is not a host name") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise CannotListen(f"port {port} is already in use") from None
+        # create_server adds the address in words of its own.
+        raise CannotListen((error.strerror or type(error).__name__).partition(" (")[0]) from None
