@@ -71,12 +71,17 @@ class GatewayApp:
     def _create_site(self) -> FastAPI:
         metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
         if metadata is None:
-            return create_site(lambda: not self.leaving)
+            return create_site(self._why_not_ready)
         return create_site(
-            lambda: not self.leaving,
+            self._why_not_ready,
             metadata=lambda: metadata.document(dispatcher.registry.scopes),
             metadata_paths=metadata.paths,
         )
+
+    def _why_not_ready(self) -> str | None:
+        if self.leaving:
+            return "leaving"
+        return None if self._services.audit.may_run else "audit_log_down"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""

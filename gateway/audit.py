@@ -1,6 +1,6 @@
 """The audit log: who called what, and whether it was let through or refused and why.
 
-One line a leg, one a refusal, and one each time that a caller answers or cancels a task, written at once. The flow id
+One line a leg, one a refusal, and one each time that a caller answers or cancels a task. The flow id
 and the number of the leg join the legs of a call; those of a task name its id too. No line ever holds a token, a key,
 an argument, an answer or a result.
 """
@@ -8,15 +8,14 @@ an argument, an answer or a result.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.errors import GatewayError, InsufficientScope, InvalidRequestState
+from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
 from gateway.sealing.principal import Principal
 from gateway.telemetry import RefusalReason
 
@@ -39,14 +38,38 @@ class AuditLog:
         replica_id: told in every line.
         clock: seconds since the epoch.
         as_json: whether lines are JSON objects, for machines, or text for people.
+        is_writable: reports whether lines are written now; None where calls run without a line too.
     """
 
-    def __init__(self, write: Write, replica_id: str, clock: Callable[[], float], *, as_json: bool) -> None:
+    def __init__(
+        self,
+        write: Write,
+        replica_id: str,
+        clock: Callable[[], float],
+        *,
+        as_json: bool,
+        is_writable: Callable[[], bool] | None = None,
+    ) -> None:
         self._write = write
+        self._is_writable = is_writable
         self._clock = clock
         self._format = Json(replica_id) if as_json else Text(replica_id)
         self._second = -1
         self._until_second = ""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether calls may run: where every line is required, only while lines are written."""
+        return self._is_writable is None or self._is_writable()
+
+    def require(self) -> None:
+        """Refuse a call before it runs if its line could not be written.
+
+        Raises:
+            AuditLogDown: every line is required, and none can be written now.
+        """
+        if self._is_writable is not None and not self._is_writable():
+            raise AuditLogDown
 
     def leg(
         self,
@@ -110,11 +133,6 @@ class AuditLog:
             self._second = second
             self._until_second = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return self._until_second + _THOUSANDTHS[int((now - second) * 1000)] + "Z"
-
-
-def to_file_descriptor(descriptor: int) -> Write:
-    """Return what writes each line with one system call: whole lines, in order, and none lost in a buffer."""
-    return partial(os.write, descriptor)
 
 
 def cause_of(error: GatewayError) -> str:

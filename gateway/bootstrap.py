@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from gateway import __version__
 from gateway.admission.callers import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import AdaptiveLimit, FixedLimit
-from gateway.audit import AuditLog, Write, to_file_descriptor
+from gateway.audit import AuditLog
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
@@ -22,6 +21,7 @@ from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
 from gateway.ports import Authenticator, TaskStore, Tracing
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
@@ -111,7 +111,8 @@ def build(settings: Settings) -> Services:
     if metadata is not None and not metadata.authorization_servers:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
     challenges = Challenges(None if metadata is None else metadata.url)
-    audit = _audit_log(settings)
+    audit, audit_lost = _audit_log(settings)
+    telemetry.audit_lines_lost = audit_lost
     tracing = make_tracing(settings.replica_id)
     store = make_task_store(settings, ring, telemetry)
     calls = CallRunner(
@@ -199,6 +200,7 @@ class WorkerServices:
         registry: what the tool modules define.
         host: runs legs, without a time limit: a task is limited by its time to live.
         audit: notes each leg.
+        audit_lost: reads how many lines of it were lost.
         tracing: traces legs, or None.
         queues: what `make_queue` has made.
     """
@@ -208,6 +210,7 @@ class WorkerServices:
     registry: Registry
     host: AsyncioHost
     audit: AuditLog
+    audit_lost: Callable[[], int]
     tracing: Tracing | None
     queues: list[RedisWorkQueue] = field(default_factory=list)
 
@@ -261,12 +264,14 @@ def build_worker(settings: Settings) -> WorkerServices:
     settings.check_working()
     assert settings.seal_keys is not None  # noqa: S101 - check_working has seen to it
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
+    audit, audit_lost = _audit_log(settings)
     return WorkerServices(
         settings=settings,
         ring=ring,
         registry=load_registry(settings.tools),
         host=AsyncioHost(None, settings.replica_id),
-        audit=_audit_log(settings),
+        audit=audit,
+        audit_lost=audit_lost,
         tracing=make_tracing(settings.replica_id),
     )
 
@@ -411,23 +416,26 @@ def _parse_ring(content: bytes) -> KeyRing:
     return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
-def _audit_log(settings: Settings) -> AuditLog:
-    """Return the audit log that the settings ask for.
+def _audit_log(settings: Settings) -> tuple[AuditLog, Callable[[], int]]:
+    """Return the audit log that the settings ask for, and what reads how many of its lines were lost.
 
     Raises:
         ConfigurationError: its file cannot be written.
     """
-    write: Write
+    as_json = settings.log_format == "json"
     if settings.audit_log == "off":
-        write = len
-    elif settings.audit_log == "stderr":
-        write = to_file_descriptor(sys.stderr.fileno())
-    else:
-        try:
-            descriptor = os.open(settings.audit_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-        except OSError as error:
-            raise ConfigurationError(
-                f"GATEWAY_AUDIT_LOG is {settings.audit_log!r}, which cannot be written: {error.strerror}"
-            ) from None
-        write = to_file_descriptor(descriptor)
-    return AuditLog(write, settings.replica_id, time.time, as_json=settings.log_format == "json")
+        return AuditLog(len, settings.replica_id, time.time, as_json=as_json), lambda: 0
+    writer = stderr_writer() if settings.audit_log == "stderr" else _file_writer(settings.audit_log)
+    writer.keeps = settings.audit_log_required
+    lines = Lines(writer)
+    is_writable = (lambda: lines.is_writable) if settings.audit_log_required else None
+    audit = AuditLog(lines.write, settings.replica_id, time.time, as_json=as_json, is_writable=is_writable)
+    return audit, lambda: lines.lost
+
+
+def _file_writer(path: str) -> LineWriter:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    except OSError as error:
+        raise ConfigurationError(f"GATEWAY_AUDIT_LOG is {path!r}, which cannot be written: {error.strerror}") from None
+    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG"))

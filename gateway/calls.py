@@ -186,8 +186,11 @@ class CallRunner:
         """Run one leg and return what came of it.
 
         Raises:
+            AuditLogDown: the call has not begun here, and its line could not be written.
             RpcError: the leg ends in a JSON-RPC error.
         """
+        if call.conversation is None or call.conversation.journal is None:
+            self._audit.require()
         began = time.perf_counter()
         served, method = call.served, call.request.method
         outcome = "failed"

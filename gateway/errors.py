@@ -309,6 +309,15 @@ class Overloaded(TryAgain):
         super().__init__("The server is overloaded", retry_after_seconds)
 
 
+class AuditLogDown(TryAgain):
+    """The audit log cannot be written, and no call may run without its line (`GATEWAY_AUDIT_LOG_REQUIRED`)."""
+
+    CODE = -31001
+
+    def __init__(self, retry_after_seconds: int = 5) -> None:
+        super().__init__("The server cannot take calls now", retry_after_seconds)
+
+
 class RateLimited(TryAgain):
     """The caller sends more requests than one may."""
 

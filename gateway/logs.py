@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from gateway.line_writer import Lines, stderr_writer
+
 FLOW: Final[ContextVar[str]] = ContextVar("flow")
 """The id of the call of which a leg runs here; unset where none does. Each line that is logged meanwhile has it."""
+
+LOG_SHARE: Final = 0.5
+"""Of what may wait to be written: the rest is left to audit lines that go the same way."""
 
 _INDENT: Final = "    "
 _PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -30,6 +34,38 @@ class CallFilter(logging.Filter):
         if flow:
             vars(record).setdefault("flow", flow)
         return True
+
+
+class LineHandler(logging.Handler):
+    """Hands each record to a writer that never waits.
+
+    Args:
+        lines: takes the lines.
+
+    Attributes:
+        lines: as given.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__()
+        self.lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record."""
+        try:
+            self.lines.write((self.format(record) + "\n").encode("utf-8", "backslashreplace"))
+        except Exception:  # noqa: BLE001 - as every handler of the standard library does
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Write what waits, as the process ends."""
+        self.lines.close()
+        super().close()
+
+
+def log_lines_lost() -> int:
+    """Return how many log lines of this process were not written."""
+    return sum(handler.lines.lost for handler in logging.getLogger().handlers if isinstance(handler, LineHandler))
 
 
 class TextFormatter(logging.Formatter):
@@ -81,9 +117,10 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
         level: `debug`, `info`, `warning` or `error`.
         log_format: `text` or `json`.
         replica_id: the process's name.
-        stream: where to; None is stderr.
+        stream: where to; None is stderr, written by a thread of its own so that it holds nothing up.
     """
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler: logging.Handler
+    handler = LineHandler(Lines(stderr_writer(), share=LOG_SHARE)) if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter(replica_id) if log_format == "json" else TextFormatter())
     handler.addFilter(CallFilter())
     root = logging.getLogger()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
 from gateway.errors import RejectReason
-from gateway.tallies import Count, Counts
+from gateway.logs import log_lines_lost
+from gateway.tallies import Count, Counts, ReadCount
 
 OTHER: Final = "other"
 """The value of a label for whatever is not known beforehand."""
@@ -55,9 +56,11 @@ class ProcessTelemetry:
 
     Attributes:
         registry: what `gateway.metrics_server.start_metrics_server` serves.
+        audit_lines_lost: returns how many lines of the audit log were not written.
     """
 
     def __init__(self) -> None:
+        self.audit_lines_lost: Callable[[], int] = int
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._build = Gauge(
@@ -83,7 +86,17 @@ class ProcessTelemetry:
         redis_errors = Counter(
             "gateway_redis_errors", "Commands to Redis that failed, by kind.", ["kind"], registry=self.registry
         )
+        ReadCount(
+            "gateway_audit_lines_lost",
+            "Lines of the audit log that were not written.",
+            self._audit_lines_lost,
+            self.registry,
+        )
+        ReadCount("gateway_log_lines_lost", "Lines of the log that were not written.", log_lines_lost, self.registry)
         self._redis_errors = {kind: redis_errors.labels(kind) for kind in RedisErrorKind}
+
+    def _audit_lines_lost(self) -> int:
+        return self.audit_lines_lost()
 
     def build_info(self, version: str, *, compiled: bool) -> None:
         """Tell which version of the gateway this is, and whether its hot path is compiled."""

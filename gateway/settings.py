@@ -490,6 +490,14 @@ class Settings(BaseSettings):
             "answer."
         ),
     )
+    audit_log_required: _Switch = Field(
+        default=False,
+        description=(
+            "`on`: no call runs without its audit line. While lines cannot be written (disk full, nobody reads the "
+            "pipe), `/readyz` is 503, calls are refused before they run, and workers claim no task. `off`: lines "
+            "that cannot be written are dropped and counted."
+        ),
+    )
     redis_url: (
         Annotated[
             SecretStr, AfterValidator(_check_redis_url), Expects(f"a URL that starts with {', '.join(REDIS_SCHEMES)}")
@@ -655,6 +663,10 @@ class Settings(BaseSettings):
             )
 
     def _check_common(self) -> None:
+        if self.audit_log_required and self.audit_log == "off":
+            raise ConfigurationError(
+                "GATEWAY_AUDIT_LOG_REQUIRED is on, but GATEWAY_AUDIT_LOG is off; set it to stderr or to a file"
+            )
         if not self.tools:
             raise ConfigurationError(
                 "no tools to serve; name their modules in GATEWAY_TOOLS or with --tools, such as --tools gateway.demo"

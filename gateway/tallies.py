@@ -7,7 +7,7 @@ that of the event loop; the thread that serves them only reads.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -57,6 +57,30 @@ class Counts(Collector):
         for values, count in list(self._counts.items()):
             family.add_metric(values, count.value)
         yield family
+
+
+class ReadCount(Collector):
+    """A counter that somebody else counts.
+
+    Args:
+        name: of the metric, without `_total`.
+        documentation: of the metric.
+        read: returns what has been counted; called on the thread that serves metrics.
+        registry: where it is shown.
+    """
+
+    def __init__(self, name: str, documentation: str, read: Callable[[], int], registry: CollectorRegistry) -> None:
+        self._about = name, documentation
+        self._read = read
+        registry.register(self)
+
+    def describe(self) -> list[CounterMetricFamily]:
+        """Return the metric without its value."""
+        return [CounterMetricFamily(*self._about)]
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Return the metric as it is now."""
+        yield CounterMetricFamily(*self._about, value=self._read())
 
 
 class Distribution:

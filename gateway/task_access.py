@@ -66,8 +66,10 @@ class TaskAccess:
         """Record answers that `fitting` let through; return the task as it is then.
 
         Raises:
+            AuditLogDown: that could not be noted, so nothing was recorded.
             InvalidParams: one is too large to be kept; the message names its key.
         """
+        self._audit.require()
         after: TaskView | None = view
         if answers:
             try:
@@ -82,7 +84,12 @@ class TaskAccess:
         return await self._store.deliver(self.owner(caller), task_id, stream, ms)
 
     async def cancel(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
-        """Cancel a task; one that has ended stays as it is."""
+        """Cancel a task; one that has ended stays as it is.
+
+        Raises:
+            AuditLogDown: that could not be noted, so nothing was cancelled.
+        """
+        self._audit.require()
         view = await self._store.cancel(self.owner(caller), task_id)
         self._note(method, caller, view)
         return view
@@ -95,7 +102,11 @@ class TaskAccess:
             caller: its owner.
             method: what the audit log is to name.
             chosen: whether the client chose the id; see `TaskStore.delete`.
+
+        Raises:
+            AuditLogDown: that could not be noted, so nothing was deleted.
         """
+        self._audit.require()
         view = await self._store.delete(self.owner(caller), task_id, chosen=chosen)
         self._note(method, caller, view)
         return view

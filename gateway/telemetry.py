@@ -45,6 +45,7 @@ class RefusalReason(StrEnum):
     SLOW_BODY = "slow_body"
     SLOW_READER = "slow_reader"
     OVERLOADED = "overloaded"
+    AUDIT_LOG_DOWN = "audit_log_down"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
     TOO_MANY_TASKS = "too_many_tasks"
@@ -86,6 +87,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
     errors.Overloaded: RefusalReason.OVERLOADED,
+    errors.AuditLogDown: RefusalReason.AUDIT_LOG_DOWN,
     errors.ArgumentsTooLarge: RefusalReason.ARGUMENTS_TOO_LARGE,
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,

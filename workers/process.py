@@ -50,6 +50,7 @@ def run(settings: Settings) -> int:
     services = build_worker(settings)
     telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     telemetry.build_info(__version__, compiled=is_compiled())
+    telemetry.audit_lines_lost = services.audit_lost
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
         metrics = start_metrics_server(telemetry.registry, settings.metrics_host, settings.metrics_port)

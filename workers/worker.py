@@ -14,7 +14,7 @@ from typing import Any, Final
 from gateway.audit import AuditLog
 from gateway.authoring.tools import Tool
 from gateway.engine.host import Host
-from gateway.errors import InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
+from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.failures import failed_result
 from gateway.logs import FLOW
 from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
@@ -176,6 +176,7 @@ class Worker:
         while held := await self._slots.take(BATCH):
             claims: list[Claim] = []
             try:
+                self._work.audit.require()
                 claims = await self._queue.claim(partition, held, 0)
                 if not claims:
                     # One place is enough to wait with.
@@ -183,7 +184,7 @@ class Worker:
                     held = 1
                     claims = await self._queue.claim(partition, 1, self._claim_wait_ms())
                 pause = 0.0
-            except TaskStoreDown:
+            except (TaskStoreDown, AuditLogDown):
                 pause = min(max(2 * pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             finally:
                 self._slots.give(held - len(claims))
@@ -273,7 +274,7 @@ class Worker:
     async def _leg(self, running: _Running) -> LegEnd:
         claim = running.claim
         tool = self._work.tools.get(claim.tool)
-        if self._leaving.is_set():
+        if self._leaving.is_set() or not self._work.audit.may_run:  # it was claimed by a read that began before that
             return await self._store(running, _Untouched())
         if tool is None:
             return await self._store(running, await self._without_tool(claim))

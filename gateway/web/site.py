@@ -22,12 +22,12 @@ Metadata = Callable[[], dict[str, Any]]
 
 
 def create_site(
-    ready: Callable[[], bool], *, metadata: Metadata | None = None, metadata_paths: Iterable[str] = ()
+    why_not_ready: Callable[[], str | None], *, metadata: Metadata | None = None, metadata_paths: Iterable[str] = ()
 ) -> FastAPI:
     """Return the FastAPI application.
 
     Args:
-        ready: tells whether this replica takes new work.
+        why_not_ready: returns why this replica takes no new work, None if it does.
         metadata: gives the protected-resource metadata (RFC 9728), where there is some.
         metadata_paths: where it is served.
     """
@@ -46,10 +46,10 @@ def create_site(
 
     @site.get("/readyz")
     async def readyz(response: Response) -> dict[str, str]:
-        if ready():
-            return {"status": "ready"}
-        response.status_code = 503
-        return {"status": "leaving"}
+        reason = why_not_ready()
+        if reason is not None:
+            response.status_code = 503
+        return {"status": reason or "ready"}
 
     if metadata is not None:
         for path in metadata_paths:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from loadtest.cluster import wait_until
 from tests.asgi import HOST, Client, RawHeaders, make_app
 from tests.identity import ISSUER
 from tests.integration.raw import Answer, tool_call
@@ -119,9 +121,10 @@ async def test_the_metadata_can_only_be_read() -> None:
         assert (await get(ROOT, method=method)).status == 405
 
 
-async def test_a_refusal_beside_the_endpoint_is_counted_and_noted(capfd: pytest.CaptureFixture[str]) -> None:
-    app = make_app(**PUBLIC)
+async def test_a_refusal_beside_the_endpoint_is_counted_and_noted(tmp_path: Path) -> None:
+    audit = tmp_path / "audit"
+    app = make_app(**PUBLIC, audit_log=str(audit))
     await Client(app).send([b""], (ELSEWHERE,), method="GET", path="/x")
     registry = app._services.telemetry.registry
     assert registry.get_sample_value("gateway_requests_refused_total", {"reason": "forbidden"}) == 1
-    assert "reason=forbidden" in capfd.readouterr().err
+    wait_until(lambda: "reason=forbidden" in audit.read_text(), "the audit line")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +102,25 @@ def test_a_worker_that_starts_without_its_store_waits_for_it(site: Site) -> None
     site.worker("w1")
     site.server.start()
     assert site.text(task) == "hello"
+
+
+def test_a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot(site: Site, tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    worker = site.worker("w1", GATEWAY_AUDIT_LOG=str(log), GATEWAY_AUDIT_LOG_REQUIRED="on")
+    assert site.text(site.create("say", text="one")) == "one"
+    wait_until(lambda: log.read_bytes().count(b"\n") == 1, "the first line")
+    with log.open("ab") as junk:
+        junk.write(b"x" * (1 << 20) + b"\n")
+    soft, hard = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (1 << 20, hard))
+    assert site.text(site.create("say", text="two")) == "two"  # nobody knew yet
+    wait_until(lambda: bool(worker.logged("lines cannot be written")), "the worker to notice")
+    late = site.create("say", text="three")
+    other = site.worker("w2")
+    assert site.text(late) == "three"
+    assert other.metric("gateway_task_legs_total", outcome="completed") == 1
+    lines_of_others = log.read_bytes()
+    resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (soft, hard))
+    wait_until(lambda: len(log.read_bytes()) > len(lines_of_others), "the line that had to wait")
+    assert worker.terminate() == 0
+    assert log.read_bytes().count(b'"outcome":"completed"') == 2

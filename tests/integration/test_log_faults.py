@@ -1,0 +1,196 @@
+"""A log or audit log that cannot be written: a full disk, a dead reader, a pipe that nobody reads. Real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from loadtest.cluster import Replica, wait_until
+from loadtest.cluster.common import REPOSITORY, clean_environment, new_key, port_of, reserve_port
+from tests.integration.fleet import Fleet
+from tests.integration.raw import Answer, RawConnection, post, tool_call
+
+ECHO = tool_call("echo", {"text": "hello"})
+LINES = 700
+"""Audit lines of so many calls fill a pipe."""
+
+
+@dataclass(frozen=True)
+class At:
+    """A process that is not part of a fleet."""
+
+    url: str
+
+
+class Pipe:
+    """A named pipe for an audit log. Its reader reads nothing until it is told to."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._reader: int | None = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def fill(self) -> None:
+        """Leave no room in it."""
+        writer = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.close(writer)
+
+    def read(self) -> bytes:
+        """Take out what is in it."""
+        assert self._reader is not None
+        read = b""
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._reader, 1 << 16):
+                read += chunk
+        return read
+
+    def lose_reader(self) -> None:
+        """Let the reader die."""
+        if self._reader is not None:
+            os.close(self._reader)
+            self._reader = None
+
+    def gain_reader(self) -> None:
+        """Let another reader come."""
+        self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    pipe = Pipe(tmp_path / "audit")
+    yield pipe
+    pipe.lose_reader()
+
+
+@contextlib.contextmanager
+def replica_with(directory: Path, **settings: str) -> Iterator[Replica]:
+    environ = {"GATEWAY_TOOLS": "tests.integration.tools", **settings}
+    with Fleet(directory, environ, names=["r1"]) as fleet:
+        yield fleet["r1"]
+
+
+def status(replica: Replica, path: str) -> int:
+    with RawConnection(replica) as connection:
+        connection.socket.sendall(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        return connection.answer().status
+
+
+def is_refused(answer: Answer) -> bool:
+    return answer.error == (503, -31001)
+
+
+def test_by_default_a_full_disk_costs_audit_lines_and_no_answer(tmp_path: Path) -> None:
+    with replica_with(tmp_path, GATEWAY_AUDIT_LOG="/dev/full") as replica:
+        for _ in range(20):
+            assert post(replica, ECHO).status == 200
+        wait_until(lambda: replica.metric("gateway_audit_lines_lost_total") == 20, "lost lines to be counted")
+        assert status(replica, "/readyz") == 200
+        assert replica.terminate() == 0
+
+
+def test_by_default_a_dead_reader_costs_audit_lines_and_no_answer(tmp_path: Path, pipe: Pipe) -> None:
+    with replica_with(tmp_path, GATEWAY_AUDIT_LOG=str(pipe.path)) as replica:
+        pipe.lose_reader()
+        for _ in range(20):
+            assert post(replica, ECHO).status == 200
+        wait_until(lambda: replica.metric("gateway_audit_lines_lost_total") == 20, "lost lines to be counted")
+        pipe.gain_reader()
+        assert post(replica, ECHO).status == 200
+        wait_until(lambda: b'"audit":"leg"' in pipe.read(), "a line for the new reader")
+        assert replica.terminate() == 0
+
+
+def test_a_pipe_that_nobody_reads_stops_neither_calls_nor_health_checks_nor_the_end(tmp_path: Path, pipe: Pipe) -> None:
+    with replica_with(tmp_path, GATEWAY_AUDIT_LOG=str(pipe.path)) as replica:
+        pipe.fill()
+        for _ in range(LINES):
+            assert post(replica, ECHO).status == 200
+        assert status(replica, "/healthz") == status(replica, "/readyz") == 200
+        assert replica.terminate() == 0
+
+
+def test_where_every_line_is_required_a_full_disk_refuses_calls_before_they_run(tmp_path: Path) -> None:
+    log = tmp_path / "audit"
+    with replica_with(tmp_path, GATEWAY_AUDIT_LOG=str(log), GATEWAY_AUDIT_LOG_REQUIRED="on") as replica:
+        soft, hard = resource.prlimit(replica.pid, resource.RLIMIT_FSIZE)
+        assert post(replica, ECHO).status == 200
+        wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") == 1, "the first line")
+        # Its own log is a file too; only the audit log is as large as it may be.
+        with log.open("ab") as junk:
+            junk.write(b"x" * (1 << 20) + b"\n")
+        resource.prlimit(replica.pid, resource.RLIMIT_FSIZE, (1 << 20, hard))
+        earned = post(replica, ECHO)
+        assert earned.status == 200  # nobody knew yet
+        wait_until(lambda: status(replica, "/readyz") == 503, "the replica to say that it is not ready")
+        before = replica.metric("gateway_legs_total")
+        assert is_refused(post(replica, ECHO))
+        assert replica.metric("gateway_legs_total") == before
+        assert replica.metric("gateway_requests_refused_total", reason="audit_log_down") == 1
+        assert status(replica, "/healthz") == 200
+        resource.prlimit(replica.pid, resource.RLIMIT_FSIZE, (soft, hard))
+        wait_until(lambda: status(replica, "/readyz") == 200, "the replica to be ready again")
+        assert post(replica, ECHO).status == 200
+        assert replica.metric("gateway_audit_lines_lost_total") == 0
+        assert replica.terminate() == 0
+    assert log.read_bytes().count(b'"audit":"leg"') == 3  # the call that was refused is noted as refused
+    assert log.read_bytes().count(b'"audit":"refused"') == 1
+
+
+def test_where_every_line_is_required_an_unread_pipe_refuses_calls_until_it_is_read(tmp_path: Path, pipe: Pipe) -> None:
+    settings = {"GATEWAY_AUDIT_LOG": str(pipe.path), "GATEWAY_AUDIT_LOG_REQUIRED": "on"}
+    with replica_with(tmp_path, **settings) as replica:
+        pipe.fill()
+        assert post(replica, ECHO).status == 200
+        wait_until(lambda: status(replica, "/readyz") == 503, "the replica to say that it is not ready")
+        assert is_refused(post(replica, ECHO))
+        written = pipe.read()
+        wait_until(lambda: status(replica, "/readyz") == 200, "the replica to be ready again")
+        assert post(replica, ECHO).status == 200
+        assert replica.terminate() == 0
+    assert (written + pipe.read()).count(b'"audit":"leg"') == 2
+
+
+def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    environ = {
+        "GATEWAY_TOOLS": "tests.integration.tools",
+        "GATEWAY_AUDIENCE": "tests",
+        "GATEWAY_AUTH": "none",
+        "GATEWAY_SEAL_KEYS": new_key(),
+        "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
+        "GATEWAY_METRICS_PORT": "off",
+    }
+    with reserve_port() as listener:
+        command = [sys.executable, "-m", "gateway", "serve", "--fd", str(listener.fileno())]
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=clean_environment(environ), pass_fds=[listener.fileno()], stderr=writing
+        )
+        os.close(writing)
+        listener.listen()
+        try:
+            served = At(f"http://127.0.0.1:{port_of(listener)}/mcp")
+            for _ in range(20):
+                assert post(served, ECHO).status == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(reading)

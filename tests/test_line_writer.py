@@ -1,0 +1,165 @@
+"""Lines are written whole, in order and from another thread; what is not written is counted."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.line_writer import Lines, LineWriter
+from loadtest.cluster import wait_until
+
+
+class Destination:
+    """Takes the place of `os.write`, and refuses when it is told to."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.free_bytes = 1 << 30
+        self.attempts = 0
+
+    def write(self, _descriptor: int, data: bytes) -> int:
+        self.attempts += 1
+        taken = bytes(data[: self.free_bytes])
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.free_bytes -= len(taken)
+        self.written += taken
+        return len(taken)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Destination:
+    disk = Destination()
+    monkeypatch.setattr("gateway.line_writer.os.write", disk.write)
+    return disk
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[tuple[int, int]]:
+    """A pipe without room, whose write end blocks."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)
+    os.set_blocking(writing, True)
+    yield reading, writing
+    os.close(reading)
+
+
+def read_all(reading: int) -> bytes:
+    os.set_blocking(reading, False)
+    read = b""
+    while True:
+        try:
+            read += os.read(reading, 1 << 16)
+        except BlockingIOError:
+            return read
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    wait_until(condition, "the writer")
+
+
+def test_lines_of_all_threads_are_written_whole_and_each_threads_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    writer = LineWriter(descriptor)
+    lines = Lines(writer)
+
+    def write(name: str) -> None:
+        for number in range(2000):
+            lines.write(f"{name} {number}\n".encode())
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    os.close(descriptor)
+    written = [line.split() for line in path.read_text().splitlines()]
+    for name in "abcd":
+        assert [int(number) for writer_name, number in written if writer_name == name] == list(range(2000))
+    assert lines.lost == 0
+
+
+def test_what_a_full_disk_refuses_is_dropped_and_counted(disk: Destination) -> None:
+    lines = Lines(LineWriter(0))
+    disk.free_bytes = 0
+    lines.write(b"one\n")
+    eventually(lambda: lines.lost == 1 and not lines.is_writable)
+    disk.free_bytes = 1000
+    lines.write(b"two\n")
+    eventually(lambda: disk.written == b"two\n" and lines.is_writable)
+    assert lines.lost == 1
+
+
+def test_a_line_that_was_cut_short_does_not_run_into_the_next_one(disk: Destination) -> None:
+    lines = Lines(LineWriter(0))
+    disk.free_bytes = 2
+    lines.write(b"first\n")
+    eventually(lambda: lines.lost == 1)
+    disk.free_bytes = 1000
+    lines.write(b"second\n")
+    eventually(lambda: disk.written == b"fi\nsecond\n")
+
+
+def test_required_lines_wait_for_the_disk_and_none_is_lost_or_doubled(disk: Destination) -> None:
+    writer = LineWriter(0)
+    writer.keeps = True
+    lines = Lines(writer)
+    disk.free_bytes = 2
+    lines.write(b"first\n")
+    lines.write(b"second\n")
+    eventually(lambda: disk.attempts >= 3 and not lines.is_writable)
+    disk.free_bytes = 1000
+    eventually(lambda: disk.written == b"first\nsecond\n")
+    eventually(lambda: lines.is_writable)
+    assert lines.lost == 0
+
+
+def test_the_end_does_not_wait_for_a_full_disk(disk: Destination) -> None:
+    writer = LineWriter(0)
+    writer.keeps = True
+    lines = Lines(writer)
+    disk.free_bytes = 0
+    lines.write(b"one\n")
+    eventually(lambda: disk.attempts >= 1)
+    writer.close(seconds=30)
+    assert lines.lost == 1
+
+
+def test_a_pipe_that_nobody_reads_holds_nobody_up(full_pipe: tuple[int, int]) -> None:
+    reading, writing = full_pipe
+    writer = LineWriter(writing, max_queued_bytes=1000)
+    lines, brief = Lines(writer), Lines(writer, share=0.5)
+    for _ in range(30):
+        lines.write(b"x" * 99 + b"\n")
+    assert lines.lost == 20
+    eventually(lambda: not lines.is_writable)
+    brief.write(b"no room in its share\n")
+    assert brief.lost == 1
+    writer.close(seconds=0.01)
+    written = read_all(reading)
+    eventually(lambda: lines.is_writable)
+    writer.close()
+    assert (written + read_all(reading)).count(b"\n") == 10
+    os.close(writing)
+
+
+def test_the_first_line_after_a_pause_is_written_at_once(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    lines = Lines(LineWriter(writing))
+    for _ in range(3):
+        lines.write(b"line\n")
+        assert os.read(reading, 100) == b"line\n"
+    lines.close()
+    os.close(reading)
+    os.close(writing)
