@@ -168,6 +168,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         unread_seconds=settings.unread_seconds,
+        max_unread_bytes=settings.max_unread_bytes,
         idle_seconds=KEEP_ALIVE_SECONDS,
     )
 
