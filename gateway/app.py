@@ -49,6 +49,7 @@ class GatewayApp:
     def __init__(self, services: Services, *, bound_to: str = "127.0.0.1", reload: bool = False) -> None:
         settings = services.settings
         self.leaving = False
+        self._has_left = False
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._reloader = Reloader(services, settings.tools) if reload else None
@@ -95,7 +96,7 @@ class GatewayApp:
     def arrived(self, scope: Scope) -> None:
         """Count a request whose headers are complete, if it is for `/mcp`."""
         if scope["path"] == MCP_PATH:
-            self._endpoint.arrived(scope)
+            self._endpoint.arrived(scope, takes_on=not self._has_left)
 
     def still_arriving(self, scope: Scope) -> None:
         """Let a request whose body is on its way take nobody's place meanwhile."""
@@ -111,6 +112,7 @@ class GatewayApp:
 
     def leave(self) -> None:
         """Take no new work: hand the rest on, and end the streams that would otherwise stay open."""
+        self._has_left = True
         self._services.load.end_notice()
         self._services.changes.close()
         self._services.waiting.close()
@@ -173,6 +175,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         unread_seconds=settings.unread_seconds,
+        max_unread_bytes=settings.max_unread_bytes,
         idle_seconds=KEEP_ALIVE_SECONDS,
     )
 
@@ -186,8 +189,14 @@ def create_app(settings: Settings | None = None) -> GatewayApp:
     return GatewayApp(build(settings or Settings.load()))
 
 
-def make_server(services: Services, app: GatewayApp) -> ReplicaServer:
-    """Return the server of one replica, with the limits that its settings put on connections; it does not run yet."""
+def make_server(services: Services, app: GatewayApp, *, answers_checks: bool = False) -> ReplicaServer:
+    """Return the server of one replica, with the limits that its settings put on connections; it does not run yet.
+
+    Args:
+        services: what it serves with.
+        app: what it serves.
+        answers_checks: see `ReplicaServer`.
+    """
     settings = services.settings
     return ReplicaServer(
         app,
@@ -200,20 +209,27 @@ def make_server(services: Services, app: GatewayApp) -> ReplicaServer:
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         trusted_proxies=settings.trusted_proxies,
+        answers_checks=answers_checks,
         on_notice=app.drain,
         on_leaving=app.leave,
     )
 
 
-def serve(settings: Settings, sock: socket.socket, *, reload: bool = False) -> int:
+def serve(settings: Settings, sock: socket.socket, *, inherited: bool = False, reload: bool = False) -> int:
     """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
+
+    Args:
+        settings: the settings.
+        sock: listens; it is closed in the end.
+        inherited: whether the socket outlives this process: connections then wait there for the next one.
+        reload: whether to re-read the tool modules when their files change.
 
     Raises:
         ConfigurationError: the process cannot serve as configured; the message says what to change.
     """
     services = build(settings)
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
-    server = make_server(services, app)
+    server = make_server(services, app, answers_checks=not inherited)
     metrics = None
     if settings.metrics_port is not None:
         metrics = start_metrics_server(services.telemetry.registry, settings.metrics_host, settings.metrics_port)

@@ -275,7 +275,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     with listener:
         from gateway.app import serve  # last: it loads the web framework, and a wrong setting is told sooner
 
-        return serve(settings, listener, reload=arguments.reload)
+        return serve(settings, listener, inherited=arguments.fd is not None, reload=arguments.reload)
 
 
 def _dev(arguments: argparse.Namespace) -> int:

@@ -387,6 +387,13 @@ class Settings(BaseSettings):
             "How long a client may read nothing of an answer; then its connection is cut, and it may go on anew."
         ),
     )
+    max_unread_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
+        default=1 << 26,
+        description=(
+            "How many bytes of answers may wait for clients that read slowly, on all connections of one replica "
+            "together; over that, the connections that have waited longest are closed."
+        ),
+    )
     max_connections: _Count = Field(
         default=4096, description="How many connections one replica keeps open; more are closed at once."
     )

@@ -22,6 +22,7 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
             "GATEWAY_HEAD_SECONDS": "3",
             "GATEWAY_BODY_SECONDS": "4",
             "GATEWAY_UNREAD_SECONDS": "5",
+            "GATEWAY_MAX_UNREAD_BYTES": "1048577",
         }
     )
     assert _connection_limits(settings) == ConnectionLimits(
@@ -32,5 +33,6 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         head_seconds=3,
         body_seconds=4,
         unread_seconds=5,
+        max_unread_bytes=1_048_577,
         idle_seconds=75,
     )

@@ -78,6 +78,7 @@ WRONG_VALUES = {
     "GATEWAY_TASK_LEASE_SECONDS": "0",
     "GATEWAY_IMMEDIATE_WAIT_MS": "-1",
     "GATEWAY_UNREAD_SECONDS": "0",
+    "GATEWAY_MAX_UNREAD_BYTES": "64 MiB",
     "GATEWAY_WORKER_CONCURRENCY": "-1",
 }
 
@@ -174,6 +175,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_TASK_LEASE_SECONDS": "1.5",
             "GATEWAY_IMMEDIATE_WAIT_MS": "100",
             "GATEWAY_UNREAD_SECONDS": "5",
+            "GATEWAY_MAX_UNREAD_BYTES": "1048576",
             "GATEWAY_WORKER_CONCURRENCY": "4",
         }
     )
@@ -236,6 +238,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "task_lease_seconds": 1.5,
         "immediate_wait_ms": 100,
         "unread_seconds": 5,
+        "max_unread_bytes": 1_048_576,
         "worker_concurrency": 4,
     }
     assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]

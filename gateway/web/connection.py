@@ -54,6 +54,7 @@ class ConnectionLimits:
         head_seconds: how long the first head may take after connecting, others after their first byte.
         body_seconds: how long a body may take after its head.
         unread_seconds: how long a client may take nothing of an answer that waits to be sent.
+        max_unread_bytes: what may wait to be sent on all connections together.
         idle_seconds: how long a connection is kept open on which nothing is asked.
     """
 
@@ -64,6 +65,7 @@ class ConnectionLimits:
     head_seconds: float
     body_seconds: float
     unread_seconds: float
+    max_unread_bytes: int
     idle_seconds: float
 
 
@@ -87,6 +89,36 @@ class _Due(Enum):
     REQUEST = "request"
 
 
+class UnreadAnswers:
+    """Bounds what waits to be sent to clients that do not read, over all connections.
+
+    Over the limit, the connections that have waited longest are closed first. The newest one stays: an answer larger
+    than the limit can still be sent.
+
+    Args:
+        max_bytes: the limit.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._waiting: dict[Connection, int] = {}  # the longest first
+        self._total_bytes = 0
+
+    def add(self, connection: Connection, size_bytes: int) -> None:
+        """Count what a connection holds until its client has read, and make room for it."""
+        self.remove(connection)
+        self._waiting[connection] = size_bytes
+        self._total_bytes += size_bytes
+        while self._total_bytes > self._max_bytes and len(self._waiting) > 1:
+            oldest = next(iter(self._waiting))
+            self.remove(oldest)
+            oldest.cut_off_slow_reader()
+
+    def remove(self, connection: Connection) -> None:
+        """Count a connection no more: its client has read, or is gone."""
+        self._total_bytes -= self._waiting.pop(connection, 0)
+
+
 class ConnectionRules:
     """What holds for all connections of a replica.
 
@@ -103,6 +135,7 @@ class ConnectionRules:
         self.limits = limits
         self.telemetry = telemetry
         self.arrivals = arrivals
+        self.unread_answers = UnreadAnswers(limits.max_unread_bytes)
         self.own_headers: RawHeaders = []
         if replica_id is not None:
             self.own_headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
@@ -137,6 +170,7 @@ class Connection:
         self._telemetry = rules.telemetry
         self._arrivals = rules.arrivals
         self._own_headers = rules.own_headers
+        self._unread_answers = rules.unread_answers
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
         self._addresses: dict[str, Any] = {}
@@ -181,6 +215,7 @@ class Connection:
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the requests that are not answered yet."""
         self._state.connections.discard(self)
+        self._unread_answers.remove(self)
         self._disconnect()
         self._pipeline.clear()
         if self._flow is not None:
@@ -196,11 +231,15 @@ class Connection:
         """Note that the client has to read first."""
         if self._flow is not None:
             self._flow.pause_writing()
+            # The whole of what was written last is held until all of it is sent.
+            size = max(self._flow.last_large_bytes, self.transport.get_write_buffer_size())
+            self._unread_answers.add(self, size)
 
     def resume_writing(self) -> None:
         """Note that the client has read."""
         if self._flow is not None:
             self._flow.resume_writing()
+            self._unread_answers.remove(self)
 
     def shutdown(self) -> None:
         """Close as soon as the last request is answered."""
@@ -213,6 +252,11 @@ class Connection:
         """Close at once if the client does not read what is written; what waits for it is then told that it is gone."""
         if self._flow is not None and self._flow.write_paused:
             self.transport.abort()
+
+    def cut_off_slow_reader(self) -> None:
+        """Close at once, and count a client that does not read its answer."""
+        self._telemetry.request_refused(RefusalReason.SLOW_READER)
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
@@ -392,8 +436,7 @@ class Connection:
         self._unread_seconds = self._unread_seconds + elapsed_seconds if unread == self._unread else 0.0
         self._unread = unread
         if self._unread_seconds >= self._limits.unread_seconds:
-            self._telemetry.request_refused(RefusalReason.SLOW_READER)
-            self.transport.abort()
+            self.cut_off_slow_reader()
 
     def _waits_for(self) -> tuple[Cycle | None, _Due] | None:
         """Return what we wait for: after which request, and what is due."""

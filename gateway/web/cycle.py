@@ -22,6 +22,9 @@ MAX_REMEMBERED_BYTES: Final = 1024
 MAX_UNREAD_BYTES: Final = 65536
 """No more is read of a connection while the application has not taken so much of a body."""
 
+LARGE_BYTES: Final = 65536
+"""Larger pieces of an answer can make the connection wait for its client; smaller ones are gone by then."""
+
 _NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")  # RFC 9110 section 5.6.2
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110 section 5.5
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -64,11 +67,13 @@ class Flow:
         transport: of the connection.
 
     Attributes:
+        last_large_bytes: the size of the last piece that was written and may not fit what is sent at once.
         read_paused: whether nothing more is read now.
         write_paused: whether the client has to read before more is written.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
+        self.last_large_bytes = 0
         self.read_paused = False
         self.write_paused = False
         self._transport = transport
@@ -93,6 +98,7 @@ class Flow:
     def resume_writing(self) -> None:
         """Let those who wait write on."""
         self.write_paused = False
+        self.last_large_bytes = 0
         if self._writable is not None:
             self._writable.set()
             self._writable = None
@@ -293,6 +299,8 @@ class Cycle:
         lines.append(b"\r\n")
 
     def _write_body(self, body: bytes, *, more: bool) -> None:
+        if len(body) > LARGE_BYTES:
+            self._flow.last_large_bytes = len(body)
         if self._is_head:
             self._due_bytes = 0
         elif self._until_close:
@@ -339,6 +347,8 @@ class Cycle:
             return False
         self._end_head(lines)
         lines.append(body)
+        if len(body) > LARGE_BYTES:
+            self._flow.last_large_bytes = len(body)
         self._transport.write(b"".join(lines))
         self._complete()
         return True

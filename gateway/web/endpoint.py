@@ -116,14 +116,19 @@ class McpEndpoint:
         """Answer each request with `Connection: close` from now on."""
         self._headers.append(CLOSE)
 
-    def arrived(self, scope: Scope) -> None:
-        """Count a request as its headers are complete; it is refused in its turn if there are too many."""
+    def arrived(self, scope: Scope, *, takes_on: bool = True) -> None:
+        """Count a request as its headers are complete.
+
+        Args:
+            scope: of the request. It is refused in its turn if there are too many.
+            takes_on: whether new requests are taken on at all; those that no load is a reason to refuse still are.
+        """
         last: dict[bytes, bytes] | None = scope.get(LAST_VALUES)
         if last is None:
             last = scope[LAST_VALUES] = dict(scope["headers"])
         method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
-        scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None
+        scope[VISIT] = ((takes_on and self._admission.arrive()) or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

@@ -24,6 +24,9 @@ KEEP_ALIVE_SECONDS = 75
 
 BACKLOG = 2048
 
+LOOK_SECONDS = 0.1
+"""How often a replica that leaves looks whether all is done."""
+
 REPEATED_SIGNAL_SECONDS = 0.5
 """Supervisors often signal a process and its group; within this time that is one signal, not two."""
 
@@ -41,8 +44,10 @@ class ReplicaServer(uvicorn.Server):
         notice_seconds: how long it still listens after a signal.
         drain_seconds: how long what is in flight may take to finish after that.
         trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
+        answers_checks: whether it goes on listening until what is in flight is done, so that health checks see a
+            replica that leaves and not one that is gone. Not for a socket that the next process serves.
         on_notice: called once, on the event loop, at the first signal.
-        on_leaving: called once, on the event loop, when the server stops to listen.
+        on_leaving: called once, on the event loop, when the notice is over.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class ReplicaServer(uvicorn.Server):
         drain_seconds: float,
         notice_seconds: float = 0.0,
         trusted_proxies: Sequence[str] = (),
+        answers_checks: bool = False,
         on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
     ) -> None:
@@ -72,6 +78,7 @@ class ReplicaServer(uvicorn.Server):
         )
         self._notice_seconds = notice_seconds
         self._drain_seconds = drain_seconds
+        self._answers_checks = answers_checks
         self._notice_ends_at: float | None = None
         self._first_signal_at = 0.0
         self._on_notice = on_notice
@@ -106,11 +113,16 @@ class ReplicaServer(uvicorn.Server):
         return self.force_exit or now >= self._notice_ends_at
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, let what is in flight finish within the drain time, then cut the rest off."""
+        """Let what is in flight finish within the drain time, stop accepting, then cut the rest off."""
         self._on_leaving()
+        deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
+        if self._answers_checks:
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            while self.server_state.tasks and not self.force_exit:
+                await asyncio.wait(self.server_state.tasks, timeout=LOOK_SECONDS)
         if self._acceptor is not None:
             self._acceptor.close()
-        deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         await super().shutdown(sockets)
         deadline.cancel()
         # Those who are cancelled now still answer, and would wait for whoever does not read.

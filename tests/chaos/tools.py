@@ -42,6 +42,14 @@ async def hello(ctx: Context) -> str:
     return f"Hello {given.name}"
 
 
+@tool
+async def wait_here(ctx: Context, gate: str) -> str:
+    """Wait for a gate, in a call that no store knows of."""
+    note("holding", ctx.replica_id)
+    await opened(gate)
+    return f"held by {ctx.replica_id}"
+
+
 @tool(task="required", max_attempts=3)
 async def count(ctx: Context, name: str, count: int) -> None:
     """Count in segments."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -148,7 +149,33 @@ def test_without_replicas_clients_are_told_so_as_by_a_full_one(balancer: Balance
     answer = post(balancer)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert answer.headers["content-type"] == "application/json"
-    assert answer.content.startswith(b'{"jsonrpc":"2.0","error":{"code":-31001,')
+    assert answer.content.startswith(b'{"jsonrpc":"2.0","id":null,"error":{"code":-31001,')
+
+
+def made_by_the_proxy(answer: Answer) -> tuple[int, int]:
+    """Return the status and the JSON-RPC code of an error that the proxy has made."""
+    assert answer.headers["content-type"] == "application/json"
+    message = json.loads(answer.content)
+    assert (message["jsonrpc"], message["id"]) == ("2.0", None)
+    return answer.status, message["error"]["code"]
+
+
+def test_a_replica_that_answers_nonsense_or_not_at_all_is_reported_as_an_error_that_clients_can_read(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "haproxy.cfg"
+    config.write_text(SHIPPED.read_text().replace("timeout server 90s", "timeout server 1s"))
+    balancer = Balancer(tmp_path, config)
+    with ExitStack() as stack, StubReplica("a") as stub:
+        stack.callback(balancer.stop)
+        balancer.start()
+        balancer.wait_ready()
+        balancer.set_servers({stub.name: stub.address})
+        balancer.wait_up("a")
+        stub.behave = lambda exchange: exchange.wfile.write(b"nonsense\r\n\r\n")
+        assert made_by_the_proxy(post(balancer)) == (502, -31004)
+        stub.behave = Exchange.wait_for_hang_up
+        assert made_by_the_proxy(post(balancer)) == (504, -31004)
 
 
 def test_each_event_of_a_stream_arrives_before_the_next_one_is_sent(

@@ -38,6 +38,7 @@ LIMITS = ConnectionLimits(
     head_seconds=10,
     body_seconds=20,
     unread_seconds=30,
+    max_unread_bytes=200_000,
     idle_seconds=5,
 )
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: here\r\n"
@@ -122,9 +123,11 @@ class Server:
     telemetry: Telemetry = field(default_factory=Telemetry)
     state: ServerState = field(default_factory=ServerState)
 
+    def __post_init__(self) -> None:
+        self.rules = ConnectionRules(self.limits, self.telemetry, self, replica_id="r1")
+
     def connect(self) -> tuple[Connection, Transport]:
-        rules = ConnectionRules(self.limits, self.telemetry, self, replica_id="r1")
-        connection, transport = Connection(rules, self.app, self.state, {}), Transport()
+        connection, transport = Connection(self.rules, self.app, self.state, {}), Transport()
         connection.connection_made(transport)
         return connection, transport
 
@@ -798,6 +801,34 @@ async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None
     connection.connection_lost(None)
     server.hold.set()
     await settle()
+
+
+async def test_when_too_much_waits_for_slow_readers_those_who_have_waited_longest_are_cut_off() -> None:
+    server, connections = Server(replace(LIMITS, max_connections=5)), []
+    for unread in (90_000, 80_000, 20_000):
+        connection, transport = server.connect()
+        transport.unread = unread
+        connection.pause_writing()
+        connections.append((connection, transport))
+    assert [transport.closed for _, transport in connections] == [False, False, False]
+    (_, first), (second_connection, second), (_, third) = connections
+    second_connection.resume_writing()
+    fourth_connection, fourth = server.connect()
+    fourth.unread = 90_000
+    fourth_connection.pause_writing()
+    assert [transport.closed for transport in (first, second, third, fourth)] == [False, False, False, False]
+    fifth_connection, fifth = server.connect()
+    fifth.unread = 70_000
+    fifth_connection.pause_writing()
+    assert [transport.closed for transport in (first, third, fourth, fifth)] == [True, False, False, False]
+    assert server.refused(RefusalReason.SLOW_READER) == 1
+
+
+async def test_an_answer_larger_than_all_that_may_wait_can_still_be_read(server: Server) -> None:
+    connection, transport = server.connect()
+    transport.unread = 1_000_000
+    connection.pause_writing()
+    assert not transport.closed
 
 
 async def test_a_request_that_is_turned_away_for_load_is_told_so_in_one_piece() -> None:
