@@ -47,6 +47,7 @@ class RefusalReason(StrEnum):
     SLOW_HEAD = "slow_head"
     SLOW_BODY = "slow_body"
     SLOW_READER = "slow_reader"
+    IN_PROGRESS = "in_progress"
     OVERLOADED = "overloaded"
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
@@ -88,6 +89,7 @@ _HTTP_REASONS: Final = {
 _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
+    errors.InProgress: RefusalReason.IN_PROGRESS,
     errors.Overloaded: RefusalReason.OVERLOADED,
     errors.ArgumentsTooLarge: RefusalReason.ARGUMENTS_TOO_LARGE,
     errors.RateLimited: RefusalReason.RATE_LIMITED,
