@@ -362,6 +362,20 @@ class RejectReason(StrEnum):
     LATE = "late"
 
 
+class HopReason(StrEnum):
+    """Why a message of another process was not accepted. For the log and the counter only, never for its sender."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    UNKNOWN_KEY = "unknown_key"
+    NOT_AUTHENTIC = "not_authentic"
+    NEWER_SCHEMA = "newer_schema"
+    OTHER_RECEIVER = "other_receiver"
+    STALE = "stale"
+    REPLAYED = "replayed"
+    OVERLOADED = "overloaded"
+
+
 class InvalidRequestState(InvalidParams):
     """A `requestState` that is not accepted; every reason looks the same to the client.
 
