@@ -34,7 +34,7 @@ from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
 from gateway.watch import FileWatcher
-from gateway.web.hop import post_on
+from gateway.web.hop import HopClient
 from gateway.wires import Parts, Wires
 
 if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
@@ -148,7 +148,8 @@ def build(settings: Settings) -> Services:
         clock=time.time,
         random_bytes=os.urandom,
         waiting=waiting,
-        hop=post_on,
+        post=HopClient().post,
+        max_body_bytes=settings.max_body_bytes,
         tracing=tracing,
     )
     return Services(

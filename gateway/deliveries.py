@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
+from typing import Any, Final
 
-from gateway.errors import RejectReason
-from gateway.ports import Hop
+from gateway.errors import RejectReason, RpcError
+from gateway.hops import Hops
 from gateway.protocol.handshake.questions import answer_of
-from gateway.protocol.headers import HOP, Headers
-from gateway.protocol.jsonrpc import Response
+from gateway.protocol.jsonrpc import Response, parse_message
+from gateway.protocol.strict_json import decode
 from gateway.return_addresses import ReplicaAddress, ReturnAddresses
 from gateway.sealing.return_address import CallAddress
 from gateway.waiting import WaitingCalls
 
-_TAKEN = 202
-"""The HTTP status of a posted response, whatever becomes of it."""
+ANSWER: Final = "answer"
+"""The kind of message that brings an answer."""
 
-_NO_ANSWER = 0
-"""In place of a status, see `Hop`."""
-
-log = logging.getLogger(__name__)
+_TAKEN: Final = "taken"
+_LATE: Final = "late"
 
 
 class Deliveries:
@@ -29,35 +28,62 @@ class Deliveries:
         waiting: the calls of this process.
         replica: this process.
         addresses: told what is not delivered.
-        hop: hands a request on to another replica.
+        hops: carries answers to other replicas, and brings theirs.
+        max_json_depth: how deep the body of a client's response may nest.
     """
 
-    def __init__(self, waiting: WaitingCalls, replica: ReplicaAddress, addresses: ReturnAddresses, hop: Hop) -> None:
+    def __init__(
+        self,
+        waiting: WaitingCalls,
+        replica: ReplicaAddress,
+        addresses: ReturnAddresses,
+        hops: Hops,
+        *,
+        max_json_depth: int,
+    ) -> None:
         self._waiting = waiting
         self._replica = replica
         self._addresses = addresses
-        self._hop = hop
+        self._hops = hops
+        self._max_json_depth = max_json_depth
+        hops.handle(ANSWER, self._take)
 
-    async def deliver(self, address: CallAddress, response: Response, headers: Headers, body: bytes) -> None:
+    async def deliver(self, address: CallAddress, response: Response, body: bytes) -> None:
         """Deliver an answer; one that nobody waits for any more means nothing, and is counted.
 
         Args:
             address: where it belongs. Nothing else says where it may be sent.
             response: the answer.
-            headers: of the request that brought it. One that was handed on goes no further.
-            body: of that request.
+            body: of the request that brought it.
         """
         if address.boot == self._replica.boot:
-            if not self._waiting.deliver(address.boot, address.call, address.key, answer_of(response)):
-                self._addresses.reject(RejectReason.LATE)
-            return
-        may_hop = headers.get(HOP) is None and address.replica_url not in ("", self._replica.url)
-        if not may_hop or not await self._hand_on(address.replica_url, headers, body):
+            outcome: object = self._deliver_here(address.call, address.key, response)
+        else:
+            outcome = await self._hand_over(address, body)
+        if outcome == _LATE:
+            self._addresses.reject(RejectReason.LATE)
+        elif outcome != _TAKEN:
             self._addresses.reject(RejectReason.GONE)
 
-    async def _hand_on(self, url: str, headers: Headers, body: bytes) -> bool:
-        """Hand a request on; return whether the replica took it."""
-        status = await self._hop(url, headers.raw, body)
-        if status not in (_TAKEN, _NO_ANSWER):  # the hop itself tells when there is no answer
-            log.warning("replica refused an answer that was handed on", extra={"url": url, "status": status})
-        return status == _TAKEN
+    async def _hand_over(self, address: CallAddress, body: bytes) -> object:
+        """Send an answer to the replica that waits for it, and return what becomes of it, None if nothing does."""
+        if address.replica_url in ("", self._replica.url):
+            return None
+        replica = ReplicaAddress(address.replica_url, address.boot)
+        reply = await self._hops.ask(replica, ANSWER, {"call": address.call, "key": address.key, "response": body})
+        return None if reply is None else reply.get("outcome")
+
+    def _take(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Take an answer that another replica brings. It goes no further."""
+        match message:
+            case {"call": bytes(call), "key": str(key), "response": bytes(body)}:
+                try:
+                    response = parse_message(decode(body, self._max_json_depth))
+                except RpcError:
+                    return None
+                if isinstance(response, Response):
+                    return {"outcome": self._deliver_here(call, key, response)}
+        return None
+
+    def _deliver_here(self, call: bytes, key: str, response: Response) -> str:
+        return _TAKEN if self._waiting.deliver(self._replica.boot, call, key, answer_of(response)) else _LATE

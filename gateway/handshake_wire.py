@@ -92,7 +92,7 @@ class HandshakeWire:
         session = self._session(wire, headers, caller)
         if isinstance(message, Response):
             client.leave()  # another replica may take its time
-            await self._take_answer(message, headers, body, caller)
+            await self._take_answer(message, body, caller)
             return Accepted()
         if isinstance(message, Notification):
             await self._take_notification(message, session, caller)
@@ -139,11 +139,11 @@ class HandshakeWire:
             raise HttpRefusal(400, f"MCP-Protocol-Version differs from {session.version}, the version of the session")
         return session
 
-    async def _take_answer(self, response: Response, headers: header.Headers, body: bytes, caller: Caller) -> None:
+    async def _take_answer(self, response: Response, body: bytes, caller: Caller) -> None:
         """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing."""
         address = self._addresses.open(response.id, caller)
         if isinstance(address, CallAddress):
-            await self._deliveries.deliver(address, response, headers, body)
+            await self._deliveries.deliver(address, response, body)
         elif address is not None and self._tasks is not None:
             registry = self._dialects[DRAFT].methods.registry
             await self._tasks.take_answer(response, address, caller, registry)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gateway.engine.journal import Journal
-from gateway.protocol.headers import Headers, RawHeaders
+from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, Request
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Progress, Retention, TaskView
@@ -23,11 +23,8 @@ RandomBytes: TypeAlias = Callable[[int], bytes]
 """So many cryptographically strong random bytes."""
 
 
-Hop: TypeAlias = Callable[[str, RawHeaders, bytes], Awaitable[int]]
-"""Posts a client's request, by its headers and its body, to `/mcp` of the replica at a URL, within a short time.
-
-Returns the HTTP status of the answer, whatever it is, or 0 if there is none.
-"""
+Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Posts a sealed message to the process at a URL, within a short time. Returns its reply, None if there is none."""
 
 
 class Caller(Protocol):

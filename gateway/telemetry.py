@@ -16,7 +16,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from gateway import errors
-from gateway.errors import ConfigurationError, RejectReason
+from gateway.errors import ConfigurationError, HopReason, RejectReason
 from gateway.process_telemetry import OTHER, ProcessTelemetry
 from gateway.tallies import Count, Counts, Distribution, Distributions
 
@@ -196,6 +196,18 @@ class Telemetry(ProcessTelemetry):
             ["reason"],
             registry=self.registry,
         )
+        hops_sent = Counter(
+            "gateway_hop_messages_sent",
+            "Messages sent to other replicas, by whether they were answered.",
+            ["result"],
+            registry=self.registry,
+        )
+        hops_refused = Counter(
+            "gateway_hop_messages_refused",
+            "Messages at the path for other replicas that were not accepted, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._state_bytes = Distributions(
             "gateway_state_bytes",
             "The size of request states as the client carries them.",
@@ -232,6 +244,8 @@ class Telemetry(ProcessTelemetry):
         self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
         self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
+        self._hops_sent = {True: hops_sent.labels("answered"), False: hops_sent.labels("failed")}
+        self._hops_refused = {reason: hops_refused.labels(reason) for reason in HopReason}
         self._calls = {
             (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
         }
@@ -334,6 +348,14 @@ class Telemetry(ProcessTelemetry):
     def response_rejected(self, reason: RejectReason) -> None:
         """Count a client's response that nobody waits for."""
         self._response_rejections[reason].inc()
+
+    def hop_sent(self, *, answered: bool) -> None:
+        """Count a message to another replica, by whether a reply came that opened."""
+        self._hops_sent[answered].inc()
+
+    def hop_refused(self, reason: HopReason) -> None:
+        """Count a message for this replica that was not accepted."""
+        self._hops_refused[reason].inc()
 
     def state_too_large(self) -> None:
         """Count a call that could not go on because its state was over the size limit."""

@@ -24,11 +24,12 @@ from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
 from gateway.following import TaskFollower
 from gateway.handshake_wire import HandshakeWire
+from gateway.hops import Hops, max_message_bytes
 from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
-from gateway.ports import Clock, Hop, RandomBytes, TaskStore, Tracing
+from gateway.ports import Clock, Post, RandomBytes, TaskStore, Tracing
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
@@ -71,7 +72,8 @@ class Parts:
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
         waiting: the calls that wait for their clients.
-        hop: hands an answer on to the replica whose call waits for it.
+        post: posts a sealed message to another replica.
+        max_body_bytes: how large the body of a request may be.
         tracing: traces requests, or None.
     """
 
@@ -93,7 +95,8 @@ class Parts:
     clock: Clock
     random_bytes: RandomBytes
     waiting: WaitingCalls
-    hop: Hop
+    post: Post
+    max_body_bytes: int
     tracing: Tracing | None = None
 
 
@@ -107,6 +110,7 @@ class Wires:
 
     Attributes:
         dispatcher: answers requests of all of them.
+        hops: takes messages of other replicas.
     """
 
     def __init__(self, parts: Parts, registry: Registry, ring: KeyRing) -> None:
@@ -127,6 +131,16 @@ class Wires:
         self._replica = ReplicaAddress(parts.replica_url, parts.waiting.boot)
         self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock, self._replica)
         self._task_cursors = TaskCursors(sealer, parts.audience)
+        self.hops = Hops(
+            sealer,
+            parts.audience,
+            self._replica,
+            post=parts.post,
+            telemetry=parts.telemetry,
+            clock=parts.clock,
+            random_bytes=parts.random_bytes,
+            max_bytes=max_message_bytes(parts.max_body_bytes),
+        )
         access = None if parts.store is None else TaskAccess(parts.store, parts.audience, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -149,6 +163,7 @@ class Wires:
         self._sessions.replace_sealer(sealer)
         self._addresses.replace_sealer(sealer)
         self._task_cursors.replace_sealer(sealer)
+        self.hops.replace_sealer(sealer)
         self.serve(self.dispatcher.registry)
 
     def check(self, registry: Registry) -> None:
@@ -191,7 +206,9 @@ class Wires:
             },
             sessions=self._sessions,
             addresses=self._addresses,
-            deliveries=Deliveries(parts.waiting, self._replica, self._addresses, parts.hop),
+            deliveries=Deliveries(
+                parts.waiting, self._replica, self._addresses, self.hops, max_json_depth=parts.max_json_depth
+            ),
             server_info=parts.server_info,
             tasks=draft_tasks,
         )

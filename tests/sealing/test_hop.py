@@ -49,7 +49,7 @@ REPLY = Head(ASKED, ASKING, b"r" * 16, NOW_MS + 3)
 CONTENT = Content("answer", {"call": b"c" * 16, "text": "a private answer", "list": [1, None, 2**70, True]})
 TAKEN = Content("answer", {"outcome": "taken"})
 
-REQUEST_TEXT = "01010161616161616161616161616161616161626262626262626262626262626262626e6e6e6e6e6e6e6e6e6e6e6e6e6e6e6e000001a3185c50fa"
+REQUEST_TEXT = "010101" + "61" * 16 + "62" * 16 + "6e" * 16 + "000001a3185c50fa"
 
 
 def repeatable() -> Callable[[int], bytes]:
@@ -131,7 +131,7 @@ def test_the_format_does_not_drift() -> None:
     message = HopSealer(make_sealer(), AUDIENCE, URL).seal_request(REQUEST, TAKEN)
     assert message[:HEAD_BYTES].hex() == REQUEST_TEXT
     assert message[HEAD_BYTES:].startswith(b"s1.")
-    assert hashlib.sha256(message).hexdigest() == ""
+    assert hashlib.sha256(message).hexdigest() == "d3e385740252b6bcce9a1faf3e983b4a3c0cefa5a8c609a323acdc1274fbb65b"
 
 
 @pytest.mark.parametrize("message", [request(), reply()], ids=["request", "reply"])
@@ -160,7 +160,20 @@ def test_one_changed_bit_at_any_byte_never_opens(message: bytes) -> None:
         (80, HopReason.NOT_AUTHENTIC),
         (-2, HopReason.NOT_AUTHENTIC),
     ],
-    ids="format sender receiver sender_boot receiver_boot nonce year millisecond label key token_nonce tag".split(),
+    ids=[
+        "format",
+        "sender",
+        "receiver",
+        "sender_boot",
+        "receiver_boot",
+        "nonce",
+        "year",
+        "millisecond",
+        "label",
+        "key",
+        "token_nonce",
+        "tag",
+    ],
 )
 def test_a_changed_region_is_refused_for_what_it_is(region: int, reason: HopReason) -> None:
     changed = bytearray(request())
