@@ -57,12 +57,8 @@ class Deliveries:
             body: of the request that brought it.
         """
         if address.boot == self._replica.boot:
-            outcome: object = self._deliver_here(address.call, address.key, response)
-        else:
-            outcome = await self._hand_over(address, body)
-        if outcome == _LATE:
-            self._addresses.reject(RejectReason.LATE)
-        elif outcome != _TAKEN:
+            self._deliver_here(address.call, address.key, response)
+        elif await self._hand_over(address, body) is None:
             self._addresses.reject(RejectReason.GONE)
 
     async def _hand_over(self, address: CallAddress, body: bytes) -> object:
@@ -86,4 +82,7 @@ class Deliveries:
         return None
 
     def _deliver_here(self, call: bytes, key: str, response: Response) -> str:
-        return _TAKEN if self._waiting.deliver(self._replica.boot, call, key, answer_of(response)) else _LATE
+        if self._waiting.deliver(self._replica.boot, call, key, answer_of(response)):
+            return _TAKEN
+        self._addresses.reject(RejectReason.LATE)
+        return _LATE
