@@ -239,6 +239,7 @@ def test_a_message_that_is_sent_back_is_neither_request_nor_reply() -> None:
     turned = HOPS.seal_request(Head(ASKED, ASKING, b"n" * 16, NOW_MS), TAKEN)
     assert reply_refused(turned) is HopReason.NOT_AUTHENTIC
     assert refused(reply(), receiver=ASKING) is HopReason.NOT_AUTHENTIC
+    assert refused(HOPS.seal_reply(REQUEST, TAKEN, replace(REPLY, nonce=b""))) is HopReason.NOT_AUTHENTIC
 
 
 def test_a_reply_answers_its_own_request_alone() -> None:

@@ -176,8 +176,8 @@ async def test_an_answer_in_pieces_is_put_together() -> None:
 
 
 async def test_a_body_without_end_is_no_reply() -> None:
-    async with replica(never_ends_its_body) as other:
-        assert await post(other.url, MESSAGE, seconds=SECONDS) is None
+    async with replica(never_ends_its_body) as other, asyncio.timeout(SECONDS):
+        assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
@@ -198,8 +198,8 @@ async def test_a_head_over_64_kib_is_no_answer() -> None:
 
 
 async def test_a_head_without_end_is_no_answer() -> None:
-    async with replica(never_ends_its_head) as other:
-        assert await post(other.url, MESSAGE, seconds=SECONDS) is None
+    async with replica(never_ends_its_head) as other, asyncio.timeout(SECONDS):
+        assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
         await asyncio.wait_for(other.gone.wait(), SECONDS)
 
 
