@@ -62,11 +62,15 @@ class VerifiedToken:
         principal: the caller; None is the anonymous one.
         scopes: what the token allows (RFC 8693 section 4.2).
         expires_at: when it stops doing so, in seconds since the epoch, without leeway.
+        ends_at: when it is not accepted any more: the same with leeway.
+        key: names the key that signed it, b"" for one that never changes.
     """
 
     principal: Principal | None
     scopes: frozenset[str]
     expires_at: float
+    ends_at: float
+    key: bytes
 
     def grants(self, scopes: frozenset[str]) -> bool:
         """Tell whether the token allows all of these; without identity there is nothing to withhold."""
@@ -76,7 +80,7 @@ class VerifiedToken:
 class AnonymousVerifier:
     """Lets everybody in as the anonymous caller, whatever they send. For `GATEWAY_AUTH=none`."""
 
-    _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf)
+    _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf, ends_at=math.inf, key=b"")
 
     async def authenticate(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002
         """Return the anonymous caller."""
@@ -85,6 +89,13 @@ class AnonymousVerifier:
     def running(self) -> AbstractAsyncContextManager[None]:
         """Do nothing: there are no keys."""
         return nullcontext()
+
+    def has_left(self, _key: bytes) -> bool:
+        """Return False: there are no keys."""
+        return False
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there are no keys."""
 
 
 class TokenVerifier:
@@ -135,6 +146,14 @@ class TokenVerifier:
         """Keep the keys fresh while the context is open."""
         return self._keys.running()
 
+    def has_left(self, key: bytes) -> bool:
+        """Tell whether a key, by its name, was one of those that verify tokens and is none any more."""
+        return self._keys.has_left(key)
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Call `tell` each time the keys have changed."""
+        self._keys.on_change(tell)
+
     async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
         """Verify the token in an `Authorization` header.
 
@@ -147,7 +166,7 @@ class TokenVerifier:
         # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
         digest = sha256(authorization_header.encode("utf-8", "surrogatepass")).digest()
         known = self._verified.get(digest)
-        if known is not None and self._clock() < known.expires_at + self._leeway_seconds:
+        if known is not None and self._clock() < known.ends_at:
             self._verified.move_to_end(digest)
             return known
         self._verified.pop(digest, None)
@@ -209,7 +228,8 @@ class TokenVerifier:
         except _WHAT_DECODING_RAISES as error:
             raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
-        return VerifiedToken(_principal(claims), _scopes(claims), expires_at)
+        ends_at = expires_at + self._leeway_seconds
+        return VerifiedToken(_principal(claims), _scopes(claims), expires_at, ends_at, self._keys.name_of(key))
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()
