@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.authority import Authority
 from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect
@@ -92,7 +93,7 @@ class HandshakeWire:
         session = self._session(wire, headers, caller)
         if isinstance(message, Response):
             client.leave()  # another replica may take its time
-            await self._take_answer(message, body, caller)
+            await self._take_answer(message, body, session, caller)
             return Accepted()
         if isinstance(message, Notification):
             await self._take_notification(message, session, caller)
@@ -139,11 +140,16 @@ class HandshakeWire:
             raise HttpRefusal(400, f"MCP-Protocol-Version differs from {session.version}, the version of the session")
         return session
 
-    async def _take_answer(self, response: Response, body: bytes, caller: Caller) -> None:
-        """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing."""
+    async def _take_answer(self, response: Response, body: bytes, session: Session | None, caller: Caller) -> None:
+        """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing.
+
+        Raises:
+            InsufficientScope: it is not taken by the caller's authority, here or in the replica that waits for it.
+        """
         address = self._addresses.open(response.id, caller)
         if isinstance(address, CallAddress):
-            await self._deliveries.deliver(address, response, body)
+            authority = Authority.of(caller, b"" if session is None else session.nonce)
+            await self._deliveries.deliver(address, response, body, authority)
         elif address is not None and self._tasks is not None:
             registry = self._dialects[DRAFT].methods.registry
             await self._tasks.take_answer(response, address, caller, registry)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from gateway.authority import Authority
 from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
 from gateway.ports import RandomBytes
@@ -121,8 +122,22 @@ class WaitingCalls:
         finally:
             del self._calls[call.call_id]
 
-    def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer) -> bool:
+    def deliver(
+        self,
+        boot: bytes,
+        call_id: bytes,
+        key: str,
+        answer: Answer,
+        authority: Authority | None = None,  # noqa: ARG002
+    ) -> bool:
         """Give a call the answer to one of its questions.
+
+        Args:
+            boot: the process that the answer is for.
+            call_id: the call.
+            key: the question.
+            answer: the answer.
+            authority: by which it is given.
 
         Returns:
             False if nobody waits for it: it is for another process, the call is over, or it has an answer already.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.authority import Authority
 from gateway.deliveries import ANSWER, Deliveries
-from gateway.errors import HopReason, RejectReason
+from gateway.engine.questions import Answer
+from gateway.errors import HopReason, InsufficientScope, RejectReason
 from gateway.hops import Hops
 from gateway.protocol.jsonrpc import Response
 from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.waiting import WaitingCalls
 from loadtest.cluster import new_key
@@ -26,6 +31,10 @@ NOWHERE = ReplicaAddress("http://nowhere", b"n" * 16)
 CALL = b"c" * 16
 ANSWER_BODY: dict[str, Any] = {"jsonrpc": "2.0", "id": "s1.", "result": {"action": "accept"}}
 KEY = new_key()
+ADA = Principal("https://issuer.example", "ada", "editor")
+AUTHORITY = Authority(ADA, frozenset({"read", "admin"}), 1_800_000_030.5, b"k" * 32, b"s" * 16)
+NOBODY = Authority(None, frozenset(), math.inf)
+PACKED: dict[str, Any] = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
 NOW = 1_800_000_000.0
 
 
@@ -66,6 +75,29 @@ class Network:
         return None if take is None else take(message)
 
 
+class Waiting(WaitingCalls):
+    """Calls that wait, which note by whose authority they are answered.
+
+    Attributes:
+        authorities: those of the answers that came.
+        refusal: what an answer is refused with, if it is.
+    """
+
+    def __init__(self, boot: bytes) -> None:
+        super().__init__(boot, lambda size: b"c" * size)
+        self.authorities: list[Authority] = []
+        self.refusal: InsufficientScope | None = None
+
+    def deliver(
+        self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority | None = None
+    ) -> bool:
+        assert authority is not None
+        self.authorities.append(authority)
+        if self.refusal is not None:
+            raise self.refusal
+        return super().deliver(boot, call_id, key, answer, authority)
+
+
 class Process:
     """A process with calls that wait, in a network.
 
@@ -74,7 +106,7 @@ class Process:
     """
 
     def __init__(self, network: Network, replica: ReplicaAddress, *, key: str = KEY) -> None:
-        self.waiting = WaitingCalls(replica.boot, lambda size: b"c" * size)
+        self.waiting = Waiting(replica.boot)
         self.rejected: list[RejectReason] = []
         self.noted = Noted()
         telemetry: Any = self.noted
@@ -95,11 +127,13 @@ class Process:
     def reject(self, reason: RejectReason) -> None:
         self.rejected.append(reason)
 
-    async def deliver(self, replica: ReplicaAddress, body: dict[str, Any] | None = None) -> None:
+    async def deliver(
+        self, replica: ReplicaAddress, body: dict[str, Any] | None = None, authority: Authority = NOBODY
+    ) -> None:
         body = ANSWER_BODY if body is None else body
         address = CallAddress(replica.url, replica.boot, CALL, "key", 0.0)
         response = Response("s1.", body.get("result"), body.get("error"))
-        await self._deliveries.deliver(address, response, msgspec.json.encode(body))
+        await self._deliveries.deliver(address, response, msgspec.json.encode(body), authority)
 
 
 @pytest.fixture
@@ -153,6 +187,24 @@ async def test_an_answer_for_another_replica_is_delivered_there_once(
     assert here.noted.sent == [True, True]
     assert [url for url, _ in network.messages] == [ELSEWHERE.url] * 2
     assert not any(b"accept" in message for _, message in network.messages)
+
+
+@pytest.mark.parametrize("authority", [AUTHORITY, NOBODY], ids=["user", "anonymous"])
+async def test_the_replica_that_waits_learns_by_whose_authority_it_is_answered(
+    here: Process, elsewhere: Process, authority: Authority
+) -> None:
+    await here.deliver(ELSEWHERE, authority=authority)
+    await here.deliver(HERE, authority=authority)
+    assert here.waiting.authorities == elsewhere.waiting.authorities == [authority]
+
+
+async def test_an_answer_that_is_refused_elsewhere_is_refused_as_it_is_here(here: Process, elsewhere: Process) -> None:
+    for process, replica in ((here, HERE), (elsewhere, ELSEWHERE)):
+        process.waiting.refusal = InsufficientScope(["write", "admin"], "This takes the session in which it began")
+        with pytest.raises(InsufficientScope, match="This takes the session in which it began") as caught:
+            await here.deliver(replica, authority=AUTHORITY)
+        assert caught.value.required == {"write", "admin"}
+    assert (here.rejected, elsewhere.rejected) == ([], [])
 
 
 async def test_what_no_replica_takes_is_gone(here: Process) -> None:
@@ -222,21 +274,24 @@ async def test_a_message_is_taken_once(here: Process, elsewhere: Process, networ
 @pytest.mark.parametrize(
     "body",
     [
-        {},
-        {"call": CALL, "key": "key"},
-        {"call": "text", "key": "key", "response": b"{}"},
-        {"call": CALL, "key": b"key", "response": b"{}"},
-        {"call": CALL, "key": "key", "response": b"{"},
-        {"call": CALL, "key": "key", "response": b"[" * 30},
-        {"call": CALL, "key": "key", "response": b'{"jsonrpc":"2.0","id":1,"method":"ping"}'},
+        {"call": "text"},
+        {"key": b"key"},
+        {"response": "{}"},
+        {"response": b"{"},
+        {"response": b"[" * 30},
+        {"response": b'{"jsonrpc":"2.0","id":1,"method":"ping"}'},
+        {"authority": None},
+        *({"authority": {**PACKED, name: wrong}} for name, wrong in itertools.product(PACKED, (True, {}, ["a", 1]))),
     ],
     ids=repr,
 )
 async def test_a_message_that_brings_no_answer_is_refused(
     here: Process, elsewhere: Process, body: dict[str, Any]
 ) -> None:
-    assert await here.hops.ask(ELSEWHERE, ANSWER, body) is None
+    good = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": PACKED}
+    assert await here.hops.ask(ELSEWHERE, ANSWER, {**good, **body}) is None
     assert elsewhere.noted.refused == [HopReason.MALFORMED]
+    assert await here.hops.ask(ELSEWHERE, ANSWER, good) == {"outcome": "late"}
 
 
 async def test_a_message_of_a_kind_that_nobody_knows_is_refused(here: Process, elsewhere: Process) -> None:

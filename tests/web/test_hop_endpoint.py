@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import time
 from typing import Any
@@ -47,7 +48,9 @@ def request_for(app: GatewayApp) -> Head:
 
 def message_for(head: Head, size: int = 0) -> bytes:
     response = b'{"jsonrpc":"2.0","id":"s1.","result":{}}' + b" " * size
-    return hops().seal_request(head, Content(ANSWER, {"call": b"c" * 16, "key": "key", "response": response}))
+    authority: dict[str, Any] = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
+    body = {"call": b"c" * 16, "key": "key", "response": response, "authority": authority}
+    return hops().seal_request(head, Content(ANSWER, body))
 
 
 def refusals(app: GatewayApp) -> dict[HopReason, float]:
