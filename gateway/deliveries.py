@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from gateway.errors import RejectReason
+from gateway.authority import Authority
+from gateway.errors import InsufficientScope, RejectReason
 from gateway.ports import Hop
 from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.headers import HOP, Headers
@@ -15,6 +16,8 @@ from gateway.waiting import WaitingCalls
 
 _TAKEN = 202
 """The HTTP status of a posted response, whatever becomes of it."""
+
+_FORBIDDEN = 403
 
 _NO_ANSWER = 0
 """In place of a status, see `Hop`."""
@@ -38,7 +41,9 @@ class Deliveries:
         self._addresses = addresses
         self._hop = hop
 
-    async def deliver(self, address: CallAddress, response: Response, headers: Headers, body: bytes) -> None:
+    async def deliver(
+        self, address: CallAddress, response: Response, headers: Headers, body: bytes, authority: Authority
+    ) -> None:
         """Deliver an answer; one that nobody waits for any more means nothing, and is counted.
 
         Args:
@@ -46,9 +51,13 @@ class Deliveries:
             response: the answer.
             headers: of the request that brought it. One that was handed on goes no further.
             body: of that request.
+            authority: by which it is given.
+
+        Raises:
+            InsufficientScope: the token does not grant what the call takes, or the session is another one.
         """
         if address.boot == self._replica.boot:
-            if not self._waiting.deliver(address.boot, address.call, address.key, answer_of(response)):
+            if not self._waiting.deliver(address.boot, address.call, address.key, answer_of(response), authority):
                 self._addresses.reject(RejectReason.LATE)
             return
         may_hop = headers.get(HOP) is None and address.replica_url not in ("", self._replica.url)
@@ -56,8 +65,14 @@ class Deliveries:
             self._addresses.reject(RejectReason.GONE)
 
     async def _hand_on(self, url: str, headers: Headers, body: bytes) -> bool:
-        """Hand a request on; return whether the replica took it."""
+        """Hand a request on; return whether the replica took it.
+
+        Raises:
+            InsufficientScope: it says so.
+        """
         status = await self._hop(url, headers.raw, body)
+        if status == _FORBIDDEN:
+            raise InsufficientScope(())
         if status not in (_TAKEN, _NO_ANSWER):  # the hop itself tells when there is no answer
             log.warning("replica refused an answer that was handed on", extra={"url": url, "status": status})
         return status == _TAKEN

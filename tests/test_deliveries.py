@@ -13,6 +13,7 @@ from gateway.protocol.jsonrpc import Response
 from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.return_address import CallAddress
 from gateway.waiting import WaitingCalls
+from tests.authorities import ADA, authorities, nothing
 
 HERE = ReplicaAddress("http://here", b"h" * 16)
 ELSEWHERE = ReplicaAddress("http://elsewhere", b"e" * 16)
@@ -29,7 +30,7 @@ class Delivered:
     """
 
     def __init__(self, status: int = 202) -> None:
-        self.waiting = WaitingCalls(HERE.boot, lambda size: b"c" * size)
+        self.waiting = WaitingCalls(HERE.boot, lambda size: b"c" * size, authorities())
         self.handed_on: list[tuple[str, bytes]] = []
         self.rejected: list[RejectReason] = []
         self._status = status
@@ -46,13 +47,13 @@ class Delivered:
     async def deliver(self, replica: ReplicaAddress, *, hopped: bool = False, answer: Response = ANSWER) -> None:
         headers = Headers([(b"x-gateway-hop", b"1")] if hopped else [])
         address = CallAddress(replica.url, replica.boot, b"c" * 16, "key", 0.0)
-        await self._deliveries.deliver(address, answer, headers, BODY)
+        await self._deliveries.deliver(address, answer, headers, BODY, ADA)
 
 
 @pytest.mark.parametrize("hopped", [False, True])
 async def test_an_answer_for_this_process_is_delivered_once(hopped: bool) -> None:
     delivered = Delivered()
-    with delivered.waiting.open() as call:
+    with delivered.waiting.open(ADA, nothing) as call:
         call.expect(["key"])
         await delivered.deliver(HERE, hopped=hopped)
         assert await call.answers() == {"key": {"result": {"action": "accept"}}}
@@ -63,7 +64,7 @@ async def test_an_answer_for_this_process_is_delivered_once(hopped: bool) -> Non
 async def test_an_error_is_an_answer_too() -> None:
     delivered = Delivered()
     error = {"code": -1, "message": "no"}
-    with delivered.waiting.open() as call:
+    with delivered.waiting.open(ADA, nothing) as call:
         call.expect(["key"])
         await delivered.deliver(HERE, answer=Response("s1.", None, error))
         assert await call.answers() == {"key": {"error": error}}
