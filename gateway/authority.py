@@ -47,6 +47,21 @@ class Authority:
         """Tell whether the token grants all of these; without identity there is nothing to withhold."""
         return self.principal is None or scopes <= self.scopes
 
+    def check(self, scopes: frozenset[str], session: bytes) -> None:
+        """Let only an answer through that may go on with what was begun.
+
+        Args:
+            scopes: what it takes.
+            session: the session in which it began, b"" for none: then any will do, and none.
+
+        Raises:
+            InsufficientScope: the token does not grant them, or the session is another one.
+        """
+        if not self.grants(scopes):
+            raise InsufficientScope(scopes)
+        if session not in (b"", self.session):
+            raise InsufficientScope(scopes, "This answers a question of another session")
+
 
 class Authorities:
     """Tells whether callers may still do what they were let to, and ends what waits when they may not.
@@ -76,19 +91,13 @@ class Authorities:
         for standing in tuple(self._standings):
             standing.look()
 
-    def check_scopes(self, caller: Caller, needs: Needs) -> None:
-        """Let only callers through whose token grants what something takes now.
-
-        Raises:
-            InsufficientScope: it does not.
-        """
-        scopes = needs(self._registry)
-        if not caller.grants(scopes):
-            raise InsufficientScope(scopes)
+    def scopes(self, needs: Needs) -> frozenset[str]:
+        """Return the scopes that something takes now."""
+        return needs(self._registry)
 
     def hold(self, caller: Caller, needs: Needs) -> bool:
         """Tell whether a caller may still have what they were let to."""
-        return self.seconds_left(caller) > 0 and not self._has_left(caller.key) and caller.grants(needs(self._registry))
+        return self.seconds_left(caller) > 0 and not self._has_left(caller.key) and caller.grants(self.scopes(needs))
 
     def seconds_left(self, caller: Caller) -> float:
         """Return how long the caller's token is still accepted, unless something else ends it."""
@@ -128,10 +137,27 @@ class Standing:
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def pass_to(self, caller: Caller) -> None:
-        """Go on by the authority of another token of the caller's."""
-        self.caller = caller
+    def pass_to(self, authority: Authority, session: bytes) -> bool:
+        """Go on by the authority of another token, if it reaches as far.
+
+        Args:
+            authority: of that token.
+            session: the session that it has to come with, b"" for any or none.
+
+        Returns:
+            False if it is over, or that of somebody else.
+
+        Raises:
+            InsufficientScope: the token does not grant what this takes, or the session is another one.
+        """
+        if authority.principal != self.caller.principal:
+            return False
+        authority.check(self._authorities.scopes(self._needs), session)
+        if not self._authorities.hold(authority, self._needs):
+            return False
+        self.caller = authority
         self.look()
+        return not self._is_over
 
     def look(self) -> None:
         """End what waits if its time has come; else see to it that somebody looks when the token ends."""

@@ -18,6 +18,7 @@ from gateway.audit import AuditLog, Write, to_file_descriptor
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
+from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.compilation import is_compiled
@@ -127,7 +128,10 @@ def build(settings: Settings) -> Services:
         shedding=load,
         tracing=tracing,
     )
-    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom)
+    authenticator = make_verifier(settings, telemetry, challenges)
+    authorities = Authorities(registry, time.time, authenticator.has_left)
+    authenticator.on_change(authorities.review)
+    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
     telemetry.watch_waiting(waiting)
     parts = Parts(
         audience=settings.audience,
@@ -150,13 +154,14 @@ def build(settings: Settings) -> Services:
         waiting=waiting,
         post=HopClient().post,
         max_body_bytes=settings.max_body_bytes,
+        authorities=authorities,
         tracing=tracing,
     )
     return Services(
         settings=settings,
         ring=ring,
         registry=registry,
-        authenticator=make_verifier(settings, telemetry, challenges),
+        authenticator=authenticator,
         calls=calls,
         wires=Wires(parts, registry, ring),
         telemetry=telemetry,

@@ -240,6 +240,7 @@ class NewTask:
         max_attempts: how many workers may be lost over it.
         context: whatever else a worker needs to run it, kept sealed.
         request: what `TaskStore.of_request` finds it by, telling nothing by itself, such as a digest; "" for nothing.
+        scopes: what the tool asks for; kept sealed, for those who reach for the task where nobody knows the tool.
     """
 
     owner: str
@@ -255,6 +256,7 @@ class NewTask:
     max_attempts: int = 3
     context: Mapping[str, Any] = field(default_factory=dict)
     request: str = ""
+    scopes: frozenset[str] = frozenset()
 
 
 class TaskPlaceMark(NamedTuple):

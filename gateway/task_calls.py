@@ -125,6 +125,7 @@ class TaskCalls:
             journal=journal.to_map(),
             max_attempts=tool.max_attempts,
             request=order.request,
+            scopes=tool.scopes,
         )
         try:
             return await self._store.create(new, self._limits.per_principal)

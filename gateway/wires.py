@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
+from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.catalogue import (
     Catalogue,
@@ -72,6 +73,7 @@ class Parts:
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
         waiting: the calls that wait for their clients.
+        authorities: end what callers may not have any more.
         post: posts a sealed message to another replica.
         max_body_bytes: how large the body of a request may be.
         tracing: traces requests, or None.
@@ -95,6 +97,7 @@ class Parts:
     clock: Clock
     random_bytes: RandomBytes
     waiting: WaitingCalls
+    authorities: Authorities
     post: Post
     max_body_bytes: int
     tracing: Tracing | None = None
@@ -155,6 +158,7 @@ class Wires:
         """Serve newer tools from the next request on."""
         self._parts.telemetry.serve(registry.names)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
+        self._parts.authorities.serve(registry)
 
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on."""
@@ -192,7 +196,7 @@ class Wires:
         parts, words = self._parts, self._released_words
         methods = Methods(self._released_catalogue(registry), parts.calls, parts.host, words)
         tasks = None if access is None else TaskMethods(access, words)
-        return ReleasedWire(methods, Listener(words, parts.changes, access), tasks)
+        return ReleasedWire(methods, Listener(words, parts.changes, parts.authorities, access), tasks)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         parts = self._parts
@@ -218,7 +222,7 @@ class Wires:
         methods = Methods(catalogue, parts.calls, parts.host, words)
         if access is None:
             return None, Dialect(methods, DraftCalls(methods, None), {})
-        follower = TaskFollower(access, parts.changes)
+        follower = TaskFollower(access, parts.changes, parts.authorities)
         tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
         answers = TaskAnswers(access, follower, tasks, words=words, immediate_seconds=parts.immediate_seconds)
         return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
@@ -237,5 +241,6 @@ class Wires:
         )
         if access is None:
             return Dialect(methods, calls, {})
-        tasks = LegacyTasks(access, TaskFollower(access, parts.changes), self._addresses, self._task_cursors)
+        follower = TaskFollower(access, parts.changes, parts.authorities)
+        tasks = LegacyTasks(access, follower, self._addresses, self._task_cursors)
         return Dialect(methods, calls, tasks.methods(lists_tasks=parts.callers_are_known))
