@@ -80,7 +80,7 @@ async def strange(**where: Any) -> AsyncIterator[Stranger]:
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Deployment]:
     """Two replicas that a test may break."""
-    with Deployment(tmp_path, None, {"GATEWAY_TOOLS": "tests.draft.tools"}) as pair:
+    with Deployment(tmp_path, None, {"GATEWAY_TOOLS": "tests.draft.tools,tests.legacy.guarded_tools"}) as pair:
         yield pair
 
 
@@ -168,6 +168,38 @@ async def test_a_message_that_was_listened_to_is_of_no_use_to_anybody(tmp_path: 
     assert {(answer.status_code, answer.content) for answer in answers} == {(404, b"")}
     told = {tuple(sorted(item for item in answer.headers.items() if item[0] != "date")) for answer in answers}
     assert told == {(("connection", "close"), ("content-length", "0"))}
+
+
+async def test_an_answer_that_its_token_or_session_does_not_allow_is_refused_alike_at_either_replica(
+    pair: Deployment,
+) -> None:
+    first, second = pair.replicas
+    user = await speak(pair.client(USER, urls=[first.url], scopes=["admin"]))
+    poor = await speak(pair.client(USER, urls=[first.url], scopes=["other"]))
+    elsewhere = await speak(pair.client(USER, urls=[first.url], scopes=["admin"]))
+    assert poor.session_id != user.session_id != elsewhere.session_id
+    poor.transport.headers["Mcp-Session-Id"] = str(user.session_id)
+    async with calling(user, "ask_guarded") as call:
+        question = await asked(call)
+        for sender, challenge in ((poor, 'scope="admin"'), (elsewhere, "")):
+            here, there = [
+                await _answer_at(replica, sender, question["id"], {"result": accept(name="eve")})
+                for replica in (first, second)
+            ]
+            assert here.status_code == there.status_code == 403
+            assert challenge in here.headers["www-authenticate"]
+            assert here.headers["www-authenticate"] == there.headers["www-authenticate"]
+            assert here.content == there.content
+        other = await _answer_at(second, user, question["id"], {"result": accept(name=PRIVATE)})
+        assert (other.status_code, other.content) == (202, b"")
+        assert text_of(await result_of(call)) == PRIVATE
+
+
+async def _answer_at(replica: Replica, sender: DraftClient, question: str, answer: Any) -> httpx.Response:
+    """Answer a question at a replica."""
+    async with httpx.AsyncClient(trust_env=False, timeout=SECONDS) as client:
+        message = {"jsonrpc": "2.0", "id": question, **answer}
+        return await client.post(replica.url, json=message, headers=sender.transport.headers)
 
 
 async def test_messages_of_another_time_or_key_are_refused(fleet: Deployment) -> None:
