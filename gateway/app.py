@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from gateway.authoring.lifespans import open_at_start
 from gateway.bootstrap import Services, build, check
 from gateway.errors import ConfigurationError
+from gateway.hops import max_message_bytes
 from gateway.hosts import is_loopback
 from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
@@ -28,6 +29,7 @@ from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room
 from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
+from gateway.web.hop_endpoint import HopEndpoint, is_hop
 from gateway.web.origins import OriginPolicy
 from gateway.web.server import KEEP_ALIVE_SECONDS, ReplicaServer
 from gateway.web.site import GuardedSite, create_site
@@ -38,7 +40,7 @@ MCP_PATH = "/mcp"
 
 
 class GatewayApp:
-    """The outermost ASGI callable: serves `/mcp` itself and hands every other path to the FastAPI site.
+    """The outermost ASGI callable: serves `/mcp` and messages of other replicas, and leaves the rest to FastAPI's site.
 
     Args:
         services: what it serves with.
@@ -68,6 +70,12 @@ class GatewayApp:
             challenges=services.challenges,
             close_connections=settings.connection_close,
         )
+        self._hop_endpoint = HopEndpoint(
+            services.wires.hops.take,
+            origins,
+            services.telemetry,
+            max_bytes=max_message_bytes(settings.max_body_bytes),
+        )
 
     def _create_site(self) -> FastAPI:
         metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
@@ -90,6 +98,8 @@ class GatewayApp:
             await self._endpoint(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif scope["type"] == "http" and is_hop(scope):
+            await self._hop_endpoint(scope, receive, send)
         else:
             await self._site(scope, receive, send)
 

@@ -17,6 +17,7 @@ from gateway.audit import AuditLog
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
+from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.compilation import is_compiled
@@ -34,7 +35,7 @@ from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
 from gateway.watch import FileWatcher
-from gateway.web.hop import post_on
+from gateway.web.hop import HopClient
 from gateway.wires import Parts, Wires
 
 if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
@@ -128,7 +129,10 @@ def build(settings: Settings) -> Services:
         shedding=load,
         tracing=tracing,
     )
-    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom)
+    authenticator = make_verifier(settings, telemetry, challenges)
+    authorities = Authorities(registry, time.time, authenticator.has_left)
+    authenticator.on_change(authorities.review)
+    waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
     telemetry.watch_waiting(waiting)
     parts = Parts(
         audience=settings.audience,
@@ -149,14 +153,16 @@ def build(settings: Settings) -> Services:
         clock=time.time,
         random_bytes=os.urandom,
         waiting=waiting,
-        hop=post_on,
+        post=HopClient().post,
+        max_body_bytes=settings.max_body_bytes,
+        authorities=authorities,
         tracing=tracing,
     )
     return Services(
         settings=settings,
         ring=ring,
         registry=registry,
-        authenticator=make_verifier(settings, telemetry, challenges),
+        authenticator=authenticator,
         calls=calls,
         wires=Wires(parts, registry, ring),
         telemetry=telemetry,

@@ -66,11 +66,15 @@ class Conversation:
         answers: those of the client to what the last leg asked, by the author's key.
         journal: what the call has learned so far, None before its first leg.
         questions: what the last leg asks, by the author's key; empty once the call is over.
+        served: the tool, prompt or resource, None before the first leg.
+        target: its name, or the URI, as the client gave it.
     """
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
     journal: Journal | None = None
     questions: Mapping[str, Question] = field(default_factory=dict)
+    served: Served | None = None
+    target: str = ""
 
     @property
     def continuation(self) -> Continuation:

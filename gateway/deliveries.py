@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Mapping
+from typing import Any, Final
 
-from gateway.errors import RejectReason
-from gateway.ports import Hop
+from gateway.authority import Authority
+from gateway.errors import InsufficientScope, RejectReason, RpcError
+from gateway.hops import Hops
 from gateway.protocol.handshake.questions import answer_of
-from gateway.protocol.headers import HOP, Headers
-from gateway.protocol.jsonrpc import Response
+from gateway.protocol.jsonrpc import Response, parse_message
+from gateway.protocol.strict_json import decode
 from gateway.return_addresses import ReplicaAddress, ReturnAddresses
+from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.waiting import WaitingCalls
 
-_TAKEN = 202
-"""The HTTP status of a posted response, whatever becomes of it."""
-
-_NO_ANSWER = 0
-"""In place of a status, see `Hop`."""
-
-log = logging.getLogger(__name__)
+ANSWER: Final = "answer"
+"""The kind of message that brings an answer."""
 
 
 class Deliveries:
@@ -29,35 +27,113 @@ class Deliveries:
         waiting: the calls of this process.
         replica: this process.
         addresses: told what is not delivered.
-        hop: hands a request on to another replica.
+        hops: carries answers to other replicas, and brings theirs.
+        max_json_depth: how deep the body of a client's response may nest.
     """
 
-    def __init__(self, waiting: WaitingCalls, replica: ReplicaAddress, addresses: ReturnAddresses, hop: Hop) -> None:
+    def __init__(
+        self,
+        waiting: WaitingCalls,
+        replica: ReplicaAddress,
+        addresses: ReturnAddresses,
+        hops: Hops,
+        *,
+        max_json_depth: int,
+    ) -> None:
         self._waiting = waiting
         self._replica = replica
         self._addresses = addresses
-        self._hop = hop
+        self._hops = hops
+        self._max_json_depth = max_json_depth
+        hops.handle(ANSWER, self._take)
 
-    async def deliver(self, address: CallAddress, response: Response, headers: Headers, body: bytes) -> None:
+    async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
         """Deliver an answer; one that nobody waits for any more means nothing, and is counted.
 
         Args:
             address: where it belongs. Nothing else says where it may be sent.
             response: the answer.
-            headers: of the request that brought it. One that was handed on goes no further.
-            body: of that request.
+            body: of the request that brought it.
+            authority: by which it is given.
+
+        Raises:
+            InsufficientScope: the call does not take an answer by this authority.
         """
         if address.boot == self._replica.boot:
-            if not self._waiting.deliver(address.boot, address.call, address.key, answer_of(response)):
-                self._addresses.reject(RejectReason.LATE)
-            return
-        may_hop = headers.get(HOP) is None and address.replica_url not in ("", self._replica.url)
-        if not may_hop or not await self._hand_on(address.replica_url, headers, body):
+            self._deliver_here(address.call, address.key, response, authority)
+        elif not await self._hand_over(address, body, authority):
             self._addresses.reject(RejectReason.GONE)
 
-    async def _hand_on(self, url: str, headers: Headers, body: bytes) -> bool:
-        """Hand a request on; return whether the replica took it."""
-        status = await self._hop(url, headers.raw, body)
-        if status not in (_TAKEN, _NO_ANSWER):  # the hop itself tells when there is no answer
-            log.warning("replica refused an answer that was handed on", extra={"url": url, "status": status})
-        return status == _TAKEN
+    async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> bool:
+        """Send an answer to the replica that waits for it; return whether that replica has it.
+
+        Raises:
+            InsufficientScope: the replica says so.
+        """
+        if address.replica_url in ("", self._replica.url):
+            return False
+        replica = ReplicaAddress(address.replica_url, address.boot)
+        message = {"call": address.call, "key": address.key, "response": body, "authority": _packed(authority)}
+        reply = await self._hops.ask(replica, ANSWER, message)
+        match reply:
+            case {"outcome": "refused", "scopes": list(scopes), "message": str(text)}:
+                raise InsufficientScope((str(scope) for scope in scopes), text)
+            case {"outcome": "taken" | "late"}:
+                return True
+        return False
+
+    def _take(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Take an answer that another replica brings. It goes no further."""
+        match message:
+            case {"call": bytes(call), "key": str(key), "response": bytes(body), "authority": packed}:
+                authority = _unpacked(packed)
+                response = self._read(body)
+                if authority is not None and response is not None:
+                    return self._outcome(call, key, response, authority)
+        return None
+
+    def _read(self, body: bytes) -> Response | None:
+        try:
+            message = parse_message(decode(body, self._max_json_depth))
+        except RpcError:
+            return None
+        return message if isinstance(message, Response) else None
+
+    def _outcome(self, call: bytes, key: str, response: Response, authority: Authority) -> Mapping[str, Any]:
+        try:
+            taken = self._deliver_here(call, key, response, authority)
+        except InsufficientScope as refusal:
+            return {"outcome": "refused", "scopes": sorted(refusal.required), "message": str(refusal)}
+        return {"outcome": "taken" if taken else "late"}
+
+    def _deliver_here(self, call: bytes, key: str, response: Response, authority: Authority) -> bool:
+        taken = self._waiting.deliver(self._replica.boot, call, key, answer_of(response), authority)
+        if not taken:
+            self._addresses.reject(RejectReason.LATE)
+        return taken
+
+
+def _packed(authority: Authority) -> dict[str, Any]:
+    principal = authority.principal
+    return {
+        "principal": None if principal is None else [principal.issuer, principal.subject, principal.client_id],
+        "scopes": sorted(authority.scopes),
+        "ends_at": float(authority.ends_at),
+        "key": authority.key,
+        "session": authority.session,
+    }
+
+
+def _unpacked(packed: object) -> Authority | None:
+    """Return the authority that another replica has packed, None if it is malformed."""
+    match packed:
+        case {
+            "principal": None | [str(), str(), str()] as names,
+            "scopes": [*scopes],
+            "ends_at": float(ends_at),
+            "key": bytes(key),
+            "session": bytes(session),
+        } if all(type(scope) is str for scope in scopes):
+            principal = None if names is None else Principal(*names)
+            return Authority(principal, frozenset(scopes), ends_at, key, session)
+    return None

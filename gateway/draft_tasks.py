@@ -55,7 +55,7 @@ class DraftTasks(HandshakeTasks):
 
         Raises:
             RpcError: what the task came to, or like `get`.
-            Overloaded: this replica leaves; another one knows the task as well.
+            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
         view = await self._find(incoming, registry)
         if view.form != FIRST_FORM:
@@ -75,7 +75,7 @@ class DraftTasks(HandshakeTasks):
     async def _wait(self, view: TaskView, incoming: Incoming) -> TaskView:
         stream = self.stream(view, incoming)
         with incoming.client.waiting():
-            async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:
+            async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
                 async for now in views:
                     if now is None:
                         raise ttl_form.not_found()
@@ -116,10 +116,14 @@ class DraftTasks(HandshakeTasks):
         await self._access.answer(view, fitting, incoming.caller, request.method)
         return self.words_of(view).related(view.task_id)
 
-    async def cancel_request(self, request: str, caller: Caller) -> None:
-        """Cancel the task that a request created, if there is one."""
+    async def cancel_request(self, request: str, caller: Caller, registry: Registry) -> None:
+        """Cancel the task that a request created, if there is one.
+
+        Raises:
+            InsufficientScope: the caller's token does not grant what the tool asks for.
+        """
         task_id = await self._access.of_request(request, caller)
-        if task_id is not None:
+        if task_id is not None and await self._access.find(task_id, caller, registry) is not None:
             await self._access.cancel(task_id, caller, CANCELLED)
 
     def _outcome(self, view: TaskView) -> dict[str, Any]:

@@ -113,13 +113,17 @@ class HttpRefusal(GatewayError):
 class InsufficientScope(GatewayError):
     """The caller's token does not grant what the tool, prompt or resource asks for (RFC 6750 section 3.1).
 
-    Attributes:
+    Args:
         required: every scope that is asked for, granted or not.
+        message: what else is missing, where it is not a scope.
+
+    Attributes:
+        required: as given.
     """
 
-    def __init__(self, required: Iterable[str]) -> None:
+    def __init__(self, required: Iterable[str], message: str | None = None) -> None:
         self.required = frozenset(required)
-        super().__init__(f"This needs the scopes: {' '.join(sorted(self.required))}")
+        super().__init__(message or f"This needs the scopes: {' '.join(sorted(self.required))}")
 
 
 class LeaseLost(GatewayError):
@@ -394,6 +398,20 @@ class RejectReason(StrEnum):
     ALREADY_USED = "already_used"
     GONE = "gone"
     LATE = "late"
+
+
+class HopReason(StrEnum):
+    """Why a message of another process was not accepted. For the log and the counter only, never for its sender."""
+
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    UNKNOWN_KEY = "unknown_key"
+    NOT_AUTHENTIC = "not_authentic"
+    NEWER_SCHEMA = "newer_schema"
+    OTHER_RECEIVER = "other_receiver"
+    STALE = "stale"
+    REPLAYED = "replayed"
+    OVERLOADED = "overloaded"
 
 
 class InvalidRequestState(InvalidParams):

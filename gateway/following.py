@@ -8,10 +8,11 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from gateway.authority import Authorities
 from gateway.errors import TaskStoreDown
 from gateway.ports import Caller
 from gateway.subscriptions import ChangeHub, Subscription
-from gateway.task_access import TaskAccess
+from gateway.task_access import TaskAccess, scopes_of
 from gateway.tasks.model import TaskView
 
 log = logging.getLogger(__name__)
@@ -26,31 +27,41 @@ class TaskFollower:
     Args:
         access: reaches the tasks.
         changes: ends who waits when this replica leaves.
+        authorities: end who waits by an authority that is over.
     """
 
-    def __init__(self, access: TaskAccess, changes: ChangeHub) -> None:
+    def __init__(self, access: TaskAccess, changes: ChangeHub, authorities: Authorities) -> None:
         self._access = access
         self._changes = changes
+        self._authorities = authorities
 
-    async def views(self, task_id: str, caller: Caller) -> AsyncGenerator[TaskView | None, None]:
+    async def views(self, task: TaskView, caller: Caller) -> AsyncGenerator[TaskView | None, None]:
         """Yield the task as it is, then again whenever it may have changed; None once it is gone.
 
-        Ends after a task that has ended or is gone, and before that only when this replica leaves. Close it
-        (`contextlib.aclosing`) when done.
+        Ends after a task that has ended or is gone, and before that only when this replica leaves or the caller may not
+        reach the task any more. Close it (`contextlib.aclosing`) when done.
         """
-        subscription = self._changes.subscribe((task_id,))
+        task_ids = (task.task_id,)
+        subscription = self._changes.subscribe(task_ids)
         try:
-            async with pumping(self._access, (task_id,), caller, subscription, str):
-                while await subscription.next() is not None:
-                    try:
-                        view = await self._access.read(task_id, caller)
-                    except TaskStoreDown:
-                        continue  # the store is asked again in a few seconds
-                    yield view
-                    if view is None or view.phase.ended:
-                        return
+            with self._authorities.watching(caller, lambda now: scopes_of(task, now), subscription.cut):
+                async with pumping(self._access, task_ids, caller, subscription, str):
+                    while await subscription.next() is not None:
+                        try:
+                            view = await self._access.read(task.task_id, caller)
+                        except TaskStoreDown:
+                            continue  # the store is asked again in a few seconds
+                        if not self.may_be_told(task, caller):
+                            return
+                        yield view
+                        if view is None or view.phase.ended:
+                            return
         finally:
             self._changes.unsubscribe(subscription)
+
+    def may_be_told(self, task: TaskView, caller: Caller) -> bool:
+        """Tell whether the caller may still reach a task; to be asked again after each wait for the store."""
+        return self._authorities.hold(caller, lambda now: scopes_of(task, now))
 
 
 def timeless(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.authoring.registry import Registry
+from gateway.authority import Authority
 from gateway.errors import InvalidParams, RejectReason
 from gateway.following import TaskFollower, timeless
 from gateway.methods import Incoming
@@ -18,7 +19,7 @@ from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
 from gateway.return_addresses import ReturnAddresses
 from gateway.sealing.return_address import TaskAddress
-from gateway.task_access import TaskAccess
+from gateway.task_access import TaskAccess, scopes_of
 from gateway.task_cursors import TaskCursors
 from gateway.tasks.model import Progress, TaskView
 
@@ -96,15 +97,22 @@ class TaskStream:
         words: how the task is told.
         addresses: writes the ids of requests.
         caller: who is to answer.
+        session: the session that the answers have to come with, b"" for any or none.
         progress_token: what the request wants to be told of progress under, None if it wants none.
     """
 
     def __init__(
-        self, words: TaskWords, addresses: ReturnAddresses, caller: Caller, progress_token: str | int | None
+        self,
+        words: TaskWords,
+        addresses: ReturnAddresses,
+        caller: Caller,
+        session: bytes,
+        progress_token: str | int | None,
     ) -> None:
         self._words = words
         self._addresses = addresses
         self._caller = caller
+        self._session = session
         self._progress_token = progress_token
         self._progress: Progress | None = None
         self._told: dict[str, Any] | None = None
@@ -139,7 +147,8 @@ class TaskStream:
                 self._times[question.key] += 1
                 if self._times[question.key] > MAX_ASKED:
                     raise InvalidParams(never_fit(question.key))
-                address = self._addresses.of_task(view.task_id, key, view.expires_ms - view.now_ms, self._caller)
+                ttl_ms = view.expires_ms - view.now_ms
+                address = self._addresses.of_task(view.task_id, key, ttl_ms, self._caller, self._session)
                 params = request_params(question.method, question.params, f"{view.task_id}:{key}")
                 requests.append(server_request(address, question.method, params | self._words.related(view.task_id)))
         return requests
@@ -178,7 +187,7 @@ class HandshakeTasks:
     def stream(self, view: TaskView, incoming: Incoming) -> TaskStream:
         """Return what the stream of a request is to be told of a task."""
         token = incoming.request.progress_token
-        return TaskStream(self.words_of(view), self._addresses, incoming.caller, token)
+        return TaskStream(self.words_of(view), self._addresses, incoming.caller, incoming.session, token)
 
     async def get(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
         """Answer `tasks/get`.
@@ -221,21 +230,24 @@ class HandshakeTasks:
             raise ttl_form.not_found()
         return self.told(after)
 
-    async def take_answer(self, response: Response, address: TaskAddress, caller: Caller, registry: Registry) -> None:
+    async def take_answer(
+        self, response: Response, address: TaskAddress, authority: Authority, registry: Registry
+    ) -> None:
         """Record the response to a question that was asked on a stream; one that comes too late means nothing.
 
         One that does not fit is recorded too: the task then asks again, under another key, whatever stream there is.
 
         Raises:
             InvalidParams: it is too large to be kept.
-            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            InsufficientScope: the token does not grant what the tool asks for, or the session is another one.
             TaskStoreDown: the store does not answer.
         """
-        view = await self._access.find(address.task_id, caller, registry)
+        view = await self._access.find(address.task_id, authority, registry)
         if view is None or address.key not in view.questions:
             self._addresses.reject(RejectReason.LATE)
-        else:
-            await self._access.answer(view, {address.key: answer_of(response)}, caller, ANSWERED_ON_STREAM)
+            return
+        authority.check(scopes_of(view, registry), address.session)
+        await self._access.answer(view, {address.key: answer_of(response)}, authority, ANSWERED_ON_STREAM)
 
     async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:
         return await self._found(ttl_form.read_task_id(incoming.request.params), incoming, registry)

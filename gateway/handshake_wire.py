@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.authority import Authority
 from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect
@@ -90,16 +91,17 @@ class HandshakeWire:
             if message.method == "initialize":
                 return self._initialize(message, caller)
         session = self._session(wire, headers, caller)
+        nonce = b"" if session is None else session.nonce
         if isinstance(message, Response):
             client.leave()  # another replica may take its time
-            await self._take_answer(message, headers, body, caller)
+            await self._take_answer(message, body, Authority.of(caller, nonce))
             return Accepted()
         if isinstance(message, Notification):
             await self._take_notification(message, session, caller)
             return Accepted()
         await client.enter()
         capabilities = SESSIONLESS_CAPABILITIES if session is None else from_flags(session.flags)
-        incoming = Incoming(read_request(message, capabilities), headers, caller, client)
+        incoming = Incoming(read_request(message, capabilities), headers, caller, client, session=nonce)
         if session is None:
             return await self._dialects[DRAFT].answer(incoming, "")
         name = request_digest(session, message.id)
@@ -139,14 +141,18 @@ class HandshakeWire:
             raise HttpRefusal(400, f"MCP-Protocol-Version differs from {session.version}, the version of the session")
         return session
 
-    async def _take_answer(self, response: Response, headers: header.Headers, body: bytes, caller: Caller) -> None:
-        """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing."""
-        address = self._addresses.open(response.id, caller)
+    async def _take_answer(self, response: Response, body: bytes, authority: Authority) -> None:
+        """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing.
+
+        Raises:
+            InsufficientScope: who waits for it may not be answered with this token, or in this session.
+        """
+        address = self._addresses.open(response.id, authority)
         if isinstance(address, CallAddress):
-            await self._deliveries.deliver(address, response, headers, body)
+            await self._deliveries.deliver(address, response, body, authority)
         elif address is not None and self._tasks is not None:
             registry = self._dialects[DRAFT].methods.registry
-            await self._tasks.take_answer(response, address, caller, registry)
+            await self._tasks.take_answer(response, address, authority, registry)
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:
         """Cancel what is cancelled. That works from a session: without one, nobody knows whose request it was."""
@@ -158,4 +164,5 @@ class HandshakeWire:
         name = request_digest(session, request_id)
         self._running.cancel(name)  # first: it must not create a task after we have looked for one
         if self._tasks is not None and session.version == DRAFT:  # elsewhere no request creates a task that it names
-            await self._tasks.cancel_request(name, caller)
+            registry = self._dialects[DRAFT].methods.registry
+            await self._tasks.cancel_request(name, caller, registry)

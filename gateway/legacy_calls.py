@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
+from gateway.authority import Authority
 from gateway.calls import Conversation, Ran
 from gateway.carrier import CannotContinue
 from gateway.engine.questions import Answer, Question
@@ -29,7 +31,7 @@ from gateway.protocol.versions import LEGACY
 from gateway.replies import Answered, Reply
 from gateway.return_addresses import ReturnAddresses
 from gateway.task_calls import TaskOrder
-from gateway.waiting import Leaving, WaitingCall, WaitingCalls
+from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
 
 
 class LegacyCalls:
@@ -106,24 +108,32 @@ class LegacyCalls:
         ran = await leg(incoming)
         if not conversation.questions:
             return ran
-        with self._open() as call:
+        with self._open(incoming, conversation) as call:
             asked: Counter[str] = Counter()
             while conversation.questions:
                 asked.update(conversation.questions.keys())
                 conversation.answers = await self._ask(incoming, conversation, call, asked)
+                incoming = incoming.by(call.authority)
                 ran = await leg(incoming)
         return ran
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[WaitingCall]:
+    def _open(self, incoming: Incoming, conversation: Conversation) -> Iterator[WaitingCall]:
         """Let a call wait. Its first leg has run, so to be overloaded is no error that makes a client repeat it.
 
         Raises:
             CannotContinue: too many calls wait in this process.
         """
+        served, target = conversation.served, conversation.target
+        assert served is not None  # noqa: S101 - its first leg has run
+        authority = Authority.of(incoming.caller, incoming.session)
+
+        def needs(registry: Registry) -> frozenset[str]:
+            return registry.scopes_of(served, target)
+
         with contextlib.ExitStack() as stack:
             try:
-                call = stack.enter_context(self._waiting.open())
+                call = stack.enter_context(self._waiting.open(authority, needs))
             except TryAgain as error:
                 raise CannotContinue(_why(error)) from None
             yield call
@@ -151,7 +161,7 @@ class LegacyCalls:
                     client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
                 async with asyncio.timeout(seconds):
                     answers = await call.answers()
-        except (Leaving, TimeoutError, TryAgain) as error:
+        except (Lapsed, Leaving, TimeoutError, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # what a user has answered is not thrown away, however busy it is
             await client.enter()
@@ -183,6 +193,8 @@ def _why(error: Exception) -> str:
     """Return why there is no waiting for an answer, and what to do."""
     if isinstance(error, Leaving):
         return "The server is about to restart and cannot wait for the answer; call again"
+    if isinstance(error, Lapsed):
+        return "The access token does not count for this call any more; call again with another"
     if isinstance(error, TimeoutError):
         return "No answer came in time; call again"
     return f"{error}; call again later"

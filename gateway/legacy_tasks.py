@@ -37,7 +37,7 @@ class LegacyTasks(HandshakeTasks):
         Raises:
             RpcError: what the task came to, or like `get`; or the answers never fit.
             InvalidRequest: the task asks something, and the client takes no stream.
-            Overloaded: this replica leaves; another one knows the task as well.
+            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
         view = await self._find(incoming, registry)
         if not ttl_form.has_ended(view):
@@ -49,7 +49,7 @@ class LegacyTasks(HandshakeTasks):
         stream, name, asks = self.stream(view, incoming), secrets.token_hex(8), False
         try:
             with incoming.client.waiting():
-                async with contextlib.aclosing(self._follower.views(view.task_id, incoming.caller)) as views:
+                async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
                     async for now in views:
                         if now is None:
                             raise ttl_form.not_found()

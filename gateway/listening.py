@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gateway.authoring.registry import Registry
+from gateway.authority import Authorities, Needs
 from gateway.errors import TaskStoreDown
 from gateway.following import pumping, timeless
 from gateway.ports import Caller
@@ -18,7 +19,7 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.requests import McpRequest
 from gateway.subscriptions import ChangeHub, Subscription
-from gateway.task_access import TaskAccess
+from gateway.task_access import TaskAccess, scopes_of
 from gateway.task_methods import require_tasks
 from gateway.tasks.model import TaskView
 
@@ -47,12 +48,16 @@ class Listener:
     Args:
         results: writes the result that ends a stream.
         changes: tells what changes in this process.
+        authorities: end the streams of those whose authority is over.
         tasks: reads tasks, or None where there are none.
     """
 
-    def __init__(self, results: ResultWriter, changes: ChangeHub, tasks: TaskAccess | None = None) -> None:
+    def __init__(
+        self, results: ResultWriter, changes: ChangeHub, authorities: Authorities, tasks: TaskAccess | None = None
+    ) -> None:
         self._results = results
         self._changes = changes
+        self._authorities = authorities
         self._tasks = tasks
 
     async def listen(self, request: McpRequest, caller: Caller, registry: Registry) -> AsyncIterator[bytes]:
@@ -66,34 +71,21 @@ class Listener:
         wanted = read_listen(request.params)
         if wanted.task_ids:
             require_tasks(request)
-        honoured = await self._honoured(wanted, caller, registry)
-        return self._messages(request.id, honoured, caller)
-
-    async def _honoured(self, wanted: ListenFilter, caller: Caller, registry: Registry) -> ListenFilter:
-        """Return what of the filter this server really tells this caller of."""
-
-        def is_announced(uri: str) -> bool:
-            found = registry.find_resource(uri)
-            return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
-
-        task_ids: tuple[str, ...] = ()
+        tasks: tuple[TaskView, ...] = ()
         if wanted.task_ids and self._tasks is not None:
-            task_ids = await self._tasks.own(wanted.task_ids, caller, registry)
-        return ListenFilter(
-            tools=wanted.tools,
-            prompts=wanted.prompts and bool(registry.prompts),
-            resources=wanted.resources and bool(registry.resources or registry.templates),
-            uris=tuple(uri for uri in wanted.uris if is_announced(uri)),
-            task_ids=task_ids,
-        )
+            tasks = await self._tasks.own(wanted.task_ids, caller, registry)
+        honoured = _honoured(wanted, caller, registry, tasks)
+        return self._messages(request.id, honoured, caller, lambda now: _scopes_of(honoured, tasks, now))
 
-    async def _messages(self, request_id: RequestId, honoured: ListenFilter, caller: Caller) -> AsyncIterator[bytes]:
+    async def _messages(
+        self, request_id: RequestId, honoured: ListenFilter, caller: Caller, needs: Needs
+    ) -> AsyncIterator[bytes]:
         topics = _topics(honoured)
         subscription = self._changes.subscribe(topics)
         told: dict[str, Any] = {}
         try:
             yield notifications.acknowledged(request_id, honoured)
-            async with self._watching(honoured, caller, subscription):
+            async with self._watching(honoured, caller, needs, subscription):
                 while (topic := await subscription.next()) is not None:
                     match topics[topic]:
                         case _List(name):
@@ -102,7 +94,7 @@ class Listener:
                             yield notifications.resource_updated(uri, request_id)
                         case _Task(task_id):
                             view = await self._news_of(task_id, caller, told)
-                            if view is not None:
+                            if view is not None and self._authorities.hold(caller, needs):
                                 yield notifications.task_changed(request_id, detailed_task(view), task_meta(view))
             yield result_response(request_id, self._results.listen_closed(request_id))
         finally:
@@ -110,13 +102,13 @@ class Listener:
 
     @contextlib.asynccontextmanager
     async def _watching(
-        self, honoured: ListenFilter, caller: Caller, subscription: Subscription
+        self, honoured: ListenFilter, caller: Caller, needs: Needs, subscription: Subscription
     ) -> AsyncIterator[None]:
-        """Hand the hints of the store to the subscription while the context is open."""
-        if not honoured.task_ids or self._tasks is None:
-            yield
-            return
-        async with pumping(self._tasks, honoured.task_ids, caller, subscription, _Task):
+        """Hand the hints of the store to the subscription while the context is open, and cut it when it is over."""
+        async with contextlib.AsyncExitStack() as stack:
+            stack.enter_context(self._authorities.watching(caller, needs, subscription.cut))
+            if honoured.task_ids and self._tasks is not None:
+                await stack.enter_async_context(pumping(self._tasks, honoured.task_ids, caller, subscription, _Task))
             yield
 
     async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
@@ -133,6 +125,29 @@ class Listener:
             return None
         told[task_id] = news
         return view
+
+
+def _honoured(wanted: ListenFilter, caller: Caller, registry: Registry, tasks: Sequence[TaskView]) -> ListenFilter:
+    """Return what of a filter this server really tells a caller of, who may hear of these tasks."""
+
+    def is_announced(uri: str) -> bool:
+        found = registry.find_resource(uri)
+        return found is not None and found[0].announces_changes and caller.grants(found[0].scopes)
+
+    return ListenFilter(
+        tools=wanted.tools,
+        prompts=wanted.prompts and bool(registry.prompts),
+        resources=wanted.resources and bool(registry.resources or registry.templates),
+        uris=tuple(uri for uri in wanted.uris if is_announced(uri)),
+        task_ids=tuple(task.task_id for task in tasks),
+    )
+
+
+def _scopes_of(honoured: ListenFilter, tasks: Sequence[TaskView], registry: Registry) -> frozenset[str]:
+    """Return what a stream takes, where this is what is served."""
+    found = (registry.find_resource(uri) for uri in honoured.uris)
+    resources = (entry[0].scopes for entry in found if entry is not None)
+    return frozenset().union(*resources, *(scopes_of(task, registry) for task in tasks))
 
 
 def _topics(honoured: ListenFilter) -> dict[Hashable, _Telling]:

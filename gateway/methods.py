@@ -42,9 +42,10 @@ class Incoming:
         caller: who sent it.
         client: the other end of its connection.
         conversation: what its call has learned, where that rests in this process.
+        session: the nonce of the session with which it came, b"" for none.
     """
 
-    __slots__ = ("caller", "client", "conversation", "headers", "request")
+    __slots__ = ("caller", "client", "conversation", "headers", "request", "session")
 
     def __init__(
         self,
@@ -53,16 +54,23 @@ class Incoming:
         caller: Caller,
         client: Client,
         conversation: Conversation | None = None,
+        *,
+        session: bytes = b"",
     ) -> None:
         self.request: Final = request
         self.headers: Final = headers
         self.caller: Final = caller
         self.client: Final = client
         self.conversation: Final = conversation
+        self.session: Final = session
 
     def within(self, conversation: Conversation) -> Incoming:
         """Return the same request as a part of a conversation."""
-        return Incoming(self.request, self.headers, self.caller, self.client, conversation)
+        return Incoming(self.request, self.headers, self.caller, self.client, conversation, session=self.session)
+
+    def by(self, caller: Caller) -> Incoming:
+        """Return the same request by the authority of another token."""
+        return Incoming(self.request, self.headers, caller, self.client, self.conversation, session=self.session)
 
 
 Leg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
@@ -146,6 +154,8 @@ class Methods:
     ) -> Coroutine[Any, Any, Ran]:
         target, arguments, continuation = wanted
         conversation = incoming.conversation
+        if conversation is not None:
+            conversation.served, conversation.target = served, target
         call = Call(
             request=incoming.request,
             caller=incoming.caller,

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from gateway.engine.journal import Journal
-from gateway.protocol.headers import Headers, RawHeaders
+from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Notification, Request
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Progress, Retention, TaskView
@@ -23,11 +23,8 @@ RandomBytes: TypeAlias = Callable[[int], bytes]
 """So many cryptographically strong random bytes."""
 
 
-Hop: TypeAlias = Callable[[str, RawHeaders, bytes], Awaitable[int]]
-"""Posts a client's request, by its headers and its body, to `/mcp` of the replica at a URL, within a short time.
-
-Returns the HTTP status of the answer, whatever it is, or 0 if there is none.
-"""
+Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Posts a sealed message to the process at a URL, within a short time. Returns its reply, None if there is none."""
 
 
 class Caller(Protocol):
@@ -36,6 +33,21 @@ class Caller(Protocol):
     @property
     def principal(self) -> Principal | None:
         """The authenticated principal, or None for an anonymous caller."""
+        ...
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What the token grants."""
+        ...
+
+    @property
+    def ends_at(self) -> float:
+        """From when on the token is not accepted any more, in seconds since the epoch."""
+        ...
+
+    @property
+    def key(self) -> bytes:
+        """Names the key that signed the token, b"" for one that never changes."""
         ...
 
     def grants(self, scopes: frozenset[str]) -> bool:
@@ -240,6 +252,7 @@ class NewTask:
         request: what `TaskStore.of_request` finds it by, telling nothing by itself, such as a digest; "" for nothing.
         order: what a repetition of the same order is recognised by, telling nothing by itself; "" for nothing.
         order_ms: for how long it is.
+        scopes: what the tool asks for; kept sealed, for those who reach for the task where nobody knows the tool.
     """
 
     owner: str
@@ -257,6 +270,7 @@ class NewTask:
     request: str = ""
     order: str = ""
     order_ms: int = 0
+    scopes: frozenset[str] = frozenset()
 
 
 class TaskPlaceMark(NamedTuple):

@@ -56,7 +56,7 @@ class ReturnAddresses:
         """Seal and open with another sealer from now on."""
         self._sealer = sealer
 
-    def of_task(self, task_id: str, key: str, ttl_ms: int, caller: Caller) -> str:
+    def of_task(self, task_id: str, key: str, ttl_ms: int, caller: Caller, session: bytes) -> str:
         """Return the id of a request that asks a task's question.
 
         Args:
@@ -64,8 +64,9 @@ class ReturnAddresses:
             key: the question, by its wire key.
             ttl_ms: how long an answer may take.
             caller: who is to answer.
+            session: the session that the answer has to come with, b"" for any or none.
         """
-        return self._seal(TaskAddress(task_id, key, self._clock() + ttl_ms / 1000), caller)
+        return self._seal(TaskAddress(task_id, key, self._clock() + ttl_ms / 1000, session), caller)
 
     def of_call(self, call_id: bytes, key: str, ttl_seconds: float, caller: Caller) -> str:
         """Return the id of a request that asks for a call which waits in this process.

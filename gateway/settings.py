@@ -411,9 +411,10 @@ class Settings(BaseSettings):
     ) = Field(
         default=None,
         description=(
-            "Where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`: they hand on "
-            "the answers of 2025-11-25 clients whose calls wait here. `{hostname}` in it stands for the name of this "
-            "host. Unset: only answers that reach this process by themselves count."
+            "Where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`: they send "
+            "the answers of 2025-11-25 clients whose calls wait here, sealed, to `/_gateway/hop` below it. "
+            "`{hostname}` in it stands for the name of this host. Unset: only answers that reach this process by "
+            "themselves count."
         ),
     )
     replica_header: _Switch = Field(

@@ -30,6 +30,12 @@ class Subscription:
         self._closed = True
         self._wake.set()
 
+    def cut(self) -> None:
+        """End the stream at once: what is pending is told no more."""
+        self._topics = frozenset()
+        self._pending.clear()
+        self.close()
+
     async def next(self) -> Hashable | None:
         """Return the next change, or None when the stream is to end."""
         while not self._pending:

@@ -35,12 +35,15 @@ class TaskAccess:
         """Return a task of the caller, None if there is no such task.
 
         Raises:
-            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            InsufficientScope: the caller's token does not grant what the tool asks for, or asked for at its creation.
             TaskStoreDown: the store does not answer.
         """
         view = await self.read(task_id, caller)
-        if view is not None and not _may_reach(view, caller, registry):
-            raise InsufficientScope(registry.tools[view.tool].scopes)
+        if view is None or not _can_be_judged(view, registry):
+            return None
+        scopes = scopes_of(view, registry)
+        if not caller.grants(scopes):
+            raise InsufficientScope(scopes)
         return view
 
     async def read(self, task_id: str, caller: Caller) -> TaskView | None:
@@ -111,14 +114,14 @@ class TaskAccess:
         self._note(method, caller, view)
         return view
 
-    async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[str, ...]:
+    async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[TaskView, ...]:
         """Return those tasks that the caller may hear of.
 
         Raises:
             TaskStoreDown: the store does not answer.
         """
         views = [await self.read(task_id, caller) for task_id in task_ids]
-        return tuple(view.task_id for view in views if view is not None and _may_reach(view, caller, registry))
+        return tuple(view for view in views if view is not None and _may_reach(view, caller, registry))
 
     def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
         """Yield ids of tasks that are to be read again, each one first; see `TaskStore.watch`."""
@@ -144,6 +147,16 @@ def fits(question: WireQuestion, answer: Answer) -> bool:
     return True
 
 
-def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
+def scopes_of(view: TaskView, registry: Registry) -> frozenset[str]:
+    """Return what it takes to reach a task: the scopes that its tool asked for at its creation, and today's."""
     tool = registry.tools.get(view.tool)
-    return tool is None or caller.grants(tool.scopes)
+    return view.scopes if tool is None else view.scopes | tool.scopes
+
+
+def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
+    return _can_be_judged(view, registry) and caller.grants(scopes_of(view, registry))
+
+
+def _can_be_judged(view: TaskView, registry: Registry) -> bool:
+    """Tell whether anything says which scopes a task takes: its record, or the tool that is served now."""
+    return view.opened or view.tool in registry.tools

@@ -64,12 +64,12 @@ class TaskAnswers:
 
         Raises:
             RpcError: what the call came to.
-            Overloaded: this replica leaves; another one knows the task as well.
+            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
         stream = self._tasks.stream(created, incoming)
         tell(incoming.client, [first_form.created_notification(created.task_id)])
         with incoming.client.waiting():
-            async with contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views:
+            async with contextlib.aclosing(self._follower.views(created, incoming.caller)) as views:
                 async for view in views:
                     if view is None:
                         raise ttl_form.not_found()
@@ -97,7 +97,7 @@ class TaskAnswers:
                     return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
             if await self._streams(incoming, view, choice):
                 with incoming.client.streaming():  # whoever sends the segments counts it again, before anybody else can
-                    return Listening(self._segments(incoming, view.task_id), incoming.request.id)
+                    return Listening(self._segments(incoming, view), incoming.request.id)
         told = self._words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
@@ -115,7 +115,7 @@ class TaskAnswers:
         with incoming.client.waiting(), contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(self._immediate_seconds),
-                contextlib.aclosing(self._follower.views(created.task_id, incoming.caller)) as views,
+                contextlib.aclosing(self._follower.views(created, incoming.caller)) as views,
             ):
                 async for view in views:
                     latest = view or latest
@@ -123,21 +123,24 @@ class TaskAnswers:
                         break
         return latest
 
-    async def _segments(self, incoming: Incoming, task_id: str) -> AsyncIterator[bytes]:
+    async def _segments(self, incoming: Incoming, task: TaskView) -> AsyncIterator[bytes]:
         """Yield a response with each lot of segments, the last of them complete, and what else there is to tell.
 
         The first response comes at once, to tell which task it is. A stream that ends before the complete one has been
-        cut off by a replica that leaves: the client goes on elsewhere.
+        cut off, by a replica that leaves or since the caller may not reach the task any more: the client goes on with
+        another request, elsewhere or with another token.
         """
-        sent: int | None = None
+        task_id, sent = task.task_id, None
         stream: TaskStream | None = None
-        async with contextlib.aclosing(self._follower.views(task_id, incoming.caller)) as views:
+        async with contextlib.aclosing(self._follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
                     yield _told(incoming, partial(_GONE, sent or 0, task_id))
                     return
                 after = 0 if ttl_form.has_ended(view) else sent or 0
-                stored = await self._stored(task_id, incoming.caller, after)
+                stored = await self._stored(task, incoming.caller, after)
+                if stored is None:
+                    return
                 segments = segments_of(view, stored, after)
                 stream = stream or self._tasks.stream(view, incoming)
                 for message in () if segments.complete else stream.news(view):
@@ -146,13 +149,16 @@ class TaskAnswers:
                     yield _told(incoming, response(segments, sent or 0, task_id))
                     sent = segments.after + len(segments.blocks)
 
-    async def _stored(self, task_id: str, caller: Caller, after: int) -> Sequence[Mapping[str, Any]]:
-        """Return what a task has emitted after a segment, as soon as the store answers."""
-        while True:
+    async def _stored(self, task: TaskView, caller: Caller, after: int) -> Sequence[Mapping[str, Any]] | None:
+        """Return what a task has emitted after a segment, as soon as the store answers; None if it may not be told."""
+        while self._follower.may_be_told(task, caller):
             try:
-                return await self._access.segments(task_id, caller, after)
+                stored = await self._access.segments(task.task_id, caller, after)
             except TaskStoreDown:
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
+            else:
+                return stored if self._follower.may_be_told(task, caller) else None
+        return None
 
 
 def _told(incoming: Incoming, result: Mapping[str, Any]) -> bytes:

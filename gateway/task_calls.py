@@ -154,6 +154,7 @@ class TaskCalls:
             request=order.request,
             order="" if repetition is None else arguments_digest(repetition.same).hex(),
             order_ms=0 if repetition is None else repetition.ms,
+            scopes=tool.scopes,
         )
         try:
             return await self._store.create(new, self._limits.per_principal)

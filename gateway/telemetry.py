@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from prometheus_client import Counter, Gauge
 
 from gateway import errors
-from gateway.errors import RejectReason
+from gateway.errors import HopReason, RejectReason
 from gateway.process_telemetry import OTHER, ProcessTelemetry
 from gateway.tallies import Count, Counts, Distribution, Distributions
 
@@ -197,6 +197,18 @@ class Telemetry(ProcessTelemetry):
             ["reason"],
             registry=self.registry,
         )
+        hops_sent = Counter(
+            "gateway_hop_messages_sent",
+            "Messages sent to other replicas, by whether they were answered.",
+            ["result"],
+            registry=self.registry,
+        )
+        hops_refused = Counter(
+            "gateway_hop_messages_refused",
+            "Messages at the path for other replicas that were not accepted, by reason.",
+            ["reason"],
+            registry=self.registry,
+        )
         self._state_bytes = Distributions(
             "gateway_state_bytes",
             "The size of request states as the client carries them.",
@@ -233,6 +245,8 @@ class Telemetry(ProcessTelemetry):
         self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
         self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
+        self._hops_sent = {True: hops_sent.labels("answered"), False: hops_sent.labels("failed")}
+        self._hops_refused = {reason: hops_refused.labels(reason) for reason in HopReason}
         self._calls = {
             (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
         }
@@ -335,6 +349,14 @@ class Telemetry(ProcessTelemetry):
     def response_rejected(self, reason: RejectReason) -> None:
         """Count a client's response that nobody waits for."""
         self._response_rejections[reason].inc()
+
+    def hop_sent(self, *, answered: bool) -> None:
+        """Count a message to another replica, by whether a reply came that opened."""
+        self._hops_sent[answered].inc()
+
+    def hop_refused(self, reason: HopReason) -> None:
+        """Count a message for this replica that was not accepted."""
+        self._hops_refused[reason].inc()
 
     def state_too_large(self) -> None:
         """Count a call that could not go on because its state was over the size limit."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
+from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.catalogue import (
     Catalogue,
@@ -24,11 +25,12 @@ from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
 from gateway.following import TaskFollower
 from gateway.handshake_wire import HandshakeWire
+from gateway.hops import Hops, max_message_bytes
 from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
-from gateway.ports import Clock, Hop, RandomBytes, TaskStore, Tracing
+from gateway.ports import Clock, Post, RandomBytes, TaskStore, Tracing
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
@@ -71,7 +73,9 @@ class Parts:
         clock: seconds since the epoch.
         random_bytes: a source of strong randomness.
         waiting: the calls that wait for their clients.
-        hop: hands an answer on to the replica whose call waits for it.
+        authorities: end what callers may not have any more.
+        post: posts a sealed message to another replica.
+        max_body_bytes: how large the body of a request may be.
         tracing: traces requests, or None.
     """
 
@@ -93,7 +97,9 @@ class Parts:
     clock: Clock
     random_bytes: RandomBytes
     waiting: WaitingCalls
-    hop: Hop
+    authorities: Authorities
+    post: Post
+    max_body_bytes: int
     tracing: Tracing | None = None
 
 
@@ -107,6 +113,7 @@ class Wires:
 
     Attributes:
         dispatcher: answers requests of all of them.
+        hops: takes messages of other replicas.
     """
 
     def __init__(self, parts: Parts, registry: Registry, ring: KeyRing) -> None:
@@ -127,6 +134,16 @@ class Wires:
         self._replica = ReplicaAddress(parts.replica_url, parts.waiting.boot)
         self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock, self._replica)
         self._task_cursors = TaskCursors(sealer, parts.audience)
+        self.hops = Hops(
+            sealer,
+            parts.audience,
+            self._replica,
+            post=parts.post,
+            telemetry=parts.telemetry,
+            clock=parts.clock,
+            random_bytes=parts.random_bytes,
+            max_bytes=max_message_bytes(parts.max_body_bytes),
+        )
         access = None if parts.store is None else TaskAccess(parts.store, parts.audience, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -141,6 +158,7 @@ class Wires:
         """Serve newer tools from the next request on."""
         self._parts.telemetry.serve(registry.names)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
+        self._parts.authorities.serve(registry)
 
     def take_ring(self, ring: KeyRing) -> None:
         """Seal and open with other keys from now on."""
@@ -149,6 +167,7 @@ class Wires:
         self._sessions.replace_sealer(sealer)
         self._addresses.replace_sealer(sealer)
         self._task_cursors.replace_sealer(sealer)
+        self.hops.replace_sealer(sealer)
         self.serve(self.dispatcher.registry)
 
     def check(self, registry: Registry) -> None:
@@ -177,7 +196,7 @@ class Wires:
         parts, words = self._parts, self._released_words
         methods = Methods(self._released_catalogue(registry), parts.calls, parts.host, words)
         tasks = None if access is None else TaskMethods(access, words)
-        return ReleasedWire(methods, Listener(words, parts.changes, access), tasks)
+        return ReleasedWire(methods, Listener(words, parts.changes, parts.authorities, access), tasks)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         parts = self._parts
@@ -191,7 +210,9 @@ class Wires:
             },
             sessions=self._sessions,
             addresses=self._addresses,
-            deliveries=Deliveries(parts.waiting, self._replica, self._addresses, parts.hop),
+            deliveries=Deliveries(
+                parts.waiting, self._replica, self._addresses, self.hops, max_json_depth=parts.max_json_depth
+            ),
             server_info=parts.server_info,
             tasks=draft_tasks,
         )
@@ -201,7 +222,7 @@ class Wires:
         methods = Methods(catalogue, parts.calls, parts.host, words)
         if access is None:
             return None, Dialect(methods, DraftCalls(methods, None), {})
-        follower = TaskFollower(access, parts.changes)
+        follower = TaskFollower(access, parts.changes, parts.authorities)
         tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
         answers = TaskAnswers(access, follower, tasks, words=words, immediate_seconds=parts.immediate_seconds)
         return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
@@ -220,5 +241,6 @@ class Wires:
         )
         if access is None:
             return Dialect(methods, calls, {})
-        tasks = LegacyTasks(access, TaskFollower(access, parts.changes), self._addresses, self._task_cursors)
+        follower = TaskFollower(access, parts.changes, parts.authorities)
+        tasks = LegacyTasks(access, follower, self._addresses, self._task_cursors)
         return Dialect(methods, calls, tasks.methods(lists_tasks=parts.callers_are_known))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Caller:
 
     scopes: frozenset[str] = frozenset()
     principal: Principal | None = None
+    ends_at: float = math.inf
+    key: bytes = b""
 
     def grants(self, scopes: frozenset[str]) -> bool:
         return scopes <= self.scopes

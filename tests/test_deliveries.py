@@ -1,97 +1,307 @@
-"""Answers go to the call that waits for them, here or by one hop, and what goes nowhere is told."""
+"""Answers go to the call that waits for them, here or in another replica, and what goes nowhere is counted."""
 
 from __future__ import annotations
 
+import itertools
+import math
+import os
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from gateway.deliveries import Deliveries
-from gateway.errors import RejectReason
-from gateway.protocol.headers import Headers, RawHeaders
+from gateway.authority import Authority
+from gateway.deliveries import ANSWER, Deliveries
+from gateway.engine.questions import Answer
+from gateway.errors import HopReason, InsufficientScope, RejectReason
+from gateway.hops import Hops
 from gateway.protocol.jsonrpc import Response
 from gateway.return_addresses import ReplicaAddress
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.waiting import WaitingCalls
+from loadtest.cluster import new_key
+from tests.authorities import authorities, nothing
 
 HERE = ReplicaAddress("http://here", b"h" * 16)
 ELSEWHERE = ReplicaAddress("http://elsewhere", b"e" * 16)
-ANSWER = Response("s1.", {"action": "accept"}, None)
-BODY = b"the client's own request"
+NOWHERE = ReplicaAddress("http://nowhere", b"n" * 16)
+CALL = b"c" * 16
+ANSWER_BODY: dict[str, Any] = {"jsonrpc": "2.0", "id": "s1.", "result": {"action": "accept"}}
+KEY = new_key()
+ADA = Principal("https://issuer.example", "ada", "editor")
+AUTHORITY = Authority(ADA, frozenset({"read", "admin"}), 1_800_000_030.5, b"k" * 32, b"s" * 16)
+NOBODY = Authority(None, frozenset(), math.inf)
+PACKED: dict[str, Any] = {"principal": None, "scopes": [], "ends_at": math.inf, "key": b"", "session": b""}
+NOW = 1_800_000_000.0
 
 
-class Delivered:
-    """A process, and where its answers go.
+class Noted:
+    """What a process counts.
 
     Attributes:
-        handed_on: what was handed on.
-        rejected: why what was not delivered.
+        refused: why messages were not accepted.
+        sent: whether messages were answered.
     """
 
-    def __init__(self, status: int = 202) -> None:
-        self.waiting = WaitingCalls(HERE.boot, lambda size: b"c" * size)
-        self.handed_on: list[tuple[str, bytes]] = []
-        self.rejected: list[RejectReason] = []
-        self._status = status
-        addresses: Any = self
-        self._deliveries = Deliveries(self.waiting, HERE, addresses, self._hop)
+    def __init__(self) -> None:
+        self.refused: list[HopReason] = []
+        self.sent: list[bool] = []
 
-    async def _hop(self, url: str, _headers: RawHeaders, body: bytes) -> int:
-        self.handed_on.append((url, body))
-        return self._status
+    def hop_refused(self, reason: HopReason) -> None:
+        self.refused.append(reason)
+
+    def hop_sent(self, *, answered: bool) -> None:
+        self.sent.append(answered)
+
+
+class Network:
+    """Processes by their URLs, and what went between them.
+
+    Attributes:
+        takes: what takes messages at a URL.
+        messages: those that were posted.
+    """
+
+    def __init__(self) -> None:
+        self.takes: dict[str, Callable[[bytes], bytes | None]] = {}
+        self.messages: list[tuple[str, bytes]] = []
+
+    async def post(self, url: str, message: bytes) -> bytes | None:
+        self.messages.append((url, message))
+        take = self.takes.get(url)
+        return None if take is None else take(message)
+
+
+class Waiting(WaitingCalls):
+    """Calls that wait, which note by whose authority they are answered.
+
+    Attributes:
+        authorities: those of the answers that came.
+        refusal: what an answer is refused with, if it is.
+    """
+
+    def __init__(self, boot: bytes) -> None:
+        super().__init__(boot, lambda size: b"c" * size, authorities())
+        self.authorities: list[Authority] = []
+        self.refusal: InsufficientScope | None = None
+
+    def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority) -> bool:
+        self.authorities.append(authority)
+        if self.refusal is not None:
+            raise self.refusal
+        return super().deliver(boot, call_id, key, answer, authority)
+
+
+class Process:
+    """A process with calls that wait, in a network.
+
+    Attributes:
+        rejected: why answers were not delivered.
+    """
+
+    def __init__(self, network: Network, replica: ReplicaAddress, *, key: str = KEY) -> None:
+        self.waiting = Waiting(replica.boot)
+        self.rejected: list[RejectReason] = []
+        self.noted = Noted()
+        telemetry: Any = self.noted
+        addresses: Any = self
+        self.hops = Hops(
+            Sealer(KeyRing.parse(key), os.urandom),
+            "tests",
+            replica,
+            post=network.post,
+            telemetry=telemetry,
+            clock=lambda: NOW,
+            random_bytes=os.urandom,
+            max_bytes=100_000,
+        )
+        self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, max_json_depth=20)
+        network.takes[replica.url] = self.hops.take
 
     def reject(self, reason: RejectReason) -> None:
         self.rejected.append(reason)
 
-    async def deliver(self, replica: ReplicaAddress, *, hopped: bool = False, answer: Response = ANSWER) -> None:
-        headers = Headers([(b"x-gateway-hop", b"1")] if hopped else [])
-        address = CallAddress(replica.url, replica.boot, b"c" * 16, "key", 0.0)
-        await self._deliveries.deliver(address, answer, headers, BODY)
+    async def deliver(
+        self, replica: ReplicaAddress, body: dict[str, Any] | None = None, authority: Authority = NOBODY
+    ) -> None:
+        body = ANSWER_BODY if body is None else body
+        address = CallAddress(replica.url, replica.boot, CALL, "key", 0.0)
+        response = Response("s1.", body.get("result"), body.get("error"))
+        await self._deliveries.deliver(address, response, msgspec.json.encode(body), authority)
 
 
-@pytest.mark.parametrize("hopped", [False, True])
-async def test_an_answer_for_this_process_is_delivered_once(hopped: bool) -> None:
-    delivered = Delivered()
-    with delivered.waiting.open() as call:
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def here(network: Network) -> Process:
+    return Process(network, HERE)
+
+
+@pytest.fixture
+def elsewhere(network: Network) -> Process:
+    return Process(network, ELSEWHERE)
+
+
+async def test_an_answer_for_this_process_is_delivered_once(here: Process, network: Network) -> None:
+    with here.waiting.open(NOBODY, nothing) as call:
         call.expect(["key"])
-        await delivered.deliver(HERE, hopped=hopped)
+        await here.deliver(HERE)
         assert await call.answers() == {"key": {"result": {"action": "accept"}}}
-        await delivered.deliver(HERE, hopped=hopped)
-    assert (delivered.handed_on, delivered.rejected) == ([], [RejectReason.LATE])
+        await here.deliver(HERE)
+    assert (network.messages, here.rejected) == ([], [RejectReason.LATE])
 
 
-async def test_an_error_is_an_answer_too() -> None:
-    delivered = Delivered()
-    error = {"code": -1, "message": "no"}
-    with delivered.waiting.open() as call:
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {
+            "result": {
+                "action": "accept",
+                "content": {"text": "ä\u2028", "numbers": [2**63, 1e300, -0.0, 1.0], "n": None},
+            }
+        },
+        {"error": {"code": -1, "message": "no"}},
+    ],
+    ids=["result", "error"],
+)
+async def test_an_answer_for_another_replica_is_delivered_there_once(
+    here: Process, elsewhere: Process, network: Network, answer: dict[str, Any]
+) -> None:
+    body = {"jsonrpc": "2.0", "id": "s1.", **answer}
+    with elsewhere.waiting.open(NOBODY, nothing) as call:
         call.expect(["key"])
-        await delivered.deliver(HERE, answer=Response("s1.", None, error))
-        assert await call.answers() == {"key": {"error": error}}
+        await here.deliver(ELSEWHERE, body)
+        assert await call.answers() == {"key": answer}
+        assert (here.rejected, elsewhere.rejected) == ([], [])
+        await here.deliver(ELSEWHERE, body)
+    assert (here.rejected, elsewhere.rejected) == ([], [RejectReason.LATE])
+    assert here.noted.sent == [True, True]
+    assert [url for url, _ in network.messages] == [ELSEWHERE.url] * 2
+    assert not any(b"accept" in message for _, message in network.messages)
 
 
-async def test_an_answer_for_another_replica_is_handed_on_as_it_came() -> None:
-    delivered = Delivered()
-    await delivered.deliver(ELSEWHERE)
-    assert (delivered.handed_on, delivered.rejected) == ([("http://elsewhere", BODY)], [])
+@pytest.mark.parametrize("authority", [AUTHORITY, NOBODY], ids=["user", "anonymous"])
+async def test_the_replica_that_waits_learns_by_whose_authority_it_is_answered(
+    here: Process, elsewhere: Process, authority: Authority
+) -> None:
+    await here.deliver(ELSEWHERE, authority=authority)
+    await here.deliver(HERE, authority=authority)
+    assert here.waiting.authorities == elsewhere.waiting.authorities == [authority]
 
 
-@pytest.mark.parametrize("status", [0, 200, 401, 404, 429, 503])
-async def test_what_the_other_replica_does_not_take_is_gone(status: int, caplog: pytest.LogCaptureFixture) -> None:
-    delivered = Delivered(status)
-    await delivered.deliver(ELSEWHERE)
-    assert delivered.rejected == [RejectReason.GONE]
-    told = [vars(record)["status"] for record in caplog.records if vars(record).get("url") == ELSEWHERE.url]
-    assert told == ([status] if status else [])
+async def test_an_answer_that_is_refused_elsewhere_is_refused_as_it_is_here(here: Process, elsewhere: Process) -> None:
+    for process, replica in ((here, HERE), (elsewhere, ELSEWHERE)):
+        process.waiting.refusal = InsufficientScope(["write", "admin"], "This takes the session in which it began")
+        with pytest.raises(InsufficientScope, match="This takes the session in which it began") as caught:
+            await here.deliver(replica, authority=AUTHORITY)
+        assert caught.value.required == {"write", "admin"}
+    assert (here.rejected, elsewhere.rejected) == ([], [])
 
 
-async def test_what_was_handed_on_goes_no_further() -> None:
-    delivered = Delivered()
-    await delivered.deliver(ELSEWHERE, hopped=True)
-    assert (delivered.handed_on, delivered.rejected) == ([], [RejectReason.GONE])
+async def test_what_no_replica_takes_is_gone(here: Process) -> None:
+    await here.deliver(NOWHERE)
+    assert (here.rejected, here.noted.sent) == ([RejectReason.GONE], [False])
 
 
 @pytest.mark.parametrize("url", ["", HERE.url])
-async def test_an_answer_for_a_process_that_cannot_be_there_is_gone(url: str) -> None:
-    delivered = Delivered()
-    await delivered.deliver(ReplicaAddress(url, ELSEWHERE.boot))
-    assert (delivered.handed_on, delivered.rejected) == ([], [RejectReason.GONE])
+async def test_an_answer_for_a_process_that_cannot_be_there_is_gone(here: Process, network: Network, url: str) -> None:
+    await here.deliver(ReplicaAddress(url, ELSEWHERE.boot))
+    assert (network.messages, here.rejected) == ([], [RejectReason.GONE])
+
+
+async def test_an_answer_is_gone_if_another_process_is_at_the_url_now(here: Process, network: Network) -> None:
+    other = Process(network, ReplicaAddress(ELSEWHERE.url, b"o" * 16))
+    with other.waiting.open(NOBODY, nothing) as call:
+        call.expect(["key"])
+        await here.deliver(ELSEWHERE)
+        assert other.noted.refused == [HopReason.OTHER_RECEIVER]
+    assert (here.rejected, other.rejected) == ([RejectReason.GONE], [])
+
+
+async def test_a_reply_counts_only_if_the_process_that_was_asked_has_sealed_it(
+    here: Process, elsewhere: Process, network: Network
+) -> None:
+    stranger = Process(Network(), ELSEWHERE, key=new_key())
+    twin = Process(Network(), ReplicaAddress(ELSEWHERE.url, b"o" * 16))
+    earlier: list[bytes] = []
+
+    def remembers(message: bytes) -> bytes | None:
+        reply = elsewhere.hops.take(message)
+        assert reply is not None
+        earlier.append(reply)
+        return earlier[0]
+
+    replies: list[Callable[[bytes], bytes | None]] = [
+        lambda message: message,
+        lambda _: b"",
+        lambda _: b"{}",
+        stranger.hops.take,
+        twin.hops.take,
+        lambda message: (elsewhere.hops.take(message) or b"")[:-1],
+        lambda message: (elsewhere.hops.take(message) or b"") + bytes(70_000),
+    ]
+    for reply in replies:
+        network.takes[ELSEWHERE.url] = reply
+        await here.deliver(ELSEWHERE)
+    assert here.rejected == [RejectReason.GONE] * len(replies)
+    network.takes[ELSEWHERE.url] = remembers
+    await here.deliver(ELSEWHERE)
+    await here.deliver(ELSEWHERE)
+    assert here.rejected[len(replies) :] == [RejectReason.GONE]
+
+
+async def test_a_message_is_taken_once(here: Process, elsewhere: Process, network: Network) -> None:
+    with elsewhere.waiting.open(NOBODY, nothing) as call:
+        call.expect(["key"])
+        await here.deliver(ELSEWHERE)
+        await call.answers()
+        call.expect(["key"])
+        ((_, message),) = network.messages
+        assert elsewhere.hops.take(message) is None
+        assert elsewhere.noted.refused == [HopReason.REPLAYED]
+        assert call.expects("key"), "an answer that was replayed has been taken"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"call": "text"},
+        {"key": b"key"},
+        {"response": "{}"},
+        {"response": b"{"},
+        {"response": b"[" * 30},
+        {"response": b'{"jsonrpc":"2.0","id":1,"method":"ping"}'},
+        {"authority": None},
+        *({"authority": {**PACKED, name: wrong}} for name, wrong in itertools.product(PACKED, (True, {}, ["a", 1]))),
+    ],
+    ids=repr,
+)
+async def test_a_message_that_brings_no_answer_is_refused(
+    here: Process, elsewhere: Process, body: dict[str, Any]
+) -> None:
+    good = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": PACKED}
+    assert await here.hops.ask(ELSEWHERE, ANSWER, {**good, **body}) is None
+    assert elsewhere.noted.refused == [HopReason.MALFORMED]
+    assert await here.hops.ask(ELSEWHERE, ANSWER, good) == {"outcome": "late"}
+
+
+async def test_a_message_of_a_kind_that_nobody_knows_is_refused(here: Process, elsewhere: Process) -> None:
+    assert await here.hops.ask(ELSEWHERE, "later", {}) is None
+    assert elsewhere.noted.refused == [HopReason.MALFORMED]
+
+
+async def test_keys_rotate_between_two_replicas(here: Process, elsewhere: Process) -> None:
+    old, new = KEY, new_key()
+    for ring_here, ring_elsewhere in ((f"{old},{new}", old), (f"{new},{old}", f"{old},{new}"), (new, f"{new},{old}")):
+        for process, ring in ((here, ring_here), (elsewhere, ring_elsewhere)):
+            process.hops.replace_sealer(Sealer(KeyRing.parse(ring), os.urandom))
+        await here.deliver(ELSEWHERE)
+        await elsewhere.deliver(HERE)
+    assert here.rejected == elsewhere.rejected == [RejectReason.LATE] * 3

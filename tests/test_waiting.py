@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
 from gateway.waiting import Leaving, WaitingCall, WaitingCalls
+from tests.authorities import ADA, authorities, nothing
 
 BOOT = b"b" * 16
 YES: Answer = {"result": {"action": "accept"}}
@@ -26,7 +27,7 @@ def numbered() -> Callable[[int], bytes]:
 
 
 def make_calls(limit: int = 100) -> WaitingCalls:
-    return WaitingCalls(BOOT, numbered(), limit=limit)
+    return WaitingCalls(BOOT, numbered(), authorities(), limit=limit)
 
 
 async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
@@ -37,111 +38,111 @@ async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
 
 async def test_a_call_goes_on_with_the_last_answer_that_it_expects() -> None:
     calls = make_calls()
-    with calls.open() as call:
+    with calls.open(ADA, nothing) as call:
         call.expect(["first", "second"])
         waiting = await begin_to_wait(call)
-        assert calls.deliver(BOOT, call.call_id, "second", NO)
+        assert calls.deliver(BOOT, call.call_id, "second", NO, ADA)
         await asyncio.sleep(0)
         assert not waiting.done()
-        assert calls.deliver(BOOT, call.call_id, "first", YES)
+        assert calls.deliver(BOOT, call.call_id, "first", YES, ADA)
         assert list((await waiting).items()) == [("first", YES), ("second", NO)]
 
 
 async def test_an_answer_may_come_before_anybody_waits_for_it() -> None:
     calls = make_calls()
-    with calls.open() as call:
+    with calls.open(ADA, nothing) as call:
         call.expect(["key"])
-        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert await call.answers() == {"key": YES}
         assert await call.answers() == {"key": YES}
 
 
 async def test_a_call_that_expects_nothing_does_not_wait() -> None:
-    with make_calls().open() as call:
+    with make_calls().open(ADA, nothing) as call:
         call.expect([])
         assert await call.answers() == {}
 
 
 async def test_a_call_that_has_not_asked_takes_no_answer() -> None:
     calls = make_calls()
-    with calls.open() as call:
-        assert not calls.deliver(BOOT, call.call_id, "key", YES)
+    with calls.open(ADA, nothing) as call:
+        assert not calls.deliver(BOOT, call.call_id, "key", YES, ADA)
 
 
 async def test_an_answer_counts_once_and_the_first_one_counts() -> None:
     calls = make_calls()
-    with calls.open() as call:
+    with calls.open(ADA, nothing) as call:
         call.expect(["key", "key", "other"])
-        assert calls.deliver(BOOT, call.call_id, "key", YES)
-        assert not calls.deliver(BOOT, call.call_id, "key", NO)
-        assert calls.deliver(BOOT, call.call_id, "other", YES)
-        assert not calls.deliver(BOOT, call.call_id, "other", NO)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
+        assert not calls.deliver(BOOT, call.call_id, "key", NO, ADA)
+        assert calls.deliver(BOOT, call.call_id, "other", YES, ADA)
+        assert not calls.deliver(BOOT, call.call_id, "other", NO, ADA)
         assert await call.answers() == {"key": YES, "other": YES}
 
 
 async def test_what_nobody_waits_for_is_not_taken() -> None:
     calls = make_calls()
-    with calls.open() as call, calls.open() as other:
+    with calls.open(ADA, nothing) as call, calls.open(ADA, nothing) as other:
         call.expect(["key"])
         other.expect(["other"])
-        assert not calls.deliver(b"c" * 16, call.call_id, "key", YES)
-        assert not calls.deliver(b"", call.call_id, "key", YES)
-        assert not calls.deliver(BOOT, b"?" * 16, "key", YES)
-        assert not calls.deliver(BOOT, other.call_id, "key", YES)
-        assert not calls.deliver(BOOT, call.call_id, "other", YES)
+        assert not calls.deliver(b"c" * 16, call.call_id, "key", YES, ADA)
+        assert not calls.deliver(b"", call.call_id, "key", YES, ADA)
+        assert not calls.deliver(BOOT, b"?" * 16, "key", YES, ADA)
+        assert not calls.deliver(BOOT, other.call_id, "key", YES, ADA)
+        assert not calls.deliver(BOOT, call.call_id, "other", YES, ADA)
         waiting = await begin_to_wait(call)
         assert not waiting.done()
-        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert await waiting == {"key": YES}
 
 
 async def test_a_call_asks_again_and_what_it_asked_before_is_over() -> None:
     calls = make_calls()
-    with calls.open() as call:
+    with calls.open(ADA, nothing) as call:
         call.expect(["key", "unanswered"])
-        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         call.expect(["key~2"])
-        assert not calls.deliver(BOOT, call.call_id, "key", NO)
-        assert not calls.deliver(BOOT, call.call_id, "unanswered", NO)
+        assert not calls.deliver(BOOT, call.call_id, "key", NO, ADA)
+        assert not calls.deliver(BOOT, call.call_id, "unanswered", NO, ADA)
         waiting = await begin_to_wait(call)
         assert not waiting.done()
-        assert calls.deliver(BOOT, call.call_id, "key~2", NO)
+        assert calls.deliver(BOOT, call.call_id, "key~2", NO, ADA)
         assert await waiting == {"key~2": NO}
         call.expect(["key~3"])
         waiting = await begin_to_wait(call)
         assert not waiting.done()
-        assert calls.deliver(BOOT, call.call_id, "key~3", YES)
+        assert calls.deliver(BOOT, call.call_id, "key~3", YES, ADA)
         assert await waiting == {"key~3": YES}
 
 
 async def test_a_call_that_is_over_takes_no_answer_and_leaves_nothing_behind() -> None:
     calls = make_calls()
-    with suppress(LookupError), calls.open() as call:
+    with suppress(LookupError), calls.open(ADA, nothing) as call:
         call.expect(["key"])
         raise LookupError
-    assert not calls.deliver(BOOT, call.call_id, "key", YES)
+    assert not calls.deliver(BOOT, call.call_id, "key", YES, ADA)
     assert len(calls) == 0
 
 
 async def test_a_wait_that_is_given_up_can_be_taken_up_again() -> None:
     calls = make_calls()
-    with calls.open() as call:
+    with calls.open(ADA, nothing) as call:
         call.expect(["key"])
         waiting = await begin_to_wait(call)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert calls.deliver(BOOT, call.call_id, "key", YES)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, ADA)
         assert await call.answers() == {"key": YES}
 
 
 async def test_no_more_calls_wait_than_may() -> None:
     calls = make_calls(limit=2)
-    with calls.open(), calls.open():
+    with calls.open(ADA, nothing), calls.open(ADA, nothing):
         assert len(calls) == 2
-        with pytest.raises(Overloaded), calls.open():
+        with pytest.raises(Overloaded), calls.open(ADA, nothing):
             pass
-    with calls.open():
+    with calls.open(ADA, nothing):
         assert len(calls) == 1
 
 
@@ -153,9 +154,9 @@ async def test_calls_are_told_apart_by_ids_of_sixteen_random_bytes() -> None:
         asked.append(size)
         return source(size)
 
-    calls = WaitingCalls(BOOT, random_bytes)
+    calls = WaitingCalls(BOOT, random_bytes, authorities())
     assert calls.boot == BOOT
-    with calls.open() as first, calls.open() as second:
+    with calls.open(ADA, nothing) as first, calls.open(ADA, nothing) as second:
         assert first.call_id != second.call_id
     assert asked == [16, 16]
 
@@ -168,7 +169,7 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
     expected: list[list[str]], deliveries: list[tuple[int, str]]
 ) -> None:
     calls = make_calls()
-    open_calls = [calls.open() for _ in expected]
+    open_calls = [calls.open(ADA, nothing) for _ in expected]
     waiting = [context.__enter__() for context in open_calls]
     for call, keys in zip(waiting, expected, strict=True):
         call.expect(keys)
@@ -177,7 +178,7 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
         response = {"result": number}
         call_id = waiting[index].call_id if index < len(waiting) else b"nobody"
         wanted = index < len(waiting) and key in expected[index] and (index, key) not in first
-        assert calls.deliver(BOOT, call_id, key, response) == wanted
+        assert calls.deliver(BOOT, call_id, key, response, ADA) == wanted
         if wanted:
             first[index, key] = response
     for index, (call, keys) in enumerate(zip(waiting, expected, strict=True)):
@@ -191,11 +192,11 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
 
 async def test_a_process_that_leaves_lets_nobody_wait() -> None:
     calls = make_calls()
-    with calls.open() as waiting_call, calls.open() as answered:
+    with calls.open(ADA, nothing) as waiting_call, calls.open(ADA, nothing) as answered:
         waiting_call.expect(["first", "second"])
         answered.expect(["key"])
-        assert calls.deliver(BOOT, waiting_call.call_id, "first", YES)
-        assert calls.deliver(BOOT, answered.call_id, "key", YES)
+        assert calls.deliver(BOOT, waiting_call.call_id, "first", YES, ADA)
+        assert calls.deliver(BOOT, answered.call_id, "key", YES, ADA)
         waiting = await begin_to_wait(waiting_call)
         calls.close()
         with pytest.raises(Leaving):
@@ -204,7 +205,7 @@ async def test_a_process_that_leaves_lets_nobody_wait() -> None:
         answered.expect(["again"])
         with pytest.raises(Leaving):
             await answered.answers()
-    with calls.open() as later:
+    with calls.open(ADA, nothing) as later:
         later.expect(["key"])
         with pytest.raises(Leaving):
             await later.answers()

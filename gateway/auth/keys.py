@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Final, Protocol
 
 import jwt
@@ -63,6 +64,14 @@ class Keys(Protocol):
         """
         ...
 
+    def name_of(self, key: Any) -> bytes:
+        """Return what `has_left` knows a key by that `find` has just returned, b"" for one that never changes."""
+        ...
+
+    def has_left(self, name: bytes) -> bool:
+        """Tell whether there was a key of this name and is none any more."""
+        ...
+
     def on_change(self, forget: Callable[[], None]) -> None:
         """Call `forget` each time the keys change, before anybody is given a new one."""
         ...
@@ -85,8 +94,16 @@ class SharedSecret:
             raise UnknownKey
         return self._secret
 
+    def name_of(self, key: Any) -> bytes:  # noqa: ARG002
+        """Return b"": a secret does not change while the process lives."""
+        return b""
+
+    def has_left(self, _name: bytes) -> bool:
+        """Return False: the same."""
+        return False
+
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Do nothing: a secret does not change while the process lives."""
+        """Do nothing: the same."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Do nothing: there is nothing to read again."""
@@ -108,6 +125,11 @@ class TokenKey:
     algorithms: frozenset[str]
     members: tuple[str, ...]
     public_key: Any = field(compare=False, repr=False)
+
+    @property
+    def name(self) -> bytes:
+        """Names the key, whatever id it goes by."""
+        return sha256("\n".join(self.members).encode("utf-8", "surrogatepass")).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +183,10 @@ class KeySet:
         if len(fitting) != 1:
             raise UnknownKey
         return fitting[0]
+
+    def name_of(self, public_key: Any) -> bytes:
+        """Return the name of a key that `find` returned."""
+        return next(key.name for key in self.keys if key.public_key is public_key)
 
     @property
     def key_ids(self) -> list[str]:

@@ -34,6 +34,8 @@ FETCH_SECONDS: Final = 5.0
 MAX_WAITING: Final = 8
 """Requests that wait for a reading under way: their tokens may be anybody's, so more are sent away at once."""
 MAX_KEY_SET_BYTES: Final = 1 << 18
+MAX_LEFT: Final = 1024
+"""Keys that have left of which a process knows it: streams may be open that one of them let in."""
 
 FILE_SETTING: Final = "GATEWAY_JWKS_FILE"
 URL_SETTING: Final = "GATEWAY_JWKS_URL"
@@ -49,21 +51,39 @@ class CurrentKeys:
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._keys: KeySet | None = None
+        self._left: dict[bytes, None] = {}  # ordered
         self._forget: list[Callable[[], None]] = []
 
     def on_change(self, forget: Callable[[], None]) -> None:
         """Call `forget` each time the keys change, before anybody is given a new one."""
         self._forget.append(forget)
 
+    def name_of(self, key: Any) -> bytes:
+        """Return what `has_left` knows a key by that `find` has just returned."""
+        assert self._keys is not None  # noqa: S101 - it has given the key
+        return self._keys.name_of(key)
+
+    def has_left(self, name: bytes) -> bool:
+        """Tell whether there was a key of this name and is none any more."""
+        return name in self._left
+
     def take(self, keys: KeySet) -> None:
         """Let a newer key set count from now on."""
         if keys == self._keys:
             return
+        self._note_left(keys)
         self._keys = keys
         self._telemetry.token_keys(len(keys.keys))
         for forget in self._forget:
             forget()
         log.info("token keys replaced", extra={"keys": len(keys.keys), "key_ids": ", ".join(keys.key_ids)})
+
+    def _note_left(self, keys: KeySet) -> None:
+        """Note which keys leave with this set, and which come back. Of very many that have left, the latest count."""
+        stay = {key.name for key in keys.keys}
+        before = () if self._keys is None else (key.name for key in self._keys.keys)
+        left = dict.fromkeys(name for name in (*self._left, *before) if name not in stay)
+        self._left = dict.fromkeys(list(left)[-MAX_LEFT:])
 
 
 class FileKeys(CurrentKeys):

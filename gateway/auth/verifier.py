@@ -63,11 +63,15 @@ class VerifiedToken:
         principal: the caller; None is the anonymous one.
         scopes: what the token allows (RFC 8693 section 4.2).
         expires_at: when it stops doing so, in seconds since the epoch, without leeway.
+        ends_at: when it is not accepted any more: the same with leeway.
+        key: names the key that signed it, b"" for one that never changes.
     """
 
     principal: Principal | None
     scopes: frozenset[str]
     expires_at: float
+    ends_at: float
+    key: bytes
 
     def grants(self, scopes: frozenset[str]) -> bool:
         """Tell whether the token allows all of these; without identity there is nothing to withhold."""
@@ -77,7 +81,7 @@ class VerifiedToken:
 class AnonymousVerifier:
     """Lets everybody in as the anonymous caller, whatever they send. For `GATEWAY_AUTH=none`."""
 
-    _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf)
+    _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf, ends_at=math.inf, key=b"")
 
     def known(self, authorization_header: str | None) -> VerifiedToken:  # noqa: ARG002
         """Return the anonymous caller."""
@@ -90,6 +94,13 @@ class AnonymousVerifier:
     def running(self) -> AbstractAsyncContextManager[None]:
         """Do nothing: there are no keys."""
         return nullcontext()
+
+    def has_left(self, _key: bytes) -> bool:
+        """Return False: there are no keys."""
+        return False
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there are no keys."""
 
 
 class TokenVerifier:
@@ -149,11 +160,19 @@ class TokenVerifier:
         known = self._verified.get(digest)
         if known is None:
             return None
-        if self._clock() >= known.expires_at + self._leeway_seconds:
+        if self._clock() >= known.ends_at:
             del self._verified[digest]
             return None
         self._verified.move_to_end(digest)
         return known
+
+    def has_left(self, key: bytes) -> bool:
+        """Tell whether a key, by its name, was one of those that verify tokens and is none any more."""
+        return self._keys.has_left(key)
+
+    def on_change(self, tell: Callable[[], None]) -> None:
+        """Call `tell` each time the keys have changed."""
+        self._keys.on_change(tell)
 
     async def authenticate(self, authorization_header: str | None) -> VerifiedToken:
         """Verify the token in an `Authorization` header.
@@ -227,7 +246,8 @@ class TokenVerifier:
         except _WHAT_DECODING_RAISES as error:
             raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
-        return VerifiedToken(_principal(claims), _scopes(claims), expires_at)
+        ends_at = expires_at + self._leeway_seconds
+        return VerifiedToken(_principal(claims), _scopes(claims), expires_at, ends_at, self._keys.name_of(key))
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()

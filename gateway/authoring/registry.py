@@ -87,6 +87,21 @@ class Registry:
                 return candidate, values
         return None
 
+    def scopes_of(self, served: Served, target: str) -> frozenset[str]:
+        """Return what it takes to go on with something: the scopes that it asked for, and those that it asks for now.
+
+        Args:
+            served: what was begun, which may be served no more.
+            target: its name, or the URI, as the client gave it.
+        """
+        today: Served | None
+        if isinstance(served, Resource):
+            found = self.find_resource(target)
+            today = None if found is None else found[0]
+        else:
+            today = (self.prompts if isinstance(served, Prompt) else self.tools).get(target)
+        return served.scopes if today is None else served.scopes | today.scopes
+
     def completer(self, target: Prompt | Resource, argument: str) -> Completer | None:
         """Return what suggests values for an argument, if anything does."""
         return self._completers.get((id(target), argument))

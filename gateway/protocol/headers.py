@@ -19,8 +19,6 @@ PROTOCOL_VERSION: Final = b"mcp-protocol-version"
 METHOD: Final = b"mcp-method"
 NAME: Final = b"mcp-name"
 SESSION_ID: Final = b"mcp-session-id"
-HOP: Final = b"x-gateway-hop"
-"""Marks a request that another replica has handed on. Such a request is never handed on again."""
 
 _BLANKS: Final = b" \t"
 _USUAL_TYPE: Final = b"application/json"
@@ -64,11 +62,6 @@ class Headers:
     def get_bytes(self, name: bytes) -> bytes | None:
         """The value of `name` (lower case) as it came, or None; for comparing with what is usual."""
         return self._values.get(name)
-
-    @property
-    def raw(self) -> RawHeaders:
-        """The headers by name, each once: as they came, or joined."""
-        return list(self._values.items())
 
 
 def check_content(headers: Headers) -> None:

@@ -9,7 +9,7 @@ The encoding is injective: two different bindings never give the same bytes. It 
 
 where the audience and every field are prefixed with their length (4 bytes, big-endian), no label
 contains NUL, and the caller begins with a tag that says what kind of caller follows: nobody, a
-principal (three prefixed fields), or an owner (one).
+principal (three prefixed fields), an owner (one), or a process (two).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from typing import Final
 from gateway.sealing.principal import Principal
 
 _length: Final = struct.Struct(">I").pack
+_time: Final = struct.Struct(">Q").pack
 _ANONYMOUS: Final = b"\x00"
 _PRINCIPAL: Final = b"\x01"
 _OWNER: Final = b"\x02"
+_PROCESS: Final = b"\x03"
 
 
 class Purpose(Enum):
@@ -39,6 +41,7 @@ class Purpose(Enum):
     CURSOR = b"cursor"
     FIELD_AT_REST = b"field-at-rest"
     OWNER = b"owner"
+    HOP = b"hop"
 
 
 _REQUEST_STATE: Final = Purpose.REQUEST_STATE
@@ -92,6 +95,34 @@ def field_binding(audience: str, owner: str, task_id: str, field: str) -> bytes:
         field: the name of the field.
     """
     return _encode(Purpose.FIELD_AT_REST, audience, _OWNER + _prefixed(_text(owner)), _text(task_id), _text(field))
+
+
+def hop_binding(
+    audience: str,
+    direction: str,
+    sender: tuple[str, bytes],
+    receiver: tuple[str, bytes],
+    url: str,
+    *,
+    nonce: bytes,
+    time_ms: int,
+    answered: bytes = b"",
+) -> bytes:
+    """Bind a message between two processes to both of them, to its direction and to its moment.
+
+    Args:
+        audience: the name shared by all processes of the deployment.
+        direction: whether it is a request or a reply.
+        sender: the role and the boot id of the process that sends it.
+        receiver: those of the process that it is for.
+        url: where the request is sent, in both directions.
+        nonce: random bytes that tell the message from every other one.
+        time_ms: when it is sent, in milliseconds since the epoch.
+        answered: the nonce of the request that a reply answers.
+    """
+    role, boot = sender
+    fields = (_text(direction), _text(receiver[0]), receiver[1], _text(url), nonce, _time(time_ms), answered)
+    return _encode(Purpose.HOP, audience, _PROCESS + _prefixed(_text(role)) + _prefixed(boot), *fields)
 
 
 def owner(principal: Principal | None, audience: str) -> str:

@@ -2,8 +2,8 @@
 
 The server's own request to a client has this token for its JSON-RPC id, so the client's response brings it back to
 whichever replica it reaches. Inside is a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the
-epoch, `key` the question's key, and either `kind` "call" with `url`, `boot` and `call`, or `kind` "task" with `task`.
-Further fields are ignored.
+epoch, `key` the question's key, and either `kind` "call" with `url`, `boot` and `call`, or `kind` "task" with `task`
+and, where the answer has to come with one session, its nonce `in`. Further fields are ignored.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ class TaskAddress:
         task_id: the task.
         key: the question's key on the wire.
         expires_at: the second since the epoch from which the address is no longer accepted.
+        session: the nonce of the session that the answer has to come with, b"" for any or none.
     """
 
     task_id: str
     key: str
     expires_at: float
+    session: bytes = b""
 
 
 ReturnAddress: TypeAlias = CallAddress | TaskAddress
@@ -94,17 +96,19 @@ def open_return_address(sealer: Sealer, token: object, *, aad: bytes, now: float
         Rejected: with the reason, which is for the log and the counter only.
     """
     payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_RETURN_ADDRESS_CHARS, now=now)
+    session = payload.get("in", b"")
     match payload:
         case {"kind": "call", "key": str(key), "url": str(url), "boot": bytes(boot), "call": bytes(call)}:
             return CallAddress(url, boot, call, key, payload["exp"])
-        case {"kind": "task", "key": str(key), "task": str(task_id)}:
-            return TaskAddress(task_id, key, payload["exp"])
+        case {"kind": "task", "key": str(key), "task": str(task_id)} if type(session) is bytes:
+            return TaskAddress(task_id, key, payload["exp"], session)
     raise Rejected(RejectReason.MALFORMED)
 
 
 def _place(address: ReturnAddress) -> dict[str, Any]:
     if isinstance(address, TaskAddress):
-        return {"kind": "task", "task": address.task_id}
+        session = {"in": address.session} if address.session else {}
+        return {"kind": "task", "task": address.task_id, **session}
     if len(address.boot) != ID_BYTES or len(address.call) != ID_BYTES:
         raise ValueError(f"the names of a process and of a call have {ID_BYTES} bytes")
     return {"kind": "call", "url": address.replica_url, "boot": address.boot, "call": address.call}

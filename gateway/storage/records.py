@@ -144,6 +144,7 @@ class Records:
             "principal": None if who is None else [who.issuer, who.subject, who.client_id],
             "context": dict(new.context),
         }
+        client = [dict(new.capabilities), sorted(new.scopes)]
         about = _json.encode(
             {
                 "tool": new.tool,
@@ -156,7 +157,7 @@ class Records:
         arguments: list[Any] = [
             about,
             *("call", self.seal(new.owner, new.task_id, "call", call, about)),
-            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)),
+            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", client, about)),
         ]
         told = rest.progress(new.journal)
         if told is not None:
@@ -254,6 +255,13 @@ class Records:
         except Unreadable:
             return TaskView(**clear, progress=_progress(fields["progress"], None), opened=False)
 
+    def _open_client(self, owner: str, task_id: str, sealed: bytes, about: bytes) -> tuple[dict[str, Any], list[str]]:
+        """Return what the client declared that created a task, and the scopes that its tool asked for then."""
+        match self.open(owner, task_id, "capabilities", sealed, about):
+            case [dict(capabilities), list(scopes)]:
+                return capabilities, scopes
+        raise Unreadable  # as release 0.1 wrote it, without scopes
+
     def _sealed_parts(
         self, owner: str, task_id: str, phase: Phase, fields: Mapping[str, bytes | None]
     ) -> dict[str, Any]:
@@ -264,7 +272,8 @@ class Records:
         }
         parts = {name: opened.get(name) for name in ("result", "error")}
         about, capabilities = fields["about"] or b"", fields["capabilities"] or b""
-        parts["capabilities"] = self.open(owner, task_id, "capabilities", capabilities, about)
+        parts["capabilities"], scopes = self._open_client(owner, task_id, capabilities, about)
+        parts["scopes"] = frozenset(scopes)
         parts["progress"] = _progress(fields["progress"], opened.get("message"))
         if phase is Phase.WAITING and fields["open"] is not None:
             rows = opened["questions"]
@@ -310,7 +319,7 @@ class Records:
             Unreadable: it does not open, or what is clear about the task is not what it was created with.
         """
         owner, task_id, about = claim.owner, claim.task_id, record["about"]
-        claim.capabilities = self.open(owner, task_id, "capabilities", record["capabilities"], about)
+        claim.capabilities, _ = self._open_client(owner, task_id, record["capabilities"], about)
         call = self.open(owner, task_id, "call", record["call"], about)
         claim.arguments, claim.context = call["arguments"], call["context"]
         claim.principal = None if call["principal"] is None else Principal(*call["principal"])

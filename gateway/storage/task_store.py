@@ -100,6 +100,7 @@ class RedisTaskStore:
             generation=0,
             form=new.form,
             capabilities=new.capabilities,
+            scopes=new.scopes,
             progress=rest.progress(new.journal),
             kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )

@@ -118,8 +118,9 @@ class TaskView:
         questions: wire key → question that still has no answer; empty unless waiting.
         result: the tool's result, once done without a JSON-RPC error.
         error: the JSON-RPC error `{code, message, data?}`, once done with one.
-        opened: False if what is sealed in it cannot be opened here; then `capabilities`, `questions`, `result` and
-            `error` are empty.
+        scopes: what the tool asked for when the task was created.
+        opened: False if what is sealed in it cannot be opened here; then `capabilities`, `questions`, `result`, `error`
+            and `scopes` are empty.
         kept_ms: how long it is kept from its end on, None if its retention counts from its creation.
     """
 
@@ -139,5 +140,6 @@ class TaskView:
     questions: Mapping[str, WireQuestion] = field(default_factory=dict)
     result: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
+    scopes: frozenset[str] = frozenset()
     opened: bool = True
     kept_ms: int | None = None

@@ -1,7 +1,7 @@
-"""Hands a client's request on to the one replica that waits for it.
+"""Posts a sealed message to another process of the deployment and reads its reply.
 
-Everything is bounded, whatever the other side does: the time, what is read, and what is told of the client's request.
-It asks the replica itself: there is no proxy in between, and no redirect is followed.
+Everything is bounded, whatever the other side does: the time, what is read, and how many messages are on their way.
+It asks the other process itself: there is no proxy in between, and no redirect is followed.
 """
 
 from __future__ import annotations
@@ -12,102 +12,127 @@ import logging
 import ssl
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
+from weakref import WeakValueDictionary
 
 import httptools
 
-from gateway.protocol.headers import HOP, RawHeaders
+HOP_PATH: Final = "/_gateway/hop"
+"""Where a process takes messages, below its URL."""
 
-GONE: Final = 0
-"""In place of a status: no replica is there, or it did not answer in time."""
+HOP_TYPE: Final = b"application/vnd.sealed-gateway.hop"
+"""The content type of messages and of replies."""
 
-_PASSED_ON: Final = frozenset(
-    {b"accept", b"authorization", b"content-type", b"mcp-protocol-version", b"mcp-session-id"}
-)
+MAX_REPLY_BYTES: Final = 65536
+MAX_POSTS: Final = 32
+"""Messages on their way to one URL at a time. More of them wait, within their time, so a silent process ties up few
+connections."""
+
 _CHUNK_BYTES: Final = 8192
 _MAX_HEAD_BYTES: Final = 65536
 
 log = logging.getLogger(__name__)
 
 
-async def post_on(url: str, headers: RawHeaders, body: bytes, *, seconds: float = 2.0) -> int:
-    """Post a client's request to `/mcp` of another replica and return the HTTP status of its answer.
+class HopClient:
+    """Posts messages to other processes. Use it on the event loop alone."""
 
-    The replica is asked under its own authority as `Host`. It reads who calls, in which session, and on which wire from
-    the same headers as this one; no others are passed on. Of its answer only the head is read.
+    def __init__(self) -> None:
+        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    Args:
-        url: of the replica, http or https, without `/mcp`. It must come from one of our own settings or tokens.
-        headers: of the client's request.
-        body: of the client's request.
-        seconds: the time for all of it.
+    async def post(self, url: str, message: bytes, *, seconds: float = 2.0) -> bytes | None:
+        """Post a message and return the reply, not yet opened; None if there is none.
 
-    Returns:
-        The status, whatever it is, or `GONE` (0).
-    """
-    try:
-        async with asyncio.timeout(seconds):
-            return await _post(urlsplit(url), headers, body)
-    except (OSError, ValueError) as error:
-        log.warning("replica not reached", extra={"url": url, "reason": type(error).__name__})
-        return GONE
+        Args:
+            url: of the process, http or https. It must come from one of our own settings or tokens.
+            message: the message.
+            seconds: the time for all of it.
+        """
+        line = self._lines.get(url)
+        if line is None:
+            line = self._lines[url] = asyncio.Semaphore(MAX_POSTS)
+        try:
+            async with asyncio.timeout(seconds), line:
+                answer = await _post(urlsplit(url), message)
+        except (OSError, ValueError) as error:
+            log.warning("replica not reached", extra={"url": url, "reason": type(error).__name__})
+            return None
+        if answer.status != 200:
+            log.warning("replica refused a message", extra={"url": url, "status": answer.status})
+            return None
+        return bytes(answer.body)
 
 
 class _Answer:
-    """What httptools tells of an answer; `status` is 0 until the head of the final one is complete."""
+    """What httptools tells of an answer.
+
+    Attributes:
+        status: 0 until the head of the final answer is complete.
+        body: what has come of its body.
+        complete: whether all of it has come that counts: of an answer that is no reply, the head.
+    """
 
     def __init__(self) -> None:
         self.status = 0
+        self.body = bytearray()
+        self.complete = False
         self._parser = httptools.HttpResponseParser(self)
 
     def read(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            if self.status == 0:
-                raise ConnectionError("the answer is no HTTP") from None
+            if not self.complete:
+                raise ConnectionError("the answer is not HTTP") from None
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if self.status == 0 and status >= 200:  # those below announce another one
             self.status = status
+            self.complete = status != 200
+
+    def on_body(self, body: bytes) -> None:
+        if not self.complete:
+            self.body += body
+
+    def on_message_complete(self) -> None:
+        self.complete = self.complete or self.status != 0
 
 
-async def _post(replica: SplitResult, headers: RawHeaders, body: bytes) -> int:
-    if not replica.hostname:
+async def _post(process: SplitResult, message: bytes) -> _Answer:
+    if not process.hostname:
         raise ValueError("the URL has no host")  # asyncio would take that for this machine
-    is_tls = replica.scheme == "https"
+    is_tls = process.scheme == "https"
     reader, writer = await asyncio.open_connection(
-        replica.hostname, replica.port or (443 if is_tls else 80), ssl=_tls() if is_tls else None
+        process.hostname, process.port or (443 if is_tls else 80), ssl=_tls() if is_tls else None
     )
     try:
-        writer.write(_request(replica, headers, body))
-        return await _status(reader)
+        writer.write(_request(process, message))
+        return await _answer(reader)
     finally:
         writer.transport.abort()
 
 
-def _request(replica: SplitResult, headers: RawHeaders, body: bytes) -> bytes:
+def _request(process: SplitResult, message: bytes) -> bytes:
     lines = [
-        b"POST %b/mcp HTTP/1.1" % replica.path.rstrip("/").encode("ascii"),
-        b"host: %b" % replica.netloc.encode("ascii"),
-        HOP + b": 1",
-        b"content-length: %d" % len(body),
+        f"POST {process.path.rstrip('/')}{HOP_PATH} HTTP/1.1".encode("ascii"),
+        b"host: %b" % process.netloc.encode("ascii"),
+        b"content-type: " + HOP_TYPE,
+        b"content-length: %d" % len(message),
         b"connection: close",
     ]
-    lines += [b"%b: %b" % (name, value) for name, value in headers if name in _PASSED_ON]
-    return b"\r\n".join([*lines, b"", body])
+    return b"\r\n".join([*lines, b"", message])
 
 
-async def _status(reader: asyncio.StreamReader) -> int:
+async def _answer(reader: asyncio.StreamReader) -> _Answer:
     answer = _Answer()
     received = 0
-    while answer.status == 0:
+    while not answer.complete:
         data = await reader.read(_CHUNK_BYTES)
         received += len(data)
-        if not data or received > _MAX_HEAD_BYTES:
-            raise ConnectionError("the answer has no head")
+        if not data or received > _MAX_HEAD_BYTES + MAX_REPLY_BYTES:
+            raise ConnectionError("the answer is not complete")
         answer.read(data)
-    return answer.status
+    return answer
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from gateway import telemetry
 from gateway.bootstrap import build
-from gateway.errors import RejectReason
+from gateway.errors import HopReason, RejectReason
 from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
@@ -36,6 +36,8 @@ VALUES: Final = {
     ("gateway_seal_seconds", "operation"): frozenset(telemetry.SEAL_OPERATIONS),
     ("gateway_seal_keys", "role"): frozenset({"seals", "opens"}),
     ("gateway_token_keys_read_total", "result"): frozenset({"read", "failed"}),
+    ("gateway_hop_messages_sent_total", "result"): frozenset({"answered", "failed"}),
+    ("gateway_hop_messages_refused_total", "reason"): frozenset(HopReason),
     ("gateway_tasks", "phase"): frozenset(Phase),
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),
     ("gateway_build_info", "compiled"): frozenset({"true", "false"}),

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from gateway.errors import RejectReason
+from gateway.errors import HopReason, RejectReason
 from gateway.telemetry import OUTCOMES, RefusalReason
 from tests.docs.markdown import TOP, rows_of, section_of, text_of
 from workers.telemetry import LegEnd
@@ -67,7 +67,7 @@ def test_every_row_says_what_is_seen_why_and_what_to_do() -> None:
 
 
 def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
-    reasons = {*RejectReason, *RefusalReason}
+    reasons = {*RejectReason, *RefusalReason, *HopReason}
     outcomes = {*OUTCOMES, *LegEnd}
     named = {label: set(re.findall(rf'{label}="(\w+)"', TEXT)) for label in ("reason", "outcome", "kind", "result")}
     assert named["reason"] <= reasons

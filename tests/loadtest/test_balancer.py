@@ -145,6 +145,32 @@ def test_what_may_have_been_done_is_sent_once(balancer: Balancer, stubs: tuple[S
     assert sum(len(stub.received) for stub in stubs) == 1
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/_gateway/hop",
+        "/_gateway/",
+        "/tools/_gateway/hop",
+        "/%5fgateway/hop",
+        "/_gatewa%79%2Fhop",
+        "//_gateway//hop",
+        "/mcp/../_gateway/hop",
+        "/_gateway/hop?x=1",
+        "http://elsewhere.example.com/_gateway/hop",
+    ],
+)
+def test_no_client_reaches_the_path_on_which_replicas_talk_to_each_other(
+    balancer: Balancer, stubs: tuple[StubReplica, StubReplica], path: str
+) -> None:
+    with closing(connect(balancer)) as connection:
+        for method in ("POST", "GET"):
+            connection.request(method, path, b"{}", {"content-type": "application/vnd.sealed-gateway.hop"})
+            with connection.getresponse() as response:
+                assert (response.status, stubs[0].received, stubs[1].received) == (404, [], [])
+                response.read()
+    assert post(balancer).status == 200
+
+
 def test_a_body_that_does_not_fit_is_sent_once(balancer: Balancer, stubs: tuple[StubReplica, StubReplica]) -> None:
     for stub in stubs:
         stub.behave = refuse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from gateway.sealing.binding import (
     associated_data,
     cursor_binding,
     field_binding,
+    hop_binding,
     owner,
     request_state_binding,
     return_address_binding,
@@ -140,3 +142,44 @@ def test_different_callers_and_deployments_have_different_owners(
 def test_an_owner_is_the_same_hash_in_every_process() -> None:
     assert owner(ALICE, "gateway") == owner(Principal("https://issuer.example", "alice", "editor"), "gateway")
     assert len(bytes.fromhex(owner(None, "gateway"))) == 32
+
+
+def test_each_thing_that_a_message_between_processes_is_bound_to_counts() -> None:
+    one, other = ("replica", b"1" * 16), ("replica", b"2" * 16)
+    usual: dict[str, Any] = {
+        "audience": "aud",
+        "direction": "request",
+        "sender": one,
+        "receiver": other,
+        "url": "http://r1:8080",
+        "nonce": b"n" * 16,
+        "time_ms": 1,
+        "answered": b"",
+    }
+    changes: list[dict[str, Any]] = [
+        {},
+        {"audience": "aud2"},
+        {"direction": "reply"},
+        {"sender": ("worker", b"1" * 16)},
+        {"sender": ("replica", b"3" * 16)},
+        {"receiver": ("worker", b"2" * 16)},
+        {"receiver": ("replica", b"3" * 16)},
+        {"sender": other, "receiver": one},
+        {"url": "http://r2:8080"},
+        {"nonce": b"m" * 16},
+        {"time_ms": 2},
+        {"answered": b"n" * 16},
+    ]
+    assert len({hop_binding(**{**usual, **change}) for change in changes}) == len(changes)
+
+
+@given(st.tuples(texts, texts, texts, blobs, texts, blobs, texts, blobs, st.integers(0, 3), blobs), bindings)
+def test_a_message_between_processes_is_never_bound_like_something_of_a_caller(
+    message: tuple[str, str, str, bytes, str, bytes, str, bytes, int, bytes],
+    other: tuple[Purpose, str, Principal | None, tuple[bytes, ...]],
+) -> None:
+    audience, direction, role, boot, to_role, to_boot, url, nonce, time_ms, answered = message
+    bound = hop_binding(
+        audience, direction, (role, boot), (to_role, to_boot), url, nonce=nonce, time_ms=time_ms, answered=answered
+    )
+    assert bound != associated_data(*other[:3], *other[3])

@@ -55,7 +55,7 @@ def test_every_address_comes_back_as_it_was(address: ReturnAddress) -> None:
     "address",
     [
         CallAddress("https://" + "h" * 120 + ":65535", BOOT, CALL, "\U0001f642" * 200 + "~99", NOW + 0.5),
-        TaskAddress("~" * 128, "\U0001f642" * 200 + "~99", NOW + 0.5),
+        TaskAddress("~" * 128, "\U0001f642" * 200 + "~99", NOW + 0.5, b"s" * 16),
     ],
     ids=["call", "task"],
 )

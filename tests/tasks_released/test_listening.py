@@ -14,9 +14,10 @@ from gateway.errors import MissingCapability, TaskStoreDown
 from gateway.listening import Listener
 from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView
+from tests.authorities import caller
 from tests.storage.servers import Server
 from tests.tasks_released.conftest import CAN, World
-from tests.tasks_released.test_task_methods import UNKNOWN, Caller, name
+from tests.tasks_released.test_task_methods import UNKNOWN, name
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 SECONDS = 20
@@ -59,7 +60,7 @@ async def listening(
     params = {"notifications": {"taskIds": list(task_ids), **more}}
     request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
     listener: Listener = dispatcher._released._listener
-    messages = await listener.listen(request, Caller(sub), world.registry)
+    messages = await listener.listen(request, caller(sub), world.registry)
     try:
         yield Stream(messages)
     finally:

@@ -13,9 +13,9 @@ from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
-from gateway.sealing.principal import Principal
 from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
+from tests.authorities import caller
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
 from tests.tasks_released.conftest import TASKS, World
@@ -229,17 +229,6 @@ async def test_an_id_that_somebody_else_learned_is_an_unknown_one_to_them(
     assert {**after, "pollIntervalMs": 0} == {**before, "pollIntervalMs": 0}
 
 
-class Caller:
-    """Somebody with these scopes."""
-
-    def __init__(self, sub: str, *scopes: str) -> None:
-        self.principal = Principal("", sub, "")
-        self.scopes = scopes
-
-    def grants(self, scopes: frozenset[str]) -> bool:
-        return scopes.issubset(self.scopes)
-
-
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
@@ -248,11 +237,11 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
     with pytest.raises(InsufficientScope):
-        await answer(request, Caller("ada"), world.registry)
+        await answer(request, caller("ada"), world.registry)
     with pytest.raises(InvalidParams, match="Task not found"):
-        await answer(request, Caller("eve"), world.registry)
-    assert await access.own([task_id], Caller("ada"), world.registry) == ()
+        await answer(request, caller("eve"), world.registry)
+    assert await access.own([task_id], caller("ada"), world.registry) == ()
     refused = await world.request(method, {"taskId": task_id, "inputResponses": {}}, scopes=("other",))
     assert refused.status == 403
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
-    assert (await answer(request, Caller("ada", "secret"), world.registry))["resultType"] == "complete"
+    assert (await answer(request, caller("ada", "secret"), world.registry))["resultType"] == "complete"

@@ -1,0 +1,145 @@
+"""Messages between the processes of a deployment, sealed: sent and taken by one process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from gateway.errors import HopReason
+from gateway.ports import Clock, Post, RandomBytes
+from gateway.return_addresses import ReplicaAddress
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.hop import (
+    NONCE_BYTES,
+    Content,
+    Head,
+    HopRefused,
+    HopSealer,
+    Process,
+    Role,
+    SeenNonces,
+    message_bytes,
+)
+from gateway.telemetry import Telemetry
+
+MAX_REPLY_BYTES: Final = 65536
+
+_MAX_BESIDE_BODY: Final = 32_768
+"""What a message may hold beside the body of a client's request: who calls, with which scopes, and what it answers."""
+
+Handler: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""Takes the body of a request and returns that of the reply, or None if the request is malformed."""
+
+log = logging.getLogger(__name__)
+
+
+def max_message_bytes(max_body_bytes: int) -> int:
+    """Return how long a message may be that carries the body of a client's request.
+
+    Args:
+        max_body_bytes: the largest such body.
+    """
+    return message_bytes(max_body_bytes + _MAX_BESIDE_BODY)
+
+
+class Hops:
+    """Sends messages to other replicas and takes those for this one.
+
+    Args:
+        sealer: seals and opens under the key ring that all processes share.
+        audience: the name all processes of this deployment share.
+        replica: this process.
+        post: posts a message to another process.
+        telemetry: counts messages.
+        clock: seconds since the epoch.
+        random_bytes: a source of strong randomness.
+        max_bytes: the longest message that is opened.
+    """
+
+    def __init__(
+        self,
+        sealer: Sealer,
+        audience: str,
+        replica: ReplicaAddress,
+        *,
+        post: Post,
+        telemetry: Telemetry,
+        clock: Clock,
+        random_bytes: RandomBytes,
+        max_bytes: int,
+    ) -> None:
+        self._sealer = sealer
+        self._audience = audience
+        self._url = replica.url
+        self._process = Process(Role.REPLICA, replica.boot)
+        self._post = post
+        self._telemetry = telemetry
+        self._clock = clock
+        self._random_bytes = random_bytes
+        self._max_bytes = max_bytes
+        self._handlers: dict[str, Handler] = {}
+        self._seen = SeenNonces()
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._sealer = sealer
+
+    def handle(self, kind: str, handler: Handler) -> None:
+        """Have the requests of a kind answered by a handler."""
+        self._handlers[kind] = handler
+
+    async def ask(self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Send a request to another replica and return the body of its reply.
+
+        Args:
+            replica: the other one. Its URL must come from one of our own tokens.
+            kind: of the request.
+            body: of the request, a map of JSON values and `bytes`.
+
+        Returns:
+            None if there is no reply that opens: whoever is at that URL is not the process that is meant.
+        """
+        hops = self._hops(replica.url)
+        request = self._head(Process(Role.REPLICA, replica.boot))
+        message = await self._post(replica.url, hops.seal_request(request, Content(kind, body)))
+        reply: Content | None = None
+        if message is not None:
+            try:
+                reply = hops.open_reply(message, request, max_bytes=MAX_REPLY_BYTES)
+            except HopRefused as refused:
+                log.warning("reply of a replica rejected", extra={"url": replica.url, "reason": refused.reason.value})
+        answered = reply is not None and reply.kind == kind
+        self._telemetry.hop_sent(answered=answered)
+        return reply.body if answered and reply is not None else None
+
+    def take(self, message: bytes) -> bytes | None:
+        """Open a request of another process, have it answered, and return the reply; None if it is refused.
+
+        A request that is refused is counted, and logged without a word of it.
+        """
+        reason: HopReason
+        try:
+            return self._answer(message)
+        except HopRefused as refused:
+            reason = refused.reason
+        log.warning("message of a replica rejected", extra={"reason": reason.value})
+        self._telemetry.hop_refused(reason)
+        return None
+
+    def _answer(self, message: bytes) -> bytes:
+        now = self._clock()
+        hops = self._hops(self._url)
+        request, content = hops.open_request(message, self._process, now=now, max_bytes=self._max_bytes)
+        self._seen.add(request.nonce, now)
+        handler = self._handlers.get(content.kind)
+        body = None if handler is None else handler(content.body)
+        if body is None:
+            raise HopRefused(HopReason.MALFORMED)
+        return hops.seal_reply(self._head(request.sender), Content(content.kind, body), request)
+
+    def _hops(self, url: str) -> HopSealer:
+        return HopSealer(self._sealer, self._audience, url)
+
+    def _head(self, receiver: Process) -> Head:
+        return Head(self._process, receiver, self._random_bytes(NONCE_BYTES), int(self._clock() * 1000))

@@ -1,0 +1,291 @@
+"""Pure: messages from one process of a deployment to another, sealed.
+
+A process asks another one, and gets one reply. Both are
+
+    format(1) ‖ sender's role(1) ‖ receiver's role(1) ‖ sender's boot id(16) ‖ receiver's boot id(16) ‖ nonce(16) ‖
+    time(8) ‖ token
+
+The head is readable and names no user. It is associated data of the token, together with the audience, the direction
+and the URL that the request is sent to; a reply is also bound to the nonce of its request. So no message can be
+altered, replayed, sent back to its sender, or delivered to another process. Inside the token is a MessagePack map: `v`
+the schema number, `kind` what the message is about, and `body`, a map. Further fields are ignored.
+
+Only a process with the key ring can write a reply that opens. So a receiver proves itself by replying.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal
+
+from gateway.errors import GatewayError, HopReason
+from gateway.sealing.binding import hop_binding
+from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.packing import pack
+from gateway.sealing.state import open_payload
+
+SCHEMA: Final = 1
+"""Raise it only for a layout that the release before cannot read."""
+
+BOOT_BYTES: Final = 16
+NONCE_BYTES: Final = 16
+
+NO_BOOT: Final = bytes(BOOT_BYTES)
+"""In place of the receiver's boot id where the sender does not know it."""
+
+CLOCK_SECONDS: Final = 30
+"""How far the clocks of two processes may differ, the time on the way included."""
+
+NONCE_SECONDS: Final = 2 * CLOCK_SECONDS
+"""How long a nonce is remembered: as long as a message that bears it could be accepted."""
+
+MAX_NONCES: Final = 100_000
+"""How many nonces are remembered at a time. While there are as many, messages are refused."""
+
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct(f">BBB{BOOT_BYTES}s{BOOT_BYTES}s{NONCE_BYTES}sQ")
+
+_Direction = Literal["request", "reply"]
+
+
+class Role(IntEnum):
+    """What a process of a deployment does. The numbers are part of the format."""
+
+    REPLICA = 1
+
+
+class HopRefused(GatewayError):
+    """A message is not accepted.
+
+    Attributes:
+        reason: why, for the log and the counter only. To the sender all reasons look alike.
+    """
+
+    def __init__(self, reason: HopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One end of a message.
+
+    Attributes:
+        role: what the process does.
+        boot: 16 random bytes that it took when it started, or `NO_BOOT`.
+    """
+
+    role: Role
+    boot: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What is readable of a message.
+
+    Attributes:
+        sender: who sends it.
+        receiver: whom it is for.
+        nonce: 16 random bytes.
+        time_ms: when it was sent, in milliseconds since the epoch.
+    """
+
+    sender: Process
+    receiver: Process
+    nonce: bytes
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is sealed in a message.
+
+    Attributes:
+        kind: what the message is about.
+        body: a map of JSON values and `bytes`.
+    """
+
+    kind: str
+    body: Mapping[str, Any]
+
+
+class HopSealer:
+    """Seals and opens the messages of one deployment to processes at one URL.
+
+    Args:
+        sealer: the process's sealer.
+        audience: the name shared by all processes of the deployment.
+        url: where requests are sent, exactly as their receiver knows it.
+    """
+
+    def __init__(self, sealer: Sealer, audience: str, url: str) -> None:
+        self._sealer = sealer
+        self._audience = audience
+        self._url = url
+
+    def seal_request(self, head: Head, content: Content) -> bytes:
+        """Seal a request.
+
+        Raises:
+            TypeError, ValueError: the body holds what `pack` does not carry.
+        """
+        return self._seal("request", head, content, b"")
+
+    def seal_reply(self, head: Head, content: Content, request: Head) -> bytes:
+        """Seal the reply to a request.
+
+        Raises:
+            TypeError, ValueError: the body holds what `pack` does not carry.
+        """
+        return self._seal("reply", head, content, request.nonce)
+
+    def open_request(self, message: bytes, receiver: Process, *, now: float, max_bytes: int) -> tuple[Head, Content]:
+        """Open a request. It has to be recent; whether it has come before, `SeenNonces` tells.
+
+        Args:
+            message: whatever came.
+            receiver: this process.
+            now: seconds since the epoch.
+            max_bytes: a longer message is refused before anything is decoded.
+
+        Raises:
+            HopRefused: with the reason.
+        """
+        head = _read_head(message, max_bytes)
+        if not _is_for(head.receiver, receiver):
+            raise HopRefused(HopReason.OTHER_RECEIVER)
+        if abs(now * 1000 - head.time_ms) > CLOCK_SECONDS * 1000:
+            raise HopRefused(HopReason.STALE)
+        return head, self._open("request", head, message, b"", max_bytes)
+
+    def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> Content:
+        """Open what came in reply to a request. Its time does not count: it is bound to the request's nonce.
+
+        Args:
+            message: whatever came.
+            request: the head of the request.
+            max_bytes: a longer message is refused before anything is decoded.
+
+        Raises:
+            HopRefused: with the reason.
+        """
+        head = _read_head(message, max_bytes)
+        if head.receiver != request.sender or not _is_for(request.receiver, head.sender):
+            raise HopRefused(HopReason.OTHER_RECEIVER)
+        return self._open("reply", head, message, request.nonce, max_bytes)
+
+    def _seal(self, direction: _Direction, head: Head, content: Content, answered: bytes) -> bytes:
+        plaintext = pack({"v": SCHEMA, "kind": content.kind, "body": dict(content.body)})
+        token = self._sealer.seal(plaintext, self._binding(direction, head, answered))
+        return _written_head(head) + token.encode("ascii")
+
+    def _open(self, direction: _Direction, head: Head, message: bytes, answered: bytes, max_bytes: int) -> Content:
+        token = message[_HEAD.size :].decode("latin-1")  # which takes any bytes; those beyond ASCII are in no token
+        aad = self._binding(direction, head, answered)
+        reason: HopReason | None = None
+        payload: dict[str, Any] = {}
+        try:
+            payload, _ = open_payload(self._sealer, token, aad=aad, schema=SCHEMA, max_chars=max_bytes)
+        except Rejected as rejected:
+            reason = HopReason(rejected.reason.value)
+        if reason is not None:
+            raise HopRefused(reason)
+        match payload:
+            case {"kind": str(kind), "body": dict(body)}:
+                return Content(kind, body)
+        raise HopRefused(HopReason.MALFORMED)
+
+    def _binding(self, direction: _Direction, head: Head, answered: bytes) -> bytes:
+        return hop_binding(
+            self._audience,
+            direction,
+            _named(head.sender),
+            _named(head.receiver),
+            self._url,
+            nonce=head.nonce,
+            time_ms=head.time_ms,
+            answered=answered,
+        )
+
+
+class SeenNonces:
+    """Remembers the nonces of the requests that were opened, for as long as these could come again.
+
+    Only what has opened gets here, so nobody without the keys can fill it.
+
+    Args:
+        limit: how many are remembered at most.
+    """
+
+    def __init__(self, limit: int = MAX_NONCES) -> None:
+        self._limit = limit
+        self._seen: dict[bytes, float] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        """Return how many nonces are remembered."""
+        return len(self._seen)
+
+    def add(self, nonce: bytes, now: float) -> None:
+        """Remember the nonce of a request that has just opened.
+
+        Args:
+            nonce: the nonce.
+            now: seconds since the epoch, on the clock that the time of the request was compared with.
+
+        Raises:
+            HopRefused: the request has come before, or there is no room to remember it.
+        """
+        self._forget(now)
+        if nonce in self._seen:
+            raise HopRefused(HopReason.REPLAYED)
+        if len(self._seen) >= self._limit:
+            raise HopRefused(HopReason.OVERLOADED)
+        self._seen[nonce] = now
+
+    def _forget(self, now: float) -> None:
+        while self._seen:
+            oldest = next(iter(self._seen))
+            if now - self._seen[oldest] <= NONCE_SECONDS:
+                return
+            del self._seen[oldest]
+
+
+def message_bytes(plaintext_bytes: int) -> int:
+    """Return how long a message is whose packed content has this size."""
+    return _HEAD.size + token_chars(plaintext_bytes)
+
+
+def _is_for(named: Process, process: Process) -> bool:
+    """Tell whether a message whose receiver is named like this is for a process."""
+    return named in (process, Process(process.role, NO_BOOT))
+
+
+def _named(process: Process) -> tuple[str, bytes]:
+    return process.role.name.lower(), process.boot
+
+
+def _written_head(head: Head) -> bytes:
+    sender, receiver = head.sender, head.receiver
+    if not len(sender.boot) == len(receiver.boot) == BOOT_BYTES or len(head.nonce) != NONCE_BYTES:
+        raise ValueError(f"a boot id has {BOOT_BYTES} bytes, a nonce {NONCE_BYTES}")
+    return _HEAD.pack(_FORMAT, sender.role, receiver.role, sender.boot, receiver.boot, head.nonce, head.time_ms)
+
+
+def _read_head(message: bytes, max_bytes: int) -> Head:
+    if len(message) > max_bytes:
+        raise HopRefused(HopReason.TOO_LARGE)
+    if len(message) < _HEAD.size:
+        raise HopRefused(HopReason.MALFORMED)
+    form, sender_role, receiver_role, sender_boot, receiver_boot, nonce, time_ms = _HEAD.unpack_from(message)
+    if form != _FORMAT:
+        raise HopRefused(HopReason.NEWER_SCHEMA if form > _FORMAT else HopReason.MALFORMED)
+    sender, receiver = _ROLES.get(sender_role), _ROLES.get(receiver_role)
+    if sender is None or receiver is None:
+        raise HopRefused(HopReason.OTHER_RECEIVER)
+    return Head(Process(sender, sender_boot), Process(receiver, receiver_boot), nonce, time_ms)
+
+
+_ROLES: Final = {role.value: role for role in Role}

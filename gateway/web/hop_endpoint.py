@@ -1,0 +1,109 @@
+"""`POST /_gateway/hop` as a bare ASGI application: takes sealed messages of other processes of the deployment.
+
+No token is asked for: a message that opens was sealed with the key ring. Whatever else comes gets one and the same
+answer, which says nothing. A message that arrived together with its head is looked at at once; of those that are still
+arriving, few are read at a time, and each for a short time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from gateway.errors import GatewayError, HopReason
+from gateway.protocol.headers import Headers
+from gateway.telemetry import Telemetry
+from gateway.web.exchange import SHORTCUT, BodyTooLarge, ClientGone, Exchange, Receive, Scope, Send
+from gateway.web.hop import HOP_PATH, HOP_TYPE
+from gateway.web.origins import OriginPolicy
+
+MAX_ARRIVING: Final = 32
+"""Messages that are read at a time, beside those that came whole."""
+
+ARRIVAL_SECONDS: Final = 2.0
+"""How long the body of a message may take: as long as its sender waits for the reply."""
+
+_CLOSE: Final = (b"connection", b"close")
+
+
+class _NotTaken(Exception):
+    """A request is not answered with a reply."""
+
+    def __init__(self, reason: HopReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class HopEndpoint:
+    """Takes messages.
+
+    Args:
+        take: opens a message and returns the reply, or None if it is refused, which it counts.
+        origins: says which hosts and web pages may call.
+        telemetry: counts what is refused before it is opened.
+        max_bytes: the longest message that is read.
+    """
+
+    def __init__(
+        self, take: Callable[[bytes], bytes | None], origins: OriginPolicy, telemetry: Telemetry, *, max_bytes: int
+    ) -> None:
+        self._take = take
+        self._origins = origins
+        self._telemetry = telemetry
+        self._max_bytes = max_bytes
+        self._arriving = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        exchange = Exchange(receive, send, [_CLOSE], None, scope.pop(SHORTCUT, None))
+        try:
+            reply = await self._reply(scope, exchange)
+            if reply is None:
+                await exchange.answer(404, [], b"")
+            else:
+                await exchange.answer(200, [(b"content-type", HOP_TYPE)], reply)
+        except ClientGone:
+            pass
+        finally:
+            exchange.close()
+
+    async def _reply(self, scope: Scope, exchange: Exchange) -> bytes | None:
+        try:
+            self._check(scope)
+            return self._take(await self._body(exchange))
+        except _NotTaken as not_taken:
+            self._telemetry.hop_refused(not_taken.reason)
+            return None
+
+    def _check(self, scope: Scope) -> None:
+        try:
+            headers = Headers(scope["headers"])
+            self._origins.check(headers)
+        except GatewayError:
+            raise _NotTaken(HopReason.MALFORMED) from None
+        if scope["method"] != "POST" or headers.get_bytes(b"content-type") != HOP_TYPE:
+            raise _NotTaken(HopReason.MALFORMED)
+
+    async def _body(self, exchange: Exchange) -> bytes:
+        body = exchange.whole_body()
+        if body is not None:
+            return body
+        if self._arriving >= MAX_ARRIVING:
+            raise _NotTaken(HopReason.OVERLOADED)
+        self._arriving += 1
+        try:
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                return await exchange.read_body(self._max_bytes)
+        except BodyTooLarge:
+            raise _NotTaken(HopReason.TOO_LARGE) from None
+        except TimeoutError:
+            raise _NotTaken(HopReason.MALFORMED) from None
+        finally:
+            self._arriving -= 1
+
+
+def is_hop(scope: Scope) -> bool:
+    """Tell whether a request is for this endpoint, also where the application is mounted below a path."""
+    path: str = scope["path"]
+    return path.endswith(HOP_PATH) and path.removeprefix(scope.get("root_path", "")) == HOP_PATH
