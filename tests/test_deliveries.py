@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.deliveries import Deliveries
-from gateway.errors import RejectReason
+from gateway.errors import InsufficientScope, RejectReason
 from gateway.protocol.headers import Headers, RawHeaders
 from gateway.protocol.jsonrpc import Response
 from gateway.return_addresses import ReplicaAddress
@@ -83,6 +83,13 @@ async def test_what_the_other_replica_does_not_take_is_gone(status: int, caplog:
     assert delivered.rejected == [RejectReason.GONE]
     told = [vars(record)["status"] for record in caplog.records if vars(record).get("url") == ELSEWHERE.url]
     assert told == ([status] if status else [])
+
+
+async def test_what_the_other_replica_forbids_is_forbidden() -> None:
+    delivered = Delivered(403)
+    with pytest.raises(InsufficientScope):
+        await delivered.deliver(ELSEWHERE)
+    assert delivered.rejected == []
 
 
 async def test_what_was_handed_on_goes_no_further() -> None:
