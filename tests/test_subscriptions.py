@@ -45,6 +45,14 @@ async def test_a_change_wakes_whoever_waits_for_it(hub: ChangeHub) -> None:
     assert await waiting == "tools"
 
 
+async def test_what_is_cut_tells_nothing_any_more_of_what_is_pending_either(hub: ChangeHub) -> None:
+    subscription = hub.subscribe(["tools"])
+    subscription.tell("tools")
+    subscription.cut()
+    subscription.tell("tools")
+    assert await hear(subscription) == []
+
+
 async def test_a_change_that_comes_often_before_it_is_told_is_told_once(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools", "prompts"])
     for _ in range(1000):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.questions import Answer
-from gateway.errors import Overloaded
-from gateway.waiting import Leaving, WaitingCall, WaitingCalls
-from tests.authorities import ADA, authorities, nothing
+from gateway.errors import InsufficientScope, Overloaded
+from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
+from tests.authorities import ADA, authorities, caller, nothing
 
 BOOT = b"b" * 16
 YES: Answer = {"result": {"action": "accept"}}
@@ -209,3 +211,37 @@ async def test_a_process_that_leaves_lets_nobody_wait() -> None:
         later.expect(["key"])
         with pytest.raises(Leaving):
             await later.answers()
+
+
+async def test_a_call_goes_on_by_the_authority_of_its_answer() -> None:
+    calls, other = make_calls(), replace(ADA, scopes=frozenset({"more"}))
+    with calls.open(ADA, nothing) as call:
+        call.expect(["key"])
+        assert call.authority is ADA
+        assert calls.deliver(BOOT, call.call_id, "key", YES, other)
+        assert call.authority is other
+
+
+async def test_an_answer_of_too_little_authority_is_refused_and_another_one_still_taken() -> None:
+    calls, began = make_calls(), caller("ada", "admin")
+    with calls.open(replace(began, session=b"s"), lambda _registry: frozenset({"admin"})) as call:
+        call.expect(["key"])
+        for authority in (replace(ADA, session=b"s"), began, replace(began, session=b"t")):
+            with pytest.raises(InsufficientScope):
+                calls.deliver(BOOT, call.call_id, "key", YES, authority)
+        assert not calls.deliver(BOOT, call.call_id, "key", YES, replace(caller("eve", "admin"), session=b"s"))
+        assert not calls.deliver(BOOT, call.call_id, "other", YES, ADA)
+        assert calls.deliver(BOOT, call.call_id, "key", YES, replace(began, session=b"s"))
+
+
+async def test_a_call_whose_authority_is_over_goes_on_no_more_even_with_all_answers() -> None:
+    calls, short = make_calls(), replace(ADA, ends_at=time.time() + 0.05)
+    with calls.open(short, nothing) as waiting_call, calls.open(short, nothing) as answered:
+        waiting_call.expect(["key"])
+        answered.expect(["key"])
+        assert calls.deliver(BOOT, answered.call_id, "key", YES, short)
+        with pytest.raises(Lapsed):
+            await waiting_call.answers()
+        assert not calls.deliver(BOOT, waiting_call.call_id, "key", YES, ADA)
+        with pytest.raises(Lapsed):
+            await answered.answers()

@@ -205,6 +205,25 @@ async def test_tokens_of_a_removed_key_are_refused_also_those_accepted_before(
             await verify.authenticate(header)
 
 
+async def test_a_key_that_has_left_is_known_to_have_left_until_it_is_back(
+    provider: IdentityProvider, clock: Clock
+) -> None:
+    keys = url_keys(provider, clock)
+    stays, leaves = SigningKey("stays"), SigningKey("leaves")
+    provider.publish(stays, leaves)
+    async with keys.running():
+        verify = verifier(keys)
+        names = [(await verify.authenticate(f"Bearer {key.token()}")).key for key in (stays, leaves)]
+        assert len(set(names)) == 2
+        told: list[list[bool]] = []
+        verify.on_change(lambda: told.append([verify.has_left(name) for name in names]))
+        for published in ([stays], [stays, leaves], [leaves]):
+            provider.publish(*published)
+            await keys._read()
+        assert told == [[False, True], [False, False], [True, False]]
+        assert not verify.has_left(b"")
+
+
 async def test_the_same_keys_again_forget_no_token(provider: IdentityProvider, clock: Clock) -> None:
     async with started(provider, clock) as verify:
         header = f"Bearer {OLD.token()}"

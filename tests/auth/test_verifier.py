@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from gateway.auth import AnonymousVerifier, SharedSecret, TokenVerifier, VerifiedToken, make_verifier
 from gateway.auth.tokens import mint
-from gateway.auth.verifier import MAX_HEADER_CHARACTERS
+from gateway.auth.verifier import DEFAULT_LEEWAY_SECONDS, MAX_HEADER_CHARACTERS
 from gateway.errors import HttpRefusal
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
@@ -88,6 +88,8 @@ def test_a_minted_token_tells_who_calls_with_what_and_until_when() -> None:
     assert verified.principal == Principal("i", "ada", "cli")
     assert verified.scopes == {"read", "write"}
     assert verified.expires_at == NOW + 60
+    assert verified.ends_at == NOW + 60 + DEFAULT_LEEWAY_SECONDS
+    assert verified.key == b""
 
 
 def test_a_minted_token_without_options_is_accepted_by_a_verifier_without_options() -> None:

@@ -58,11 +58,12 @@ async def ended_job(client_of: ClientOf, fleet: Deployment, gate: str) -> str:
     return str(task["taskId"])
 
 
-@pytest.mark.parametrize(("version", "method"), REACHING)
+@pytest.mark.parametrize("reaching", REACHING, ids="-".join)
 @pytest.mark.parametrize("replica", ["r2", "r3"])
 async def test_a_token_without_the_scope_reaches_no_task_whether_or_not_the_tool_is_known(
-    client_of: ClientOf, fleet: Deployment, gate: str, replica: str, version: str, method: str
+    client_of: ClientOf, fleet: Deployment, gate: str, replica: str, reaching: tuple[str, str]
 ) -> None:
+    version, method = reaching
     task_id = await ended_job(client_of, fleet, gate)
     client = client_of(replica, scopes=("other",))
     params = {"taskId": task_id, "inputResponses": {}}

@@ -552,9 +552,23 @@ async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deploy
     await store.create(new, 10)
     record = here.keys.place(new.owner, new.task_id).task
     call: dict[str, Any] = {"arguments": {}, "principal": None, "context": {}}
-    for field, value in (("call", call), ("capabilities", {})):
+    for field, value in (("call", call), ("capabilities", [{}, []])):
         unbound = store._records.seal(new.owner, new.task_id, field, value)
         await store._client.command("HSET", record, field, unbound)
+    assert await here.claim(here.queue()) == []
+    view = await store.get(new.owner, new.task_id)
+    assert view is not None
+    assert not view.opened
+
+
+async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deployment) -> None:
+    """Release 0.1 stored them so: nobody can tell who may reach them."""
+    store, new = here.store(), here.new()
+    await store.create(new, 10)
+    record = here.keys.place(new.owner, new.task_id).task
+    about = await store._client.command("HGET", record, "about")
+    before = store._records.seal(new.owner, new.task_id, "capabilities", dict(new.capabilities), about)
+    await store._client.command("HSET", record, "capabilities", before)
     assert await here.claim(here.queue()) == []
     view = await store.get(new.owner, new.task_id)
     assert view is not None
