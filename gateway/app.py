@@ -184,10 +184,13 @@ def create_app(settings: Settings | None = None) -> GatewayApp:
 def make_server(services: Services, app: GatewayApp) -> ReplicaServer:
     """Return the server of one replica, with the limits that its settings put on connections; it does not run yet."""
     settings = services.settings
+    limits = _connection_limits(settings)
+    if settings.auth != "none":
+        services.callers.share_connections(limits.max_connections)
     return ReplicaServer(
         app,
         rules=ConnectionRules(
-            _connection_limits(settings),
+            limits,
             services.telemetry,
             app,
             replica_id=settings.replica_id if settings.replica_header else None,

@@ -106,6 +106,7 @@ def build(settings: Settings) -> Services:
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
     telemetry.watch_load(load)
+    telemetry.watch_threads(lambda: host.waiting_for_threads)
     telemetry.seal_keys(_key_ids(ring))
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:

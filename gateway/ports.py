@@ -186,10 +186,11 @@ class Visit(Protocol):
         """Give up the place in line until the request enters: its client is still sending it."""
         ...
 
-    def enter(self, *, goes_on: bool) -> Awaitable[None] | None:
+    def enter(self, caller: Hashable = None, *, goes_on: bool) -> Awaitable[None] | None:
         """Take a place among those that are worked on; return what to await where all are taken.
 
         Args:
+            caller: whose request it is, None for the anonymous caller. No caller can keep all others waiting.
             goes_on: whether the request seems to go on with a call. Those get a place first.
 
         Raises:
@@ -205,8 +206,12 @@ class Visit(Protocol):
 class Admission(Protocol):
     """How much work this replica takes on at a time."""
 
-    def arrive(self) -> Visit | None:
-        """Count a request whose headers are complete; return None if it has to be refused."""
+    def arrive(self, credential: bytes = b"") -> Visit | None:
+        """Count a request whose headers are complete; return None if it has to be refused.
+
+        Args:
+            credential: its `Authorization` header, which nothing has verified yet.
+        """
         ...
 
 

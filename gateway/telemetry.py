@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from enum import StrEnum
 from typing import Final, Protocol
 from wsgiref.simple_server import WSGIServer
@@ -123,6 +123,16 @@ class Load(Protocol):
     @property
     def waiting(self) -> int:
         """Requests that wait for a place."""
+        ...
+
+    @property
+    def callers_waiting(self) -> int:
+        """Callers that wait for a place."""
+        ...
+
+    @property
+    def share_refusals(self) -> Count:
+        """Requests refused because their caller had its share."""
         ...
 
     @property
@@ -248,6 +258,7 @@ class Telemetry(ProcessTelemetry):
             ("gateway_inflight_limit", "Requests that may be worked on at once, as it is now.", lambda: load.limit),
             ("gateway_requests_in_flight", "Requests worked on or waiting now.", lambda: load.in_flight),
             ("gateway_requests_waiting", "Requests that wait for a place now.", lambda: load.waiting),
+            ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
             (
                 "gateway_queue_wait_p90_seconds",
                 "How long requests lately waited from their headers to their leg, 90th percentile.",
@@ -261,6 +272,18 @@ class Telemetry(ProcessTelemetry):
             ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
         ):
             Gauge(name, documentation, registry=self.registry).set_function(value)
+        Counts(
+            "gateway_share_refusals",
+            "Requests refused because their caller already had its share of a busy replica.",
+            (),
+            self.registry,
+        ).show(load.share_refusals)
+
+    def watch_threads(self, waiting: Callable[[], int]) -> None:
+        """Show how many blocking functions wait for a thread."""
+        Gauge(
+            "gateway_threads_waiting", "Blocking functions that wait for a thread now.", registry=self.registry
+        ).set_function(waiting)
 
     def watch_waiting(self, waiting: Sized) -> None:
         """Show how many calls wait for their clients."""

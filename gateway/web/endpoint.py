@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -123,7 +123,7 @@ class McpEndpoint:
             last = scope[LAST_VALUES] = dict(scope["headers"])
         method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
-        scope[VISIT] = (self._admission.arrive() or REFUSED) if counts else None
+        scope[VISIT] = (self._admission.arrive(last.get(b"authorization", b"")) or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -220,6 +220,7 @@ class McpEndpoint:
             exchange,
             visit,
             lambda: self._callers.stream(caller.principal, _client_of(scope)),
+            caller.principal,
             goes_on=body.find(_STATE_MARK) >= 0,
             refused=refused,
             may_stream=may_stream,
@@ -290,6 +291,7 @@ class _Client:
         exchange: the request and its answer.
         visit: the place of the request, None if it needs none.
         stream: counts an open stream of its caller.
+        principal: its caller, None for the anonymous one.
         goes_on: whether it seems to go on with a call.
         refused: whether there were too many requests when it came.
         may_stream: whether the client takes a stream.
@@ -298,13 +300,24 @@ class _Client:
         post: sends a message ahead of the answer, None if the client takes no stream.
     """
 
-    __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_streams", "_visit", "post")
+    __slots__ = (
+        "_entered",
+        "_exchange",
+        "_goes_on",
+        "_principal",
+        "_refused",
+        "_stream",
+        "_streams",
+        "_visit",
+        "post",
+    )
 
     def __init__(
         self,
         exchange: Exchange,
         visit: Visit | None,
         stream: Callable[[], AbstractContextManager[None]],
+        principal: Hashable | None,
         *,
         goes_on: bool,
         refused: bool,
@@ -316,6 +329,7 @@ class _Client:
         self._goes_on = goes_on
         self._refused = refused
         self._stream = stream
+        self._principal = principal
         self._streams = False
         self._entered = False
 
@@ -329,7 +343,7 @@ class _Client:
             raise Overloaded
         if self._visit is not None and not self._entered:
             self._entered = True
-            waiting = self._visit.enter(goes_on=self._goes_on)
+            waiting = self._visit.enter(self._principal, goes_on=self._goes_on)
             if waiting is not None:
                 await waiting
 
