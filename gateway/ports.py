@@ -525,11 +525,29 @@ class WorkQueue(Protocol):
         """How many partitions there are; a worker reads all of them."""
         ...
 
-    async def claim(self, partition: int, count: int, wait_ms: int = 1000) -> list[Claim]:
+    async def claim(
+        self, partition: int, count: int, wait_ms: int = 1000, may_begin: Callable[[str], bool] | None = None
+    ) -> list[Claim]:
         """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
 
         Waits for up to `wait_ms` (no more than 1000) if there is none. Call it in a loop, one for each partition.
         Tasks over which too many workers were lost are ended here.
+
+        Args:
+            partition: which one.
+            count: how many at most.
+            wait_ms: how long to wait for one.
+            may_begin: asked once for each new task, by its owner; a task that may not begin now goes back, behind all
+                others. None lets all begin.
+        """
+        ...
+
+    async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
+        """Put the tasks of owners that wait in front of everybody else's behind the first of those.
+
+        Returns:
+            Whether the next task is somebody else's. False if there is none, or none that is near enough to be seen;
+            then it will have come nearer by the next time.
         """
         ...
 

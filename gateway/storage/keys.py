@@ -74,7 +74,7 @@ class Keys:
         partition = self.partition_of(owner)
         base = self._of_partition[partition]
         keys = (
-            f"{base}:task:{owner}:{task_id}",
+            f"{self.task_prefix(partition)}{owner}:{task_id}",
             self.queue(partition),
             f"{base}:segments:{owner}:{task_id}",
             self.owner_index(owner),
@@ -83,6 +83,10 @@ class Keys:
             self.deleted(owner),
         )
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
+
+    def task_prefix(self, partition: int) -> str:
+        """Return what the names of a partition's tasks begin with, before `<owner>:<task id>`."""
+        return f"{self._of_partition[partition]}:task:"
 
     def queue(self, partition: int) -> str:
         """Name the stream of a partition's tasks that are queued or running."""

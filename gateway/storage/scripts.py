@@ -210,6 +210,24 @@ return {'claimed', now, redis.call('HGETALL', task)}
 """
 )
 
+PUT_BACK = Script(
+    _COMMON
+    + """
+-- Put a task behind all others of its queue instead of beginning it. 4 entry, 5 consumer.
+if redis.call('HGET', task, 'entry') ~= ARGV[4] then
+  dequeue(ARGV[4])
+  return 'gone'
+end
+local pending = redis.call('XPENDING', queue, '"""
+    + GROUP
+    + """', ARGV[4], ARGV[4], 1)
+if not pending[1] or pending[1][2] ~= ARGV[5] then return 'taken' end
+dequeue(ARGV[4])
+redis.call('HSET', task, 'entry', redis.call('XADD', queue, '*', 'task', member))
+return 'put back'
+"""
+)
+
 HEARTBEAT = Script(
     _COMMON
     + _HELD
