@@ -184,6 +184,7 @@ def _task_limits(settings: Settings) -> TaskLimits:
     return TaskLimits(
         ttl_ms=int(settings.task_max_ttl_seconds * 1000),
         per_principal=settings.tasks_per_principal,
+        bytes_per_principal=settings.task_bytes_per_principal,
         max_argument_bytes=settings.task_max_argument_bytes,
     )
 

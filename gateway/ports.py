@@ -384,15 +384,17 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def create(self, new: NewTask, quota: int) -> TaskView:
+    async def create(self, new: NewTask, quota: int, quota_bytes: int = ...) -> TaskView:
         """Store a task and queue it; both are done when this returns.
 
         Args:
             new: the task.
             quota: how many tasks of the owner may be stored, this one included.
+            quota_bytes: how many bytes they may keep, all together, from now on.
 
         Raises:
             TooManyTasks: the quota is used up.
+            TooManyTaskBytes: the quota of bytes is.
             TaskIdTaken: the owner has a task of this id, or had one and deleted it; nothing is changed.
             ValueTooLarge: the task has more to keep than the store takes.
         """
@@ -430,6 +432,7 @@ class TaskStore(Protocol):
 
         Raises:
             ValueTooLarge: one of them is larger than the store takes; none is recorded.
+            TooManyTaskBytes: the tasks of the owner keep as much as they may; none is recorded.
         """
         ...
 
@@ -516,7 +519,7 @@ class WorkQueue(Protocol):
     """Hands tasks to workers. One object serves one worker, under its name.
 
     All methods raise `TaskStoreDown`; those that write for a claim raise `LeaseLost` when it does not hold any more,
-    and `ValueTooLarge` when the store will never take what they write; they have changed nothing then. Each may be
+    and `ValueTooLarge` when the store does not take what they write; they have changed nothing then. Each may be
     repeated after `TaskStoreDown`: doing it twice is doing it once.
     """
 

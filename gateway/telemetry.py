@@ -51,6 +51,7 @@ class RefusalReason(StrEnum):
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
     TOO_MANY_TASKS = "too_many_tasks"
+    TOO_MANY_TASK_BYTES = "too_many_task_bytes"
     TASK_STORE_DOWN = "task_store_down"
     TOO_DEEP = "too_deep"
     TOO_MANY_ANSWERS = "too_many_answers"
@@ -93,6 +94,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
     errors.TooManyTasks: RefusalReason.TOO_MANY_TASKS,
+    errors.TooManyTaskBytes: RefusalReason.TOO_MANY_TASK_BYTES,
     errors.TaskStoreDown: RefusalReason.TASK_STORE_DOWN,
     errors.ParseError: RefusalReason.PARSE_ERROR,
     errors.InvalidRequest: RefusalReason.INVALID_REQUEST,

@@ -81,6 +81,7 @@ class Keys:
             *self.phase_indexes(partition),
             self.requests(owner),
             self.deleted(owner),
+            self.sizes(owner),
         )
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
 
@@ -103,6 +104,10 @@ class Keys:
     def deleted(self, owner: str) -> str:
         """Name the sorted set of ids that an owner chose and deleted, by the time until which they stay taken."""
         return f"{self._of_partition[self.partition_of(owner)]}:deleted:{owner}"
+
+    def sizes(self, owner: str) -> str:
+        """Name the hash of how many bytes an owner's tasks keep: each, all of them, and how many they may."""
+        return f"{self._of_partition[self.partition_of(owner)]}:sizes:{owner}"
 
     def phase_index(self, partition: int, phase: Phase) -> str:
         """Name the sorted set of a partition's tasks in one phase, by expiry."""

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import Any
 
-from gateway.errors import TaskIdTaken, TooManyTasks
+from gateway.errors import TaskIdTaken, TooManyTaskBytes, TooManyTasks
 from gateway.ports import NewTask, Spending, Spent, TaskPage, TaskPlaceMark
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
@@ -22,6 +22,7 @@ from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
 DEFAULT_MAX_TTL_MS = 86_400_000
+DEFAULT_TASK_BYTES = 64 * 1024 * 1024
 
 
 class RedisTaskStore:
@@ -61,17 +62,19 @@ class RedisTaskStore:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()
 
-    async def create(self, new: NewTask, quota: int) -> TaskView:
+    async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
         """See `gateway.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
-        arguments = (quota, self._max_ttl_ms, *retention, new.request, *self._records.created(new))
+        arguments = (quota, quota_bytes, self._max_ttl_ms, *retention, new.request, *self._records.created(new))
         reply = await self._run(scripts.CREATE, place, new.task_id, *arguments)
         if reply[0] == b"taken":
             raise TaskIdTaken
         if reply[0] == b"full":
-            raise TooManyTasks(quota, max(1, -(-int(reply[1]) // 1000)))
+            raise TooManyTasks(quota, _retry_after(reply[1]))
+        if reply[0] == b"no room":
+            raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
         created_ms, expires_ms = int(reply[1]), int(reply[2])
         return TaskView(
             task_id=new.task_id,
@@ -121,7 +124,10 @@ class RedisTaskStore:
         for key, answer in answers.items():
             sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
         place = self._keys.place(owner, task_id)
-        return self._records.view(owner, task_id, await self._run(scripts.ANSWER, place, task_id, *sealed))
+        reply = await self._run(scripts.ANSWER, place, task_id, *sealed)
+        if reply and reply[0] == b"no room":
+            raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
+        return self._records.view(owner, task_id, reply)
 
     async def cancel(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.cancel`."""
@@ -223,6 +229,10 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
         *(client.run(other_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
     )
     return {phase: sum(counts) for phase, counts in zip(PHASES, zip(*counted, strict=True), strict=True)}
+
+
+def _retry_after(milliseconds: int) -> int:
+    return max(1, -(-int(milliseconds) // 1000))
 
 
 def _answer_field(leg: int, request_digest: bytes) -> str:

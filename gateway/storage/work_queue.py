@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.errors import InternalError, LeaseLost, TaskStoreDown
+from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
@@ -264,6 +264,8 @@ class RedisWorkQueue:
         reply = await self._run(script, claim, *args)
         if reply in (b"lost", b"cancelled"):
             raise LeaseLost(cancelled=reply == b"cancelled")
+        if isinstance(reply, list):
+            raise NoRoomLeft(int(reply[1]))
         return reply
 
     async def _run(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
