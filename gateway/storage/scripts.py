@@ -85,8 +85,9 @@ local function tell(generation)
   redis.call('PUBLISH', channel, generation .. ' ' .. id)
 end
 
--- KEYS[12] tells how many bytes the owner's tasks keep: 't:' and an id → of this task, 'total' → of all of them, 'limit' →
--- how many they may keep. Expired tasks count until they are settled, which is done before anything is refused for them.
+-- KEYS[12] tells how many bytes of sealed values the owner's tasks keep: 't:' and an id → of that task, 'total' → of
+-- all, 'limit' → how many they may keep. Expired tasks count until they are settled, which is done before anything is
+-- refused because of them.
 local sizes = KEYS[12]
 
 local function settle(most)
@@ -226,7 +227,9 @@ if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
   return {'full', first_expiry()}
 end
 local bytes = #ARGV[10]
-for i = 12, #ARGV, 2 do bytes = bytes + #ARGV[i] end
+for i = 12, #ARGV, 2 do
+  if ARGV[i - 1] ~= 'progress' then bytes = bytes + #ARGV[i] end
+end
 if not has_room(bytes, ARGV[5]) then return {'no room', first_expiry()} end
 local longest, retention = tonumber(ARGV[6]), tonumber(ARGV[7])
 expires = now + (ARGV[8] == 'created' and retention or longest)
