@@ -54,6 +54,7 @@ async def test_a_creation_that_is_repeated_counts_once(here: Deployment) -> None
 
 async def test_expired_tasks_give_their_room_back(here: Deployment) -> None:
     store = here.store()
+    await store.create(here.new(), 10, ROOM)  # which keeps the sums alive
     brief = [large(here, retention=Retention("created", 100)) for _ in range(2)]
     for new in brief:
         await store.create(new, 10, ROOM)
@@ -68,11 +69,15 @@ async def test_expired_tasks_give_their_room_back(here: Deployment) -> None:
     assert counted == real > 0
 
 
-async def test_a_task_that_ends_keeps_its_result_alone(here: Deployment) -> None:
+async def test_a_task_that_ends_keeps_its_result_and_its_segments_alone(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
     await store.create(large(here), 10, ROOM)
     claim = await here.claim_one(queue)
     await queue.keep(claim, Kept(steps={"one": "y" * 10_000}))
+    for _ in range(2):
+        await queue.emit(claim, 1, {"text": "z" * 100})
+    counted, real = here.kept_bytes()
+    assert counted == real > 50_000
     await queue.finish(claim, result={"content": []})
     counted, real = here.kept_bytes()
     assert counted == real < 2000

@@ -9,7 +9,8 @@ import pytest
 from gateway.ports import Claim
 from gateway.sealing.principal import Principal
 from gateway.storage import work_queue
-from tests.storage.deployments import ALICE, Deployment
+from gateway.tasks.model import Retention
+from tests.storage.deployments import ALICE, Deployment, eventually
 
 
 def neighbour(here: Deployment) -> Principal:
@@ -68,6 +69,21 @@ async def test_tasks_of_others_come_before_those_of_owners_that_are_named(here: 
     order = [claim.task_id for claim in await queue.claim(partition, 10, 0)]
     assert order == [theirs.task_id, *(mine[number].task_id for number in (0, 2, 3, 4))]
     assert not await queue.make_way(partition, [mine[0].owner])
+
+
+async def test_tasks_that_have_expired_are_not_put_behind(here: Deployment) -> None:
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    brief, theirs = here.new(retention=Retention("created", 50)), here.new(other)
+    for new in (brief, theirs):
+        await store.create(new, 10)
+
+    async def gone() -> bool:
+        return await store.get(brief.owner, brief.task_id) is None
+
+    await eventually(gone)
+    partition = here.keys.partition_of(theirs.owner)
+    assert await queue.make_way(partition, [brief.owner])
+    assert await store._command("XLEN", here.keys.queue(partition)) == 1
 
 
 async def test_whoever_is_far_behind_comes_nearer_each_time(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
