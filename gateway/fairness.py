@@ -17,18 +17,19 @@ class FairQueue(Generic[T]):
     """Counts the places that callers hold, and lines up what waits for one.
 
     What it remembers is bounded by the places that are held and by what waits.
+
+    Attributes:
+        size: how many wait.
     """
 
+    __slots__ = ("_first", "_held", "_rest", "_waiting", "size")
+
     def __init__(self) -> None:
+        self.size = 0
         self._held: dict[Hashable, int] = {}
         self._first: OrderedDict[Hashable, OrderedDict[T, None]] = OrderedDict()
         self._rest: OrderedDict[Hashable, OrderedDict[T, None]] = OrderedDict()
         self._waiting: dict[Hashable, int] = {}
-        self._size = 0
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return self._size
 
     @property
     def callers(self) -> int:
@@ -69,7 +70,7 @@ class FairQueue(Generic[T]):
             line = lines[caller] = OrderedDict()
         line[item] = None
         self._waiting[caller] = self._waiting.get(caller, 0) + 1
-        self._size += 1
+        self.size += 1
 
     def remove(self, caller: Hashable, item: T) -> None:
         """Forget something that waits; nothing happens if it does not wait any more."""
@@ -111,7 +112,7 @@ class FairQueue(Generic[T]):
         return caller, item
 
     def _gone(self, caller: Hashable) -> None:
-        self._size -= 1
+        self.size -= 1
         left = self._waiting[caller] - 1
         if left:
             self._waiting[caller] = left

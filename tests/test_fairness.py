@@ -69,9 +69,9 @@ def test_what_is_removed_is_not_given_a_place(queue: FairQueue[int]) -> None:
     queue.remove("a", 2)
     queue.remove("a", 2)
     queue.remove("b", 1)
-    assert (len(queue), queue.callers, queue.waiting_of("a")) == (1, 1, 1)
+    assert (queue.size, queue.callers, queue.waiting_of("a")) == (1, 1, 1)
     assert order(queue) == [1]
-    assert (len(queue), queue.callers, queue.waiting_of("a")) == (0, 0, 0)
+    assert (queue.size, queue.callers, queue.waiting_of("a")) == (0, 0, 0)
 
 
 @given(waiting=st.lists(CALLERS, max_size=40), late=st.sampled_from(["d", "a"]))
@@ -133,7 +133,7 @@ class Places(RuleBasedStateMachine):
     @invariant()
     def it_knows_who_is_there(self) -> None:
         callers = {caller for caller, _, _ in self.waiting}
-        assert (len(self.queue), self.queue.callers) == (len(self.waiting), len(callers))
+        assert (self.queue.size, self.queue.callers) == (len(self.waiting), len(callers))
         for caller in ("a", "b", "c", None):
             assert self.queue.held_by(caller) == self.held.count(caller)
             assert self.queue.waiting_of(caller) == sum(other == caller for other, _, _ in self.waiting)

@@ -130,7 +130,7 @@ class InFlight:
 
     def _is_known_to_have_a_share(self, credential: bytes) -> bool:
         """Tell whether a credential is that of a caller that would be refused once it is identified."""
-        if not len(self._queue):
+        if not self._queue.size:
             self._credentials.clear()
             return False
         caller = self._credentials.get(hash(credential))
@@ -143,7 +143,7 @@ class InFlight:
     def _has_its_share(self, caller: Hashable) -> bool:
         """Tell whether a caller waits for so many places that others need what room to wait in is left."""
         waiting = self._queue.waiting_of(caller)
-        return waiting > 0 and waiting >= self._limit.value // 2 - len(self._queue)
+        return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
 
     def check_share(self, caller: Hashable, credential: bytes) -> None:
         """Check that a caller may wait for one more place. The anonymous one, None, always may: there is no other.
@@ -201,7 +201,7 @@ class InFlight:
 
     def take_place(self, caller: Hashable) -> bool:
         """Take a place among those that are worked on, unless all are taken or others wait for one."""
-        if self._running >= self._limit.value or len(self._queue):
+        if self._running >= self._limit.value or self._queue.size:
             self._reached = True
             return False
         self._running += 1
@@ -239,7 +239,7 @@ class InFlight:
         """Give the place of a caller to the next who waits."""
         self._running -= 1
         self._queue.free(caller)
-        if len(self._queue):
+        if self._queue.size:
             self._fill()
 
     def _fill(self) -> None:

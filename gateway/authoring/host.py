@@ -58,7 +58,7 @@ class AsyncioHost:
     @property
     def waiting_for_threads(self) -> int:
         """How many blocking functions wait for a thread now."""
-        return len(self._queue)
+        return self._queue.size
 
     async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
         """Run a blocking function in the pool, with the caller's context variables.
@@ -99,7 +99,7 @@ class AsyncioHost:
 
     async def _take_thread(self, caller: Hashable) -> None:
         """Wait until a thread is free for this caller, and count it as taken."""
-        if self._taken < self._threads and not len(self._queue):
+        if self._taken < self._threads and not self._queue.size:
             self._taken += 1
             self._queue.take(caller)
             return
