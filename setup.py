@@ -37,6 +37,7 @@ COMPILED = (
     "gateway/engine/journal.py",
     "gateway/engine/keys.py",
     "gateway/engine/leg.py",
+    "gateway/fairness.py",
     "gateway/methods.py",
     "gateway/protocol/capabilities.py",
     "gateway/protocol/fields.py",

@@ -224,7 +224,7 @@ class _World:
         for number, size in enumerate(curve.sizes):
             _tell(f"storing {size:,} tasks")
             url = self._redis.url.removesuffix("/0") + f"/{number}"
-            replica = await self._replica(redis_url=url, tasks_per_principal=1_000_000)
+            replica = await self._replica(redis_url=url, tasks_per_principal=1_000_000, task_bytes_per_principal=2**40)
             case = Case(f"{size} stored", replica, [create()], creates)
             for done in range(size):
                 await case.send(done)

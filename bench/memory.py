@@ -99,7 +99,10 @@ def _legs_name(legs: int) -> str:
 def _of_tasks(cores: Cores, tasks: int) -> dict[str, list[float]]:
     with servers.redis_server(cores.load) as redis:
         environment = servers.production(
-            GATEWAY_REDIS_URL=redis.url, GATEWAY_TASKS_PER_PRINCIPAL=QUOTA, **servers.NEVER_OVERLOADED
+            GATEWAY_REDIS_URL=redis.url,
+            GATEWAY_TASKS_PER_PRINCIPAL=QUOTA,
+            GATEWAY_TASK_BYTES_PER_PRINCIPAL=str(2**40),
+            **servers.NEVER_OVERLOADED,
         )
         with servers.ours(cores, environment) as http, servers.worker(cores, environment) as worker:
             server = TaskServer("ours", http, redis, http.tokens(CONNECTIONS), worker)

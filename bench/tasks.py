@@ -201,7 +201,10 @@ def _ours(cores: Cores, *, works: bool = True) -> Iterator[TaskServer]:
     with ExitStack() as stack:
         redis = stack.enter_context(servers.redis_server(cores.load))
         environment = servers.production(
-            GATEWAY_REDIS_URL=redis.url, GATEWAY_TASKS_PER_PRINCIPAL=QUOTA, **servers.NEVER_OVERLOADED
+            GATEWAY_REDIS_URL=redis.url,
+            GATEWAY_TASKS_PER_PRINCIPAL=QUOTA,
+            GATEWAY_TASK_BYTES_PER_PRINCIPAL=str(2**40),
+            **servers.NEVER_OVERLOADED,
         )
         http = stack.enter_context(servers.ours(cores, environment))
         worker = stack.enter_context(servers.worker(cores, environment)) if works else None

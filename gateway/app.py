@@ -208,10 +208,13 @@ def make_server(services: Services, app: GatewayApp, *, answers_checks: bool = F
         answers_checks: see `ReplicaServer`.
     """
     settings = services.settings
+    limits = _connection_limits(settings)
+    if settings.auth != "none":
+        services.callers.share_connections(limits.max_connections)
     return ReplicaServer(
         app,
         rules=ConnectionRules(
-            _connection_limits(settings),
+            limits,
             services.telemetry,
             app,
             replica_id=settings.replica_id if settings.replica_header else None,

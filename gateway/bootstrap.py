@@ -107,6 +107,7 @@ def build(settings: Settings) -> Services:
     host = AsyncioHost(settings.leg_seconds, settings.replica_id, on_change=changes.announce)
     load = _load(settings)
     telemetry.watch_load(load)
+    telemetry.watch_threads(lambda: host.waiting_for_threads)
     telemetry.seal_keys(_key_ids(ring))
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
@@ -190,6 +191,7 @@ def _task_limits(settings: Settings) -> TaskLimits:
     return TaskLimits(
         ttl_ms=int(settings.task_max_ttl_seconds * 1000),
         per_principal=settings.tasks_per_principal,
+        bytes_per_principal=settings.task_bytes_per_principal,
         max_argument_bytes=settings.task_max_argument_bytes,
         leg_ms=int(settings.leg_seconds * 1000),
     )

@@ -13,6 +13,7 @@
     ├── InsufficientScope           403: the caller's token lacks a scope
     ├── LeaseLost                   a worker no longer holds the task it works on
     ├── ValueTooLarge               the task store will never take it; the message says how large is allowed
+    │   └── NoRoomLeft              the caller's tasks keep as much as they may
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
@@ -36,6 +37,7 @@
             │   ├── Overloaded      -31001
             │   ├── RateLimited     -31003
             │   ├── TooManyStreams  -31003
+            │   ├── TooManyTaskBytes -31003
             │   └── TooManyTasks    -31003
             └── TaskStoreDown       -31004, it is unknown whether anything of it ran
                 └── TaskStoreAway   -31001, nothing of it ran: this is a `TryAgain` too
@@ -150,6 +152,19 @@ class ValueTooLarge(GatewayError):
     def __init__(self, what: str, size: int, limit: int | None = None) -> None:
         allowed = "more than the task store takes" if limit is None else f"{limit} at most"
         super().__init__(f"{what} is too large: {size} bytes, {allowed}")
+
+
+class NoRoomLeft(ValueTooLarge):
+    """A running task has more to store, but all tasks of its caller together keep as much as they may.
+
+    Args:
+        limit: how many bytes that is.
+    """
+
+    def __init__(self, limit: int) -> None:
+        GatewayError.__init__(
+            self, f"The tasks of one caller may keep {limit} bytes in all, and this one has more to store than is left"
+        )
 
 
 class RpcError(GatewayError):
@@ -364,6 +379,15 @@ class TooManyTasks(TryAgain):
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
         super().__init__(f"No more than {limit} tasks may be stored at a time", retry_after_seconds)
+
+
+class TooManyTaskBytes(TryAgain):
+    """The tasks of the caller keep as many bytes as they may."""
+
+    CODE = -31003
+
+    def __init__(self, limit: int, retry_after_seconds: int) -> None:
+        super().__init__(f"The tasks of one caller may keep no more than {limit} bytes", retry_after_seconds)
 
 
 class TaskStoreDown(NotNow):

@@ -185,7 +185,9 @@ class Methods:
         completion: dict[str, Any] = {"values": [], "total": 0, "hasMore": False}
         if completer is not None:
             try:
-                completion = await completer.suggest(wanted.value, wanted.context, self._host)
+                completion = await completer.suggest(
+                    wanted.value, wanted.context, self._host, incoming.caller.principal
+                )
             except Exception as error:
                 log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
                 raise InternalError("The completion failed") from error

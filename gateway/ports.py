@@ -208,10 +208,11 @@ class Visit(Protocol):
         """Give up the place in line until the request enters: its client is still sending it, or its token is new."""
         ...
 
-    def enter(self, *, goes_on: bool) -> Awaitable[None] | None:
+    def enter(self, caller: Hashable = None, *, goes_on: bool) -> Awaitable[None] | None:
         """Take a place among those that are worked on; return what to await where all are taken.
 
         Args:
+            caller: whose request it is, None for the anonymous caller. No caller can keep all others waiting.
             goes_on: whether the request seems to go on with a call. Those get a place first.
 
         Raises:
@@ -227,8 +228,12 @@ class Visit(Protocol):
 class Admission(Protocol):
     """How much work this replica takes on at a time."""
 
-    def arrive(self) -> Visit | None:
-        """Count a request whose headers are complete; return None if it has to be refused."""
+    def arrive(self, credential: bytes = b"") -> Visit | None:
+        """Count a request whose headers are complete; return None if it has to be refused.
+
+        Args:
+            credential: its `Authorization` header, which nothing has verified yet.
+        """
         ...
 
 
@@ -444,15 +449,17 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def create(self, new: NewTask, quota: int) -> TaskView:
+    async def create(self, new: NewTask, quota: int, quota_bytes: int = ...) -> TaskView:
         """Store a task and queue it; both are done when this returns. An order that is repeated returns its first task.
 
         Args:
             new: the task.
             quota: how many tasks of the owner may be stored, this one included.
+            quota_bytes: how many bytes they may keep, all together, from now on.
 
         Raises:
             TooManyTasks: the quota is used up.
+            TooManyTaskBytes: the quota of bytes is.
             TaskIdTaken: the owner has a task of this id, or had one and deleted it; nothing is changed.
             ValueTooLarge: the task has more to keep than the store takes.
         """
@@ -490,6 +497,7 @@ class TaskStore(Protocol):
 
         Raises:
             ValueTooLarge: one of them is larger than the store takes; none is recorded.
+            TooManyTaskBytes: the tasks of the owner keep as much as they may; none is recorded.
         """
         ...
 
@@ -587,7 +595,7 @@ class WorkQueue(Protocol):
     """Hands tasks to workers. One object serves one worker, under its name.
 
     All methods raise `TaskStoreDown`; those that write for a claim raise `LeaseLost` when it does not hold any more,
-    and `ValueTooLarge` when the store will never take what they write; they have changed nothing then. Each may be
+    and `ValueTooLarge` when the store does not take what they write; they have changed nothing then. Each may be
     repeated after `TaskStoreDown`: doing it twice is doing it once.
     """
 
@@ -596,11 +604,29 @@ class WorkQueue(Protocol):
         """How many partitions there are; a worker reads all of them."""
         ...
 
-    async def claim(self, partition: int, count: int, wait_ms: int = 1000) -> list[Claim]:
+    async def claim(
+        self, partition: int, count: int, wait_ms: int = 1000, may_begin: Callable[[str], bool] | None = None
+    ) -> list[Claim]:
         """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
 
         Waits for up to `wait_ms` (no more than 1000) if there is none. Call it in a loop, one for each partition.
         Tasks over which too many workers were lost are ended here.
+
+        Args:
+            partition: which one.
+            count: how many at most.
+            wait_ms: how long to wait for one.
+            may_begin: asked once for each new task, by its owner; a task that may not begin now goes back, behind all
+                others. None lets all begin.
+        """
+        ...
+
+    async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
+        """Put the tasks of owners that wait in front of everybody else's behind the first of those.
+
+        Returns:
+            Whether the next task is somebody else's. False if there is none, or none that is near enough to be seen;
+            then it will have come nearer by the next time.
         """
         ...
 

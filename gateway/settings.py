@@ -529,6 +529,17 @@ class Settings(BaseSettings):
     tasks_per_principal: Annotated[
         int, Field(ge=1, le=10_000_000), Expects("a whole number between 1 and 10000000")
     ] = Field(default=1000, description="How many tasks of one caller may be stored, ended ones included.")
+    task_bytes_per_principal: Annotated[
+        int,
+        Field(ge=_MIN_LIMIT_BYTES, le=2**40),
+        Expects(f"a whole number of bytes between {_MIN_LIMIT_BYTES} and 2^40"),
+    ] = Field(
+        default=67_108_864,
+        description=(
+            "How many bytes all tasks of one caller may keep in Redis, sealed: arguments, journals, segments and "
+            "results, those of ended tasks included until they expire."
+        ),
+    )
     task_max_argument_bytes: _StoredBytes = Field(
         default=262_144, description="The size of the largest arguments that a task may be created with."
     )

@@ -47,6 +47,10 @@ class Counts(Collector):
         """Return the counter with these labels; keep it, for it costs more to find than to count."""
         return self._counts.setdefault(values, Count())
 
+    def show(self, count: Count, *values: str) -> None:
+        """Show what somebody else counts, with these labels."""
+        self._counts[values] = count
+
     def describe(self) -> list[CounterMetricFamily]:
         """Return the metric without its values."""
         return [CounterMetricFamily(*self._about, labels=self._labels)]

@@ -79,12 +79,14 @@ class TaskLimits:
     Attributes:
         ttl_ms: how long a task is kept from its creation, in milliseconds.
         per_principal: how many tasks one caller may have stored.
+        bytes_per_principal: how many bytes all tasks of one caller may keep.
         max_argument_bytes: how large the arguments of a task may be, as JSON.
         leg_ms: how long one leg of an ephemeral call may run, in milliseconds.
     """
 
     ttl_ms: int
     per_principal: int
+    bytes_per_principal: int
     max_argument_bytes: int
     leg_ms: int = 60_000
 
@@ -134,6 +136,7 @@ class TaskCalls:
             CannotContinue: the call has learned more than a task can keep.
             TaskIdTaken: the caller has, or had, a task of the id that the client chose.
             TooManyTasks: the caller has as many as one may.
+            TooManyTaskBytes: the caller's tasks keep as many bytes as they may.
             TaskStoreDown: the store does not answer.
         """
         size, limit = len(encode(arguments)), self._limits.max_argument_bytes
@@ -157,7 +160,7 @@ class TaskCalls:
             scopes=tool.scopes,
         )
         try:
-            return await self._store.create(new, self._limits.per_principal)
+            return await self._store.create(new, self._limits.per_principal, self._limits.bytes_per_principal)
         except ValueTooLarge as error:
             raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
 

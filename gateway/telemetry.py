@@ -6,7 +6,7 @@ its values from a fixed set, so that no client can make the process remember wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Callable, Iterable, Sized
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -50,6 +50,7 @@ class RefusalReason(StrEnum):
     RATE_LIMITED = "rate_limited"
     TOO_MANY_STREAMS = "too_many_streams"
     TOO_MANY_TASKS = "too_many_tasks"
+    TOO_MANY_TASK_BYTES = "too_many_task_bytes"
     TASK_STORE_DOWN = "task_store_down"
     TOO_DEEP = "too_deep"
     TOO_MANY_ANSWERS = "too_many_answers"
@@ -94,6 +95,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.RateLimited: RefusalReason.RATE_LIMITED,
     errors.TooManyStreams: RefusalReason.TOO_MANY_STREAMS,
     errors.TooManyTasks: RefusalReason.TOO_MANY_TASKS,
+    errors.TooManyTaskBytes: RefusalReason.TOO_MANY_TASK_BYTES,
     errors.TaskStoreDown: RefusalReason.TASK_STORE_DOWN,
     errors.ParseError: RefusalReason.PARSE_ERROR,
     errors.InvalidRequest: RefusalReason.INVALID_REQUEST,
@@ -124,6 +126,16 @@ class Load(Protocol):
     @property
     def waiting(self) -> int:
         """Requests that wait for a place."""
+        ...
+
+    @property
+    def callers_waiting(self) -> int:
+        """Callers that wait for a place."""
+        ...
+
+    @property
+    def share_refusals(self) -> Count:
+        """Requests refused because their caller had its share."""
         ...
 
     @property
@@ -263,6 +275,7 @@ class Telemetry(ProcessTelemetry):
             ("gateway_inflight_limit", "Requests that may be worked on at once, as it is now.", lambda: load.limit),
             ("gateway_requests_in_flight", "Requests worked on or waiting now.", lambda: load.in_flight),
             ("gateway_requests_waiting", "Requests that wait for a place now.", lambda: load.waiting),
+            ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
             (
                 "gateway_queue_wait_p90_seconds",
                 "How long requests lately waited from their headers to their leg, 90th percentile.",
@@ -276,6 +289,18 @@ class Telemetry(ProcessTelemetry):
             ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
         ):
             Gauge(name, documentation, registry=self.registry).set_function(value)
+        Counts(
+            "gateway_share_refusals",
+            "Requests refused because their caller already had its share of a busy replica.",
+            (),
+            self.registry,
+        ).show(load.share_refusals)
+
+    def watch_threads(self, waiting: Callable[[], int]) -> None:
+        """Show how many blocking functions wait for a thread."""
+        Gauge(
+            "gateway_threads_waiting", "Blocking functions that wait for a thread now.", registry=self.registry
+        ).set_function(waiting)
 
     def watch_waiting(self, waiting: Sized) -> None:
         """Show how many calls wait for their clients."""

@@ -73,6 +73,7 @@ WRONG_VALUES = {
     "GATEWAY_TASK_PARTITIONS": "0",
     "GATEWAY_TASK_MAX_TTL_SECONDS": "1d",
     "GATEWAY_TASKS_PER_PRINCIPAL": "none",
+    "GATEWAY_TASK_BYTES_PER_PRINCIPAL": "64 MiB",
     "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "1023",
     "GATEWAY_TASK_MAX_RESULT_BYTES": "64 MiB",
     "GATEWAY_TASK_LEASE_SECONDS": "0",
@@ -107,7 +108,8 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.redis_url is None
     assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
     assert (settings.task_max_argument_bytes, settings.task_max_result_bytes) == (256 * 1024, 4 * 1024 * 1024)
-    assert (settings.tasks_per_principal, settings.worker_concurrency) == (1000, 32)
+    assert (settings.tasks_per_principal, settings.task_bytes_per_principal) == (1000, 64 * 1024 * 1024)
+    assert settings.worker_concurrency == 32
     assert settings.replica_header
     assert not settings.connection_close
 
@@ -170,6 +172,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_TASK_PARTITIONS": "2",
             "GATEWAY_TASK_MAX_TTL_SECONDS": "3600",
             "GATEWAY_TASKS_PER_PRINCIPAL": "5",
+            "GATEWAY_TASK_BYTES_PER_PRINCIPAL": "5000000",
             "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "2048",
             "GATEWAY_TASK_MAX_RESULT_BYTES": "67108864",
             "GATEWAY_TASK_LEASE_SECONDS": "1.5",
@@ -233,6 +236,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "task_partitions": 2,
         "task_max_ttl_seconds": 3600,
         "tasks_per_principal": 5,
+        "task_bytes_per_principal": 5_000_000,
         "task_max_argument_bytes": 2048,
         "task_max_result_bytes": 67_108_864,
         "task_lease_seconds": 1.5,

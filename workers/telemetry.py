@@ -50,11 +50,21 @@ class WorkerTelemetry(ProcessTelemetry):
         self._redelivered = Counter(
             "gateway_tasks_redelivered", "Tasks taken over from a worker that was lost.", registry=self.registry
         )
+        self._put_back = Counter(
+            "gateway_tasks_put_back",
+            "Tasks put behind those of other callers because their caller has its share of this worker.",
+            registry=self.registry,
+        )
         self._leases_lost = Counter(
             "gateway_task_leases_lost",
             "Tasks that this worker had to let go because its lease was lost.",
             registry=self.registry,
         )
+
+    def tasks_put_back(self, count: int) -> None:
+        """Count tasks that were not begun because their owner has its share of this worker."""
+        if count:
+            self._put_back.inc(count)
 
     def leg_started(self, attempt: int) -> None:
         """Count a task as running; `attempt` is above 1 where another worker was lost over it."""

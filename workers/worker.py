@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -22,6 +22,7 @@ from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of,
 from workers.heart import Heart
 from workers.keeper import TaskKeeper
 from workers.patience import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
+from workers.shares import Pick, Shares
 from workers.slots import Slots
 from workers.telemetry import LegEnd, WorkerTelemetry
 
@@ -33,6 +34,9 @@ CONTENDED_WAIT_MS: Final = 25
 
 BATCH: Final = 16
 """Tasks claimed with one request."""
+
+LOOK_SECONDS: Final = 0.25
+"""How often a partition is searched for tasks of others while those in front are of owners that have their share."""
 
 UNKNOWN_TOOL_SECONDS: Final = 60.0
 """A task of a tool that this worker lacks is left to others for so long: a newer worker may be on its way."""
@@ -105,6 +109,7 @@ class Worker:
         self._queue = work.queue
         self._heart = heart
         self._slots = Slots(concurrency)
+        self._shares = Shares(concurrency)
         self._running: dict[Claim, _Running] = {}
         self._by_task: dict[tuple[str, str], _Running] = {}
         self._leaving = asyncio.Event()
@@ -173,26 +178,58 @@ class Worker:
     async def _read(self, partition: int) -> None:
         """Claim the tasks of one partition, never more than can be started at once."""
         pause = 0.0
-        while held := await self._slots.take(BATCH):
+        limited: set[str] = set()
+        while (room := await self._room(partition, limited)) and (held := await self._slots.take(room)):
             claims: list[Claim] = []
+            pick = Pick(self._shares)
             try:
                 self._work.audit.require()
-                claims = await self._queue.claim(partition, held, 0)
-                if not claims:
+                claims = await self._queue.claim(partition, held, 0, pick.may_begin)
+                if not claims and not pick.refused:
+                    limited.clear()
                     # One place is enough to wait with.
                     self._slots.give(held - 1)
                     held = 1
-                    claims = await self._queue.claim(partition, 1, self._claim_wait_ms())
+                    claims = await self._queue.claim(partition, 1, self._claim_wait_ms(), pick.may_begin)
                 pause = 0.0
             except (TaskStoreDown, AuditLogDown):
                 pause = min(max(2 * pause, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
             finally:
+                pick.settle(claims)
                 self._slots.give(held - len(claims))
+            limited |= pick.refused
+            self._work.telemetry.tasks_put_back(pick.put_back)
             for claim in claims:
                 self._start(claim)
             if pause:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._leaving.wait(), pause)
+
+    async def _room(self, partition: int, limited: set[str]) -> int:
+        """Return how many tasks of a partition to claim, once there may be one that can begin; 0 when leaving.
+
+        Args:
+            partition: which one.
+            limited: the owners that had their share when a task of theirs was last seen there; who has no place any
+                more is taken out.
+        """
+        while not self._leaving.is_set():
+            limited -= {owner for owner in limited if not self._shares.takes_part(owner)}
+            rooms = {owner: self._shares.room_for(owner) for owner in limited}
+            room = min(rooms.values(), default=BATCH)
+            if room:
+                return min(room, BATCH)
+            if await self._others_come(partition, [owner for owner in rooms if not rooms[owner]]):
+                return 1
+            await self._shares.wait_for_change(LOOK_SECONDS)
+        return 0
+
+    async def _others_come(self, partition: int, owners: Sequence[str]) -> bool:
+        """Put tasks of owners that have their share behind those of others; tell whether there are any."""
+        try:
+            return await self._queue.make_way(partition, owners)
+        except TaskStoreDown:
+            return False
 
     def _claim_wait_ms(self) -> int:
         return CONTENDED_WAIT_MS if self._slots.contended else CLAIM_WAIT_MS
@@ -254,6 +291,7 @@ class Worker:
         del self._running[claim]
         if self._by_task.get((claim.owner, claim.task_id)) is running:
             del self._by_task[claim.owner, claim.task_id]
+        self._shares.give(claim.owner)
         self._slots.give(1)
 
     def _note(self, claim: Claim, end: LegEnd, seconds: float) -> None:

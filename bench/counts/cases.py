@@ -84,7 +84,10 @@ async def all_cases(tokens: int) -> AsyncIterator[list[Case]]:
             for tools, more in (
                 ("bench.tools", {}),
                 ("bench.many_tools", {}),
-                ("bench.tools", {"redis_url": redis.url, "tasks_per_principal": 1_000_000}),
+                (
+                    "bench.tools",
+                    {"redis_url": redis.url, "tasks_per_principal": 1_000_000, "task_bytes_per_principal": 2**40},
+                ),
             )
         ]
         stored.patience_seconds = STORE_SECONDS

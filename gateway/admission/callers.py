@@ -46,6 +46,10 @@ class CallerLimits:
         """
         return self._streams.stream(_caller(principal, address))
 
+    def share_connections(self, connections: int) -> None:
+        """Leave half of the connections of this replica to others: a stream keeps one, and ends for nobody else."""
+        self._streams.limit = min(self._streams.limit, max(1, connections // 2))
+
 
 def _caller(principal: Hashable | None, address: str) -> Hashable:
     if principal is not None:

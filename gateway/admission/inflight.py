@@ -4,6 +4,10 @@ A request is counted from the moment its headers are complete, before anything i
 are worked on; half as many again wait for a place; all others are refused at once. Those whose client is still sending
 the body, or whose token is being verified, are not counted meanwhile: neither a slow client nor a slow identity
 provider takes anybody's place.
+
+No caller can keep the others out. Places go to callers in turn, and to none that holds half of them while others wait.
+Of the room to wait in, a caller gets no more than it leaves free, so that whoever arrives next can still be identified.
+A caller that wants more is refused, and while that lasts its requests are refused as they arrive, by their credential.
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ from __future__ import annotations
 import asyncio
 import math
 import statistics
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
 from gateway.admission.limit import Limit
 from gateway.errors import Overloaded
+from gateway.fairness import FairQueue
+from gateway.tallies import Count
 
 WINDOW_SECONDS: Final = 0.25
 """How often the waits are looked at, if there are enough of them."""
@@ -28,6 +33,9 @@ LONGEST_WINDOW_SECONDS: Final = 1.0
 
 LONGEST_WAIT_SECONDS: Final = 10.0
 """Who has waited for a place this long is told to come again."""
+
+MAX_CREDENTIALS: Final = 1024
+"""As many credentials of callers that have their share are remembered."""
 
 _PERCENTILE: Final = 0.9
 
@@ -45,6 +53,7 @@ class InFlight:
         in_flight: requests that are counted now.
         queue_wait_p90: how long requests waited when that was last looked at, in seconds.
         draining: whether this replica is leaving.
+        share_refusals: counts requests refused because their caller had its share of the room to wait in.
         clock: as given.
     """
 
@@ -58,8 +67,9 @@ class InFlight:
         self._target = target_seconds
         self.clock = clock
         self._running = 0
-        self._going_on: deque[asyncio.Future[float]] = deque()
-        self._fresh: deque[asyncio.Future[float]] = deque()
+        self._queue: FairQueue[asyncio.Future[float]] = FairQueue()
+        self._credentials: dict[int, Hashable] = {}
+        self.share_refusals = Count()
         self._loop_waits: list[float] = []
         self._queue_waits: list[float] = []
         self._turns: list[float] = []
@@ -85,6 +95,11 @@ class InFlight:
         """How many requests wait for a place."""
         return self.in_flight - self._running
 
+    @property
+    def callers_waiting(self) -> int:
+        """How many callers wait for a place."""
+        return self._queue.callers
+
     def drain(self) -> None:
         """Hand every leg that runs on at its next checkpoint."""
         self.draining = True
@@ -94,11 +109,15 @@ class InFlight:
         """Hand every leg on, also those that came while load balancers were still learning that this replica leaves."""
         self._notice_is_over = True
 
-    def arrive(self) -> InFlightVisit | None:
-        """Count a request whose headers are complete; return None if it has to be refused."""
-        if not self.count():
+    def arrive(self, credential: bytes = b"") -> InFlightVisit | None:
+        """Count a request whose headers are complete; return None if it has to be refused.
+
+        Args:
+            credential: what it says about its caller; nothing has verified it yet.
+        """
+        if (self._credentials and self._is_known_to_have_a_share(credential)) or not self.count():
             return None
-        return InFlightVisit(self, self.clock())
+        return InFlightVisit(self, self.clock(), credential)
 
     def count(self) -> bool:
         """Count a request, unless there are too many."""
@@ -109,6 +128,38 @@ class InFlight:
         self.in_flight += 1
         self._highest = max(self._highest, self.in_flight)
         return True
+
+    def _is_known_to_have_a_share(self, credential: bytes) -> bool:
+        """Tell whether a credential is that of a caller that would be refused once it is identified."""
+        if not self._queue.size:
+            self._credentials.clear()
+            return False
+        caller = self._credentials.get(hash(credential))
+        if caller is None or not self._has_its_share(caller):
+            return False
+        self.share_refusals.value += 1
+        self._reached = True
+        return True
+
+    def _has_its_share(self, caller: Hashable) -> bool:
+        """Tell whether a caller waits for so many places that others need what room to wait in is left."""
+        waiting = self._queue.waiting_of(caller)
+        return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
+
+    def check_share(self, caller: Hashable, credential: bytes) -> None:
+        """Check that a caller may wait for one more place. The anonymous one, None, always may: there is no other.
+
+        Raises:
+            Overloaded: it has its share of the room to wait in.
+        """
+        if caller is None or not self._has_its_share(caller):
+            return
+        self.share_refusals.value += 1
+        if credential:
+            if len(self._credentials) >= MAX_CREDENTIALS:
+                self._credentials.clear()
+            self._credentials[hash(credential)] = caller
+        raise Overloaded
 
     def began(self, arrived_at: float) -> float:
         """Note that the work on a request begins, and return how long the event loop kept it waiting, in seconds."""
@@ -149,16 +200,17 @@ class InFlight:
         self._reached = False
         self._fill()
 
-    def take_place(self) -> bool:
+    def take_place(self, caller: Hashable) -> bool:
         """Take a place among those that are worked on, unless all are taken or others wait for one."""
-        if self._running >= self._limit.value or self._going_on or self._fresh:
+        if self._running >= self._limit.value or self._queue.size:
             self._reached = True
             return False
         self._running += 1
+        self._queue.take(caller)
         self._last_ran = True
         return True
 
-    async def wait_for_place(self, *, goes_on: bool) -> float:
+    async def wait_for_place(self, caller: Hashable, *, goes_on: bool) -> float:
         """Wait until a place is free, take it, and return how long that took, in seconds.
 
         Raises:
@@ -166,15 +218,17 @@ class InFlight:
         """
         began = self.clock()
         place: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-        (self._going_on if goes_on else self._fresh).append(place)
+        self._queue.add(caller, place, first=goes_on)
         self._fill()
         try:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                 given_at = await place
         except BaseException as error:
             if place.done() and not place.cancelled():  # it was given, but to somebody who is gone
-                self.free_place()
-            place.cancel()
+                self.free_place(caller)
+            else:
+                self._queue.remove(caller, place)
+                place.cancel()
             if isinstance(error, TimeoutError):
                 raise Overloaded from None
             raise
@@ -182,20 +236,23 @@ class InFlight:
         self._loop_waits.append(now - given_at)
         return now - began
 
-    def free_place(self) -> None:
-        """Give a place to the next who waits."""
+    def free_place(self, caller: Hashable) -> None:
+        """Give the place of a caller to the next who waits."""
         self._running -= 1
-        if self._going_on or self._fresh:
+        self._queue.free(caller)
+        if self._queue.size:
             self._fill()
 
     def _fill(self) -> None:
         """Give free places to those who wait: first to those who go on with a call, for their users have begun."""
         while self._running < self._limit.value:
-            line = self._going_on or self._fresh
-            if not line:
+            given = self._queue.next(self._limit.value)
+            if given is None:
                 return
-            place = line.popleft()
-            if not place.done():
+            caller, place = given
+            if place.done():  # whoever waited is gone
+                self._queue.free(caller)
+            else:
                 self._running += 1
                 place.set_result(self.clock())
 
@@ -222,12 +279,15 @@ class InFlightVisit:
     Args:
         requests: where it is counted.
         arrived_at: when its headers were complete.
+        credential: what it says about its caller.
     """
 
-    __slots__ = ("_counted", "_has_place", "_requests", "_since", "_waited")
+    __slots__ = ("_caller", "_counted", "_credential", "_has_place", "_requests", "_since", "_waited")
 
-    def __init__(self, requests: InFlight, arrived_at: float) -> None:
+    def __init__(self, requests: InFlight, arrived_at: float, credential: bytes = b"") -> None:
         self._requests = requests
+        self._credential = credential
+        self._caller: Hashable = None
         self._since = arrived_at
         self._waited = 0.0
         self._counted = True
@@ -243,18 +303,24 @@ class InFlightVisit:
             self._counted = False
             self._requests.in_flight -= 1
 
-    def enter(self, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
+    def enter(self, caller: Hashable = None, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
         """Take a place among those that are worked on, again after `leave`; return what to await where all are taken.
 
+        Args:
+            caller: whose request it is, None for the anonymous caller.
+            goes_on: whether the request seems to go on with a call. Those get a place first.
+
         Raises:
-            Overloaded: too many wait already; or, by what is returned, it took too long.
+            Overloaded: too many wait already, or too many of this caller; or, by what is returned, it took too long.
         """
         requests = self._requests
         if not self._counted:
             self._counted = requests.count()
             if not self._counted:
                 raise Overloaded
-        if not requests.take_place():
+        self._caller = caller
+        if not requests.take_place(caller):
+            requests.check_share(caller, self._credential)
             return self._wait(goes_on=goes_on)
         self._has_place = True
         requests.entered(self._waited)
@@ -262,7 +328,7 @@ class InFlightVisit:
 
     async def _wait(self, *, goes_on: bool) -> None:
         requests = self._requests
-        self._waited += await requests.wait_for_place(goes_on=goes_on)
+        self._waited += await requests.wait_for_place(self._caller, goes_on=goes_on)
         self._has_place = True
         requests.entered(self._waited)
 
@@ -271,7 +337,7 @@ class InFlightVisit:
         if self._has_place:
             self._has_place = False
             self._waited = 0.0
-            self._requests.free_place()
+            self._requests.free_place(self._caller)
         self.step_aside()
 
 

@@ -17,10 +17,13 @@ class StreamLimiter:
 
     Args:
         limit: how many streams each caller may have open at a time.
+
+    Attributes:
+        limit: as given.
     """
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._open: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
@@ -35,8 +38,8 @@ class StreamLimiter:
             TooManyStreams: the caller has as many open as allowed.
         """
         count = self._open.get(caller, 0)
-        if count >= self._limit:
-            raise TooManyStreams(self._limit, RETRY_AFTER_SECONDS)
+        if count >= self.limit:
+            raise TooManyStreams(self.limit, RETRY_AFTER_SECONDS)
         self._open[caller] = count + 1
         try:
             yield

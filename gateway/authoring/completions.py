@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from gateway.authoring.prompts import Prompt
@@ -40,13 +40,15 @@ class Completer:
         """Call the function as it was written."""
         return self._function(*args)
 
-    async def suggest(self, value: str, arguments: Mapping[str, str], host: Host) -> dict[str, Any]:
+    async def suggest(
+        self, value: str, arguments: Mapping[str, str], host: Host, caller: Hashable = None
+    ) -> dict[str, Any]:
         """Return the `completion` object: at most 100 values, and how many there are."""
         given: tuple[Any, ...] = (value, dict(arguments)) if self._takes_arguments else (value,)
         if inspect.iscoroutinefunction(self._function):
             found: Iterable[str] = await host.bounded(self._function(*given))
         else:
-            found = await host.bounded(host.run_sync(self._function, *given))
+            found = await host.bounded(host.run_sync(self._function, *given, caller=caller))
         values = [str(text) for text in found]
         return {"values": values[:MAX_VALUES], "total": len(values), "hasMore": len(values) > MAX_VALUES}
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
+from gateway.fairness import FairQueue
 
 T = TypeVar("T")
 
 DEFAULT_THREADS = 32
-"""Blocking functions that run at once in one process; more wait."""
+"""Blocking functions that run at once in one process; more wait, those of different callers in turn."""
 
 
 class AsyncioHost:
@@ -42,16 +44,30 @@ class AsyncioHost:
         self.replica_id = replica_id
         self._on_change = on_change
         self._limit_seconds = limit_seconds
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="step")
         self._busy: set[int] = set()
+        self._taken = 0
+        self._queue: FairQueue[asyncio.Future[None]] = FairQueue()
 
     @property
     def busy_threads(self) -> int:
         """How many threads run a blocking function now, those whose leg has ended included."""
         return len(self._busy)
 
-    async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function in the pool, with the caller's context variables."""
+    @property
+    def waiting_for_threads(self) -> int:
+        """How many blocking functions wait for a thread now."""
+        return self._queue.size
+
+    async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
+        """Run a blocking function in the pool, with the caller's context variables.
+
+        Args:
+            function: what to run.
+            args: its arguments.
+            caller: for whom; while others wait, nobody gets more than half of the threads.
+        """
         context = contextvars.copy_context()
 
         def call() -> T:
@@ -65,7 +81,52 @@ class AsyncioHost:
             finally:
                 self._busy.discard(thread)
 
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        await self._take_thread(caller)
+        loop = asyncio.get_running_loop()
+
+        def ended(_running: Future[T]) -> None:
+            # The thread is free when the function ends, not when somebody stops waiting for it.
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs the thread any more
+                loop.call_soon_threadsafe(self._free_thread, caller)
+
+        try:
+            running = self._pool.submit(call)
+        except RuntimeError:
+            self._free_thread(caller)
+            raise
+        running.add_done_callback(ended)
+        return await asyncio.wrap_future(running)
+
+    async def _take_thread(self, caller: Hashable) -> None:
+        """Wait until a thread is free for this caller, and count it as taken."""
+        if self._taken < self._threads and not self._queue.size:
+            self._taken += 1
+            self._queue.take(caller)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.add(caller, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._queue.remove(caller, turn)
+            else:  # the thread was given, but to somebody who is gone
+                self._free_thread(caller)
+            raise
+
+    def _free_thread(self, caller: Hashable) -> None:
+        self._taken -= 1
+        self._queue.free(caller)
+        while self._taken < self._threads:
+            given = self._queue.next(self._threads)
+            if given is None:
+                return
+            whose, turn = given
+            if turn.done():
+                self._queue.free(whose)
+            else:
+                self._taken += 1
+                turn.set_result(None)
 
     def changed(self, what: str) -> None:
         """Announce that a list, or what a resource reads, has changed."""

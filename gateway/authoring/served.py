@@ -147,10 +147,11 @@ class Served:
         if context_name is not None:
             kind = Context if self._is_async else PlainContext
             keywords[context_name] = kind(leg, principal, self._declared)
+        leg.caller = principal
         if self._is_async:
             value = await self._function(**keywords)
         else:
-            value = await leg.host.run_sync(functools.partial(self._function, **keywords))
+            value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
         if isinstance(value, InputRequired):
             leg.require({key: ask.question(key) for key, ask in value.questions.items()})
         return value

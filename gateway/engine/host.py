@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Protocol, TypeVar
 
 from gateway.engine.journal import Checkpoint
@@ -62,8 +62,8 @@ class Host(Protocol):
         """Announce that a list, or what a resource reads, has changed. May be called from any thread."""
         ...
 
-    async def run_sync(self, function: Callable[..., T], *args: Any) -> T:
-        """Run a blocking function in a bounded pool of threads."""
+    async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
+        """Run a blocking function in a bounded pool of threads, which callers share; None is the anonymous one."""
         ...
 
     async def yield_now(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -83,6 +83,9 @@ class Leg:
         detaching: what `detach` does.
         sheds: tells at a checkpoint whether another process should go on with the call; None where nobody could.
         stepping: watches steps as they run, or None.
+
+    Attributes:
+        caller: for whom it runs, told by whoever runs the function: threads are shared out among callers.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Leg:
         self.supports = supports
         self.outcome: Outcome | None = None
         self.given_up = False
+        self.caller: Hashable = None
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
@@ -257,7 +261,10 @@ class Leg:
             raise self._broken(error) from None
         if key in self.journal.steps:
             return copy_json(self.journal.steps[key])
-        result = function(*args) if inspect.iscoroutinefunction(function) else self.host.run_sync(function, *args)
+        if inspect.iscoroutinefunction(function):
+            result = function(*args)
+        else:
+            result = self.host.run_sync(function, *args, caller=self.caller)
         value = await (result if self._stepping is None else self._stepping(key, result))
         if inspect.isawaitable(value):
             value = await value

@@ -74,15 +74,20 @@ class Keys:
         partition = self.partition_of(owner)
         base = self._of_partition[partition]
         keys = (
-            f"{base}:task:{owner}:{task_id}",
+            f"{self.task_prefix(partition)}{owner}:{task_id}",
             self.queue(partition),
             f"{base}:segments:{owner}:{task_id}",
             self.owner_index(owner),
             *self.phase_indexes(partition),
             self.requests(owner),
             self.deleted(owner),
+            self.sizes(owner),
         )
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
+
+    def task_prefix(self, partition: int) -> str:
+        """Return what the names of a partition's tasks begin with, before `<owner>:<task id>`."""
+        return f"{self._of_partition[partition]}:task:"
 
     def queue(self, partition: int) -> str:
         """Name the stream of a partition's tasks that are queued or running."""
@@ -99,6 +104,10 @@ class Keys:
     def deleted(self, owner: str) -> str:
         """Name the sorted set of ids that an owner chose and deleted, by the time until which they stay taken."""
         return f"{self._of_partition[self.partition_of(owner)]}:deleted:{owner}"
+
+    def sizes(self, owner: str) -> str:
+        """Name the hash of how many bytes an owner's tasks keep: each, all of them, and how many they may."""
+        return f"{self._of_partition[self.partition_of(owner)]}:sizes:{owner}"
 
     def phase_index(self, partition: int, phase: Phase) -> str:
         """Name the sorted set of a partition's tasks in one phase, by expiry."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.storage.keys import OWNER_CHARS
 from gateway.storage.scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
 
 SPENT_ANSWER_MS = 60_000
@@ -120,6 +121,49 @@ for _, consumer in ipairs(consumers) do
     + """', about.name)
   end
 end
+"""
+)
+
+MAKE_WAY = Script(
+    """
+-- Put tasks that nobody has begun behind the first one of an owner who is not named. KEYS[1] a queue, 1 what the keys
+-- of its tasks begin with, 2 how many entries to look at, 3 how many to put behind if there are more, then owners.
+-- Moving an entry touches the key of its task, which is in the slot of the queue.
+local named = {}
+for i = 4, #ARGV do named[ARGV[i]] = true end
+local function owner_of(entry) return string.sub(entry[2][2], 1, """
+    + str(OWNER_CHARS)
+    + """) end
+local groups, last = redis.pcall('XINFO', 'GROUPS', KEYS[1]), nil
+if groups.err then return 0 end
+for _, group in ipairs(groups) do
+  local about = {}
+  for i = 1, #group, 2 do about[group[i]] = group[i + 1] end
+  if about.name == '"""
+    + GROUP
+    + """' then last = about['last-delivered-id'] end
+end
+if not last then return 0 end
+local entries, limit = redis.call('XRANGE', KEYS[1], '(' .. last, '+', 'COUNT', ARGV[2]), tonumber(ARGV[2])
+local before, found = #entries, 0
+for i, entry in ipairs(entries) do
+  if not named[owner_of(entry)] then
+    before, found = i - 1, 1
+    break
+  end
+end
+if found == 0 then before = #entries == limit and tonumber(ARGV[3]) or 0 end
+for i = 1, before do
+  local id, member = entries[i][1], entries[i][2][2]
+  local task = ARGV[1] .. owner_of(entries[i]) .. ':' .. string.sub(member, """
+    + str(OWNER_CHARS + 1)
+    + """)
+  if redis.call('HGET', task, 'entry') == id then
+    redis.call('HSET', task, 'entry', redis.call('XADD', KEYS[1], '*', 'task', member))
+  end
+  redis.call('XDEL', KEYS[1], id)
+end
+return found
 """
 )
 

@@ -27,6 +27,13 @@ DELETED_MS = 60_000
 DELETED_IDS = 10_000
 """How many ids of deleted tasks, chosen by the client, are remembered for an owner; more count for the quota."""
 
+ALWAYS_STORED_BYTES = 4096
+"""A result or an error up to this size is stored whatever else its owner's tasks keep: how else would the task end?"""
+
+SETTLED_AT_CREATION = 8
+SETTLED_AT_ONCE = 1000
+"""How many expired tasks stop counting with each creation; and with each script that finds no room."""
+
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
     *("message", "open", "capabilities", "questions", "result", "error", "kept"),
@@ -97,6 +104,48 @@ local function tell(generation)
   redis.call('PUBLISH', channel, generation .. ' ' .. id)
 end
 
+-- KEYS[12] tells how many bytes of sealed values the owner's tasks keep: 't:' and an id → of that task, 'total' → of
+-- all, 'limit' → how many they may keep. Expired tasks count until they are settled, which is done before anything is
+-- refused because of them.
+local sizes = KEYS[12]
+
+local function settle(most)
+  local old = redis.call('ZRANGEBYSCORE', owned, '-inf', now, 'LIMIT', 0, most)
+  if #old == 0 then return end
+  local freed = 0
+  for _, each in ipairs(old) do
+    freed = freed + (redis.call('HGET', sizes, 't:' .. each) or 0)
+    redis.call('HDEL', sizes, 't:' .. each)
+  end
+  if freed > 0 then redis.call('HINCRBY', sizes, 'total', -freed) end
+  redis.call('ZREM', owned, unpack(old))
+end
+
+local function has_room(bytes, limit)
+  if bytes <= 0 or not limit then return true end
+  if (redis.call('HGET', sizes, 'total') or 0) + bytes <= tonumber(limit) then return true end
+  settle("""
+    + str(SETTLED_AT_ONCE)
+    + """)
+  return (redis.call('HGET', sizes, 'total') or 0) + bytes <= tonumber(limit)
+end
+
+local function limit_of_sizes() return redis.call('HGET', sizes, 'limit') end
+
+local function grow(bytes, expires)
+  if bytes ~= 0 then
+    redis.call('HINCRBY', sizes, 'total', bytes)
+    redis.call('HINCRBY', sizes, 't:' .. id, bytes)
+  end
+  outlive(sizes, expires)
+end
+
+-- How long until the first of the owner's tasks expires.
+local function first_expiry()
+  local first = redis.call('ZRANGEBYSCORE', owned, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return first[2] and math.ceil(first[2] - now) or 0
+end
+
 local function dequeue(entry)
   redis.call('XACK', queue, '"""
     + GROUP
@@ -129,6 +178,18 @@ end
 """
 
 _CHANGES = """
+-- How many bytes the changes from ARGV[first] on add, on top of some more; nil if the owner has no room for them.
+local function weigh(first, bytes)
+  local drop = tonumber(ARGV[first])
+  for i = first + 1, first + drop do bytes = bytes - redis.call('HSTRLEN', task, ARGV[i]) end
+  for i = first + drop + 2, #ARGV, 2 do
+    bytes = bytes + #ARGV[i] - redis.call('HSTRLEN', task, ARGV[i - 1])
+  end
+  return has_room(bytes, limit_of_sizes()) and bytes or nil
+end
+
+local function no_room() return {'no room', limit_of_sizes()} end
+
 -- From ARGV[first]: how many fields to drop, these, then pairs of fields to write.
 local function write(first, ...)
   local drop = tonumber(ARGV[first])
@@ -139,18 +200,30 @@ end
 """
 
 _CLOSE = """
+-- What an ended task needs no more, and how many bytes of it count.
+local parts = {a = true, s = true, n = true}
+local singles = {call = true, head = true, cp = true, questions = true}
+local function leftovers()
+  local names, bytes = {}, 0
+  for _, name in ipairs(redis.call('HKEYS', task)) do
+    if singles[name] or parts[string.match(name, '^(%l):')] then
+      names[#names + 1] = name
+      bytes = bytes + redis.call('HSTRLEN', task, name)
+    end
+  end
+  return names, bytes
+end
+
 -- End the task: keep what a reader needs, drop the rest, begin the retention that counts from the end.
-local function close(from, to, generation, ...)
+local function close(from, to, generation, names, bytes, ...)
   local entry, kept, expires = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires'))
   if entry then dequeue(entry) end
-  local parts = {a = true, s = true, n = true}
-  for _, name in ipairs(redis.call('HKEYS', task)) do
-    if parts[string.match(name, '^(%l):')] then redis.call('HDEL', task, name) end
-  end
-  redis.call('HDEL', task, 'call', 'head', 'cp', 'questions', 'open', 'asked', 'entry', 'stream', 'stream_ends')
+  for _, name in ipairs(names) do redis.call('HDEL', task, name) end
+  redis.call('HDEL', task, 'open', 'asked', 'entry', 'stream', 'stream_ends')
   expires = kept and now + tonumber(kept) or tonumber(expires)
   redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
   move(from, to, expires)
+  grow(bytes, expires)
   if kept then
     redis.call('ZADD', owned, expires, id)
     outlive(owned, expires)
@@ -165,43 +238,52 @@ end
 CREATE = Script(
     _COMMON
     + """
--- Store and queue a task. 4 quota, 5 longest life (ms), 6 retention (ms), 7 'created' or 'ended' (it counts from),
--- 8 the request that it is found by or '', 9 what is told about it, with a token that tells a repeat of this creation
--- from another one; then pairs of fields; last for how long (ms) to remember which task the order has become, or 0.
--- Where it is remembered, the last key says where.
+-- Store and queue a task. 4 quota of tasks, 5 quota of bytes, 6 longest life (ms), 7 retention (ms), 8 'created' or
+-- 'ended' (it counts from), 9 the request that it is found by or '', 10 what is told about it, with a token that tells
+-- a repeat of this creation from another one; then pairs of fields; last for how long (ms) to remember which task the
+-- order has become, or 0. Where it is remembered, the last key says where.
 local remembered = tonumber(table.remove(ARGV))
 local order = remembered > 0 and KEYS[#KEYS]
 local about, created, expires = unpack(redis.call('HMGET', task, 'about', 'created', 'expires'))
-if about == ARGV[9] then return {'created', created, expires} end
+if about == ARGV[10] then return {'created', created, expires} end
 local first = order and redis.call('GET', order)
 if first then return {'first', first} end
 if redis.call('EXISTS', task) == 1 then return {'taken'} end
 if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
-  local first = redis.call('ZRANGEBYSCORE', owned, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  return {'full', first[2] and math.ceil(first[2] - now) or 0}
+  return {'full', first_expiry()}
 end
-local longest, retention = tonumber(ARGV[5]), tonumber(ARGV[6])
-expires = now + (ARGV[7] == 'created' and retention or longest)
+local bytes = #ARGV[10]
+for i = 12, #ARGV, 2 do
+  if ARGV[i - 1] ~= 'progress' then bytes = bytes + #ARGV[i] end
+end
+if not has_room(bytes, ARGV[5]) then return {'no room', first_expiry()} end
+local longest, retention = tonumber(ARGV[6]), tonumber(ARGV[7])
+expires = now + (ARGV[8] == 'created' and retention or longest)
 -- Nothing that was queued before any living task can have begun is of use.
 local entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
 redis.call('HSET', task, 'phase', 'queued', 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
-  'entry', entry, 'about', ARGV[9], unpack(ARGV, 10))
-if ARGV[7] == 'ended' then redis.call('HSET', task, 'kept', retention) end
+  'entry', entry, 'about', ARGV[10], unpack(ARGV, 11))
+if ARGV[8] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
 redis.call('ZADD', owned, expires, id)
 outlive(owned, expires)
+redis.call('HSET', sizes, 'limit', ARGV[5])
+grow(bytes, expires)
 move(nil, 'queued', expires)
-if ARGV[8] ~= '' then
+if ARGV[9] ~= '' then
   -- Some of those that are there are looked at each time, so those that no task has any more stay few.
   local some = redis.call('HRANDFIELD', requests, 8, 'WITHVALUES')
   for i = 1, #some, 2 do
     if not redis.call('ZSCORE', owned, some[i + 1]) then redis.call('HDEL', requests, some[i]) end
   end
-  redis.call('HSET', requests, ARGV[8], id)
+  redis.call('HSET', requests, ARGV[9], id)
   outlive(requests, expires)
 end
 if order then redis.call('SET', order, id, 'PX', math.max(1, math.min(remembered, expires - now))) end
-for i = 4, 9 do
+settle("""
+    + str(SETTLED_AT_CREATION)
+    + """)
+for i = 5, 9 do
   local old = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', now, 'LIMIT', 0, 8)
   if #old > 0 then redis.call('ZREM', KEYS[i], unpack(old)) end
 end
@@ -237,6 +319,24 @@ return {'claimed', now, redis.call('HGETALL', task)}
 """
 )
 
+PUT_BACK = Script(
+    _COMMON
+    + """
+-- Put a task behind all others of its queue instead of beginning it. 4 entry, 5 consumer.
+if redis.call('HGET', task, 'entry') ~= ARGV[4] then
+  dequeue(ARGV[4])
+  return 'gone'
+end
+local pending = redis.call('XPENDING', queue, '"""
+    + GROUP
+    + """', ARGV[4], ARGV[4], 1)
+if not pending[1] or pending[1][2] ~= ARGV[5] then return 'taken' end
+dequeue(ARGV[4])
+redis.call('HSET', task, 'entry', redis.call('XADD', queue, '*', 'task', member))
+return 'put back'
+"""
+)
+
 HEARTBEAT = Script(
     CLOCK
     + _NAMES
@@ -266,11 +366,14 @@ KEEP = Script(
 -- Add to the journal of a running task. 6 progress or '', then changes.
 local refusal = held('running')
 if refusal then return refusal end
+local bytes = weigh(7, 0)
+if not bytes then return no_room() end
 if ARGV[6] ~= '' then
   redis.call('HSET', task, 'progress', ARGV[6], 'updated', now)
   tell(generation)
 end
 write(7, 'generation', generation)
+grow(bytes, tonumber(expires))
 return 'ok'
 """
 )
@@ -285,6 +388,8 @@ if refusal then return refusal end
 local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[6])
 if number <= stored then return 'ok' end
 if number > stored + 1 then return 'gap' end
+if not has_room(#ARGV[7], limit_of_sizes()) then return {'no room', limit_of_sizes()} end
+grow(#ARGV[7], tonumber(expires))
 redis.call('XADD', segments, ARGV[6] .. '-0', 'block', ARGV[7])
 redis.call('PEXPIREAT', segments, expires)
 redis.call('HSET', task, 'segments', number, 'emitted', ARGV[8], 'updated', now)
@@ -302,9 +407,12 @@ WAIT = Script(
 local refusal = held('waiting')
 if refusal then return refusal end
 if phase == 'waiting' then return 'ok' end
+local bytes = weigh(10, #ARGV[9] - redis.call('HSTRLEN', task, 'questions'))
+if not bytes then return no_room() end
 dequeue(ARGV[6])
 redis.call('HDEL', task, 'entry')
 write(10, 'phase', 'waiting', 'updated', now, 'open', ARGV[7], 'asked', ARGV[8], 'questions', ARGV[9])
+grow(bytes, tonumber(expires))
 move(phase, 'waiting', tonumber(expires))
 tell(generation)
 return 'ok'
@@ -319,16 +427,19 @@ local phase, generation, open, expires = unpack(redis.call('HMGET', task, 'phase
 if phase ~= 'waiting' then return view() end
 local answered = {}
 for i = 4, #ARGV, 2 do answered[ARGV[i]] = ARGV[i + 1] end
-local left, recorded = {}, false
+local left, recorded, bytes = {}, {}, 0
 for _, key in ipairs(cjson.decode(open)) do
   if answered[key] then
-    redis.call('HSET', task, 'n:' .. key, answered[key])
-    recorded = true
+    recorded[#recorded + 1] = key
+    bytes = bytes + #answered[key]
   else
     left[#left + 1] = key
   end
 end
-if not recorded then return view() end
+if #recorded == 0 then return view() end
+if not has_room(bytes, limit_of_sizes()) then return {'no room', first_expiry(), limit_of_sizes()} end
+for _, key in ipairs(recorded) do redis.call('HSET', task, 'n:' .. key, answered[key]) end
+grow(bytes, tonumber(expires))
 if #left > 0 then
   redis.call('HSET', task, 'open', cjson.encode(left), 'updated', now)
 else
@@ -351,7 +462,12 @@ FINISH = Script(
 local refusal = held('done')
 if refusal then return refusal end
 if phase == 'done' then return 'ok' end
-close(phase, 'done', generation, unpack(ARGV, 6))
+local names, freed = leftovers()
+local bytes = #ARGV[7] - freed
+if #ARGV[7] > """
+    + str(ALWAYS_STORED_BYTES)
+    + """ and not has_room(bytes, limit_of_sizes()) then return {'no room', limit_of_sizes()} end
+close(phase, 'done', generation, names, bytes, unpack(ARGV, 6))
 return 'ok'
 """
 )
@@ -365,9 +481,12 @@ RELEASE = Script(
 local refusal = held('queued')
 if refusal then return refusal end
 if phase == 'queued' then return 'ok' end
+local bytes = weigh(7, 0)
+if not bytes then return no_room() end
 dequeue(ARGV[6])
 local entry = redis.call('XADD', queue, '*', 'task', member)
 write(7, 'phase', 'queued', 'updated', now, 'entry', entry)
+grow(bytes, tonumber(expires))
 move(phase, 'queued', tonumber(expires))
 tell(generation)
 return 'ok'
@@ -381,7 +500,8 @@ CANCEL = Script(
 -- End a task on its owner's wish. 4 the channel that workers listen to.
 local phase, generation = unpack(redis.call('HMGET', task, 'phase', 'generation'))
 if phase == 'queued' or phase == 'running' or phase == 'waiting' then
-  close(phase, 'cancelled', generation)
+  local names, freed = leftovers()
+  close(phase, 'cancelled', generation, names, -freed)
   if phase == 'running' then redis.call('PUBLISH', ARGV[4], member) end
 end
 return view()
@@ -400,6 +520,11 @@ if deleted == ARGV[5] then return 'deleted' end
 if not phase then return 'unknown' end
 local remembered = tonumber(kept and not ended and now + tonumber(kept) or expires)
 redis.call('ZREM', owned, id)
+local bytes = redis.call('HGET', sizes, 't:' .. id)
+if bytes then
+  redis.call('HDEL', sizes, 't:' .. id)
+  redis.call('HINCRBY', sizes, 'total', -bytes)
+end
 if ARGV[6] ~= '' then
   remembered = math.min(remembered, now + tonumber(ARGV[6]))
 else

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTasks
+from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
 from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
@@ -24,6 +24,7 @@ from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
 DEFAULT_MAX_TTL_MS = 86_400_000
+DEFAULT_TASK_BYTES = 64 * 1024 * 1024
 
 _HOLD_MS = int(SECONDS * 1000)
 """How long a leg that is used once is held until its use begins: no longer than its replica waits for the store."""
@@ -72,12 +73,13 @@ class RedisTaskStore:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()
 
-    async def create(self, new: NewTask, quota: int) -> TaskView:
+    async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
         """See `gateway.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
-        arguments = (quota, self._max_ttl_ms, *retention, new.request, *self._records.created(new), new.order_ms)
+        created = (*retention, new.request, *self._records.created(new), new.order_ms)
+        arguments = (quota, quota_bytes, self._max_ttl_ms, *created)
         keys = (*place.keys, self._keys.order(new.owner, new.order)) if new.order_ms else place.keys
         reply = await self._client.run(scripts.CREATE, keys, (place.member, new.task_id, place.channel, *arguments))
         if reply[0] == b"first":
@@ -85,7 +87,9 @@ class RedisTaskStore:
         if reply[0] == b"taken":
             raise TaskIdTaken
         if reply[0] == b"full":
-            raise TooManyTasks(quota, max(1, -(-int(reply[1]) // 1000)))
+            raise TooManyTasks(quota, _retry_after(reply[1]))
+        if reply[0] == b"no room":
+            raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
         created_ms, expires_ms = int(reply[1]), int(reply[2])
         return TaskView(
             task_id=new.task_id,
@@ -147,7 +151,10 @@ class RedisTaskStore:
         for key, answer in answers.items():
             sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
         place = self._keys.place(owner, task_id)
-        return self._records.view(owner, task_id, await self._run(scripts.ANSWER, place, task_id, *sealed))
+        reply = await self._run(scripts.ANSWER, place, task_id, *sealed)
+        if reply and reply[0] == b"no room":
+            raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
+        return self._records.view(owner, task_id, reply)
 
     async def cancel(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.cancel`."""
@@ -301,6 +308,10 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
         *(client.run(other_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
     )
     return {phase: sum(counts) for phase, counts in zip(PHASES, zip(*counted, strict=True), strict=True)}
+
+
+def _retry_after(milliseconds: int) -> int:
+    return max(1, -(-int(milliseconds) // 1000))
 
 
 def _answer_field(leg: int, request_digest: bytes) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.errors import InternalError, LeaseLost, TaskStoreDown
+from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
@@ -18,7 +18,7 @@ from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices
-from gateway.storage.other_scripts import FORGET_CONSUMERS
+from gateway.storage.other_scripts import FORGET_CONSUMERS, MAKE_WAY
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
 from gateway.storage.scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
@@ -31,6 +31,10 @@ MAX_WAIT_MS = 1000
 _LOOKS_PER_LEASE = 6
 """How often in the time of a lease a partition is searched for those that were lost."""
 _FORGET_CONSUMER_MS = 3_600_000
+SEEN_ENTRIES = 2048
+"""How far into a queue `make_way` looks for tasks of others."""
+MOVED_ENTRIES = 256
+"""How many it puts behind if there are more than it looked at, so that it sees those the next time."""
 
 
 class RedisWorkQueue:
@@ -81,12 +85,20 @@ class RedisWorkQueue:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()
 
-    async def claim(self, partition: int, count: int, wait_ms: int = MAX_WAIT_MS) -> list[Claim]:
+    async def claim(
+        self,
+        partition: int,
+        count: int,
+        wait_ms: int = MAX_WAIT_MS,
+        may_begin: Callable[[str], bool] | None = None,
+    ) -> list[Claim]:
         """See `gateway.ports.WorkQueue.claim`."""
         await self._deployment.ensure()
         try:
             entries = await self._lost_entries(partition, count)
-            if not entries:
+            if entries:
+                may_begin = None
+            else:
                 wait_ms = min(wait_ms, MAX_WAIT_MS, self._lease_ms // _LOOKS_PER_LEASE)
                 queue = self._keys.queue(partition)
                 entries = await self._client.read_group(self._worker_id, GROUP, queue, count, wait_ms)
@@ -94,8 +106,14 @@ class RedisWorkQueue:
             # The server came back without its data: the queue begins anew.
             await self._deployment.make_group(partition)
             return []
-        claims = await asyncio.gather(*(self._claim(entry_id, fields) for entry_id, fields in entries))
+        claims = await asyncio.gather(*(self._claim(entry_id, fields, may_begin) for entry_id, fields in entries))
         return [claim for claim in claims if claim is not None]
+
+    async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
+        """See `gateway.ports.WorkQueue.make_way`."""
+        queue = self._keys.queue(partition)
+        arguments = (self._keys.task_prefix(partition), SEEN_ENTRIES, MOVED_ENTRIES, *owners)
+        return bool(await self._client.run(MAKE_WAY, [queue], arguments))
 
     async def heartbeat(self, claim: Claim) -> Heartbeat:
         """See `gateway.ports.WorkQueue.heartbeat`."""
@@ -199,11 +217,18 @@ class RedisWorkQueue:
         queue = self._keys.queue(partition)
         await self._client.run(FORGET_CONSUMERS, [queue], [_FORGET_CONSUMER_MS, leaving])
 
-    async def _claim(self, entry_bytes: bytes, fields: dict[bytes, bytes]) -> Claim | None:
+    async def _claim(
+        self, entry_bytes: bytes, fields: dict[bytes, bytes], may_begin: Callable[[str], bool] | None = None
+    ) -> Claim | None:
         entry_id = entry_bytes.decode()
         owner, task_id = split_member(fields[b"task"].decode())
         place = self._keys.place(owner, task_id)
-        arguments = (place.member, task_id, place.channel, entry_id, self._worker_id, secrets.token_hex(8))
+        entry = (place.member, task_id, place.channel, entry_id, self._worker_id)
+        if may_begin is not None and not may_begin(owner):
+            with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
+                await self._client.run(scripts.PUT_BACK, place.keys, entry)
+            return None
+        arguments = (*entry, secrets.token_hex(8))
         try:
             reply = await self._client.run(scripts.CLAIM, place.keys, arguments)
         except TaskStoreDown:
@@ -239,6 +264,8 @@ class RedisWorkQueue:
         reply = await self._run(script, claim, *args)
         if reply in (b"lost", b"cancelled"):
             raise LeaseLost(cancelled=reply == b"cancelled")
+        if isinstance(reply, list):
+            raise NoRoomLeft(int(reply[1]))
         return reply
 
     async def _run(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -131,7 +131,8 @@ class McpEndpoint:
             last = scope[LAST_VALUES] = dict(scope["headers"])
         method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
-        scope[VISIT] = ((takes_on and self._admission.arrive()) or REFUSED) if counts else None
+        credential = last.get(b"authorization", b"")
+        scope[VISIT] = ((takes_on and self._admission.arrive(credential)) or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
@@ -238,6 +239,7 @@ class McpEndpoint:
             exchange,
             visit,
             lambda: self._callers.stream(caller.principal, _client_of(scope)),
+            caller.principal,
             goes_on=body.find(_STATE_MARK) >= 0,
             refused=refused,
             may_stream=may_stream,
@@ -309,6 +311,7 @@ class _Client:
         exchange: the request and its answer.
         visit: the place of the request, None if it needs none.
         stream: counts an open stream of its caller.
+        principal: its caller, None for the anonymous one.
         goes_on: whether it seems to go on with a call.
         refused: whether there were too many requests when it came.
         may_stream: whether the client takes a stream.
@@ -323,6 +326,7 @@ class _Client:
         "_entered",
         "_exchange",
         "_goes_on",
+        "_principal",
         "_refused",
         "_stream",
         "_streams",
@@ -336,6 +340,7 @@ class _Client:
         exchange: Exchange,
         visit: Visit | None,
         stream: Callable[[], AbstractContextManager[None]],
+        principal: Hashable | None,
         *,
         goes_on: bool,
         refused: bool,
@@ -349,6 +354,7 @@ class _Client:
         self._goes_on = goes_on
         self._refused = refused
         self._stream = stream
+        self._principal = principal
         self._streams = False
         self._entered = False
 
@@ -362,7 +368,7 @@ class _Client:
             raise Overloaded
         if self._visit is not None and not self._entered:
             self._entered = True
-            waiting = self._visit.enter(goes_on=self._goes_on)
+            waiting = self._visit.enter(self._principal, goes_on=self._goes_on)
             if waiting is not None:
                 await waiting
 

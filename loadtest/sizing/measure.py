@@ -85,7 +85,11 @@ def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) 
     Raises:
         ClusterError: something does not start, or does not answer as it should.
     """
-    environ = {"GATEWAY_MAX_INFLIGHT": "64", "GATEWAY_TASKS_PER_PRINCIPAL": "100000"}
+    environ = {
+        "GATEWAY_MAX_INFLIGHT": "64",
+        "GATEWAY_TASKS_PER_PRINCIPAL": "100000",
+        "GATEWAY_TASK_BYTES_PER_PRINCIPAL": str(2**40),
+    }
     with (
         Cluster(directory, replicas=1, balancer=False, environ=environ) as cluster,
         cores_apart([cluster.replicas[0].pid]),

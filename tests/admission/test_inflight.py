@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 
 import pytest
@@ -306,3 +307,132 @@ async def test_lining_up_is_no_turn_by_which_the_loop_could_be_judged(clock: Clo
         for visit in waiting:
             visit.leave()
         assert limit.value <= 128
+
+
+def arrive_as(load: InFlight, caller: str) -> InFlightVisit | None:
+    visit = load.arrive(caller.encode())
+    if visit is not None:
+        visit.begin()
+    return visit
+
+
+async def line_up_as(load: InFlight, caller: str | None, *, goes_on: bool = False) -> asyncio.Future[None]:
+    """Let a request of a caller in, whether or not it has to wait."""
+    visit = arrive_as(load, caller or "")
+    if visit is None:
+        raise Overloaded
+    try:
+        waiting = visit.enter(caller, goes_on=goes_on)
+    except Overloaded:
+        visit.leave()
+        raise
+    future = asyncio.ensure_future(waiting or asyncio.sleep(0))
+    future.add_done_callback(lambda done: visit.leave() if done.cancelled() else None)
+    await asyncio.sleep(0)
+    return future
+
+
+async def fill_as(load: InFlight, caller: str | None) -> list[asyncio.Future[None]]:
+    """Send requests of a caller until one is refused."""
+    lines = []
+    with contextlib.suppress(Overloaded):
+        while True:
+            lines.append(await line_up_as(load, caller))
+    return lines
+
+
+async def test_a_caller_leaves_room_to_wait_in_and_the_next_free_place_to_another(clock: Clock) -> None:
+    load = InFlight(FixedLimit(8), TARGET, clock)
+    working = []
+    for _ in range(8):
+        visit = arrive_as(load, "greedy")
+        assert visit is not None
+        assert visit.enter("greedy", goes_on=False) is None
+        working.append(visit)
+    waiting = await fill_as(load, "greedy")
+    assert len(waiting) == 2
+    assert load.share_refusals.value == 1
+
+    other = await line_up_as(load, "other")
+    assert load.callers_waiting == 2
+    working[0].leave()
+    await let_run()
+    assert other.done()
+    assert not any(line.done() for line in waiting)
+
+
+async def test_a_caller_that_waits_for_its_share_is_refused_by_its_credential_and_others_are_not(clock: Clock) -> None:
+    load = InFlight(FixedLimit(8), TARGET, clock)
+    first = arrive_as(load, "greedy")
+    assert first is not None
+    assert first.enter("greedy", goes_on=False) is None
+    waiting = [line for line in await fill_as(load, "greedy") if not line.done()]
+    in_flight = load.in_flight
+    for refusals in range(2, 50):
+        assert arrive_as(load, "greedy") is None
+        assert load.share_refusals.value == refusals
+    assert load.in_flight == in_flight
+    assert arrive_as(load, "other") is not None
+
+    for line in waiting:
+        line.cancel()
+    await let_run()
+    assert arrive_as(load, "greedy") is not None
+
+
+async def test_greedy_callers_together_leave_room_for_one_more(clock: Clock) -> None:
+    load = InFlight(FixedLimit(16), TARGET, clock)
+    for caller in ("one", "two", "three"):
+        await fill_as(load, caller)
+    other = await line_up_as(load, "other")
+    assert not other.done()
+
+
+async def test_the_anonymous_caller_has_no_share(clock: Clock) -> None:
+    load = InFlight(FixedLimit(8), TARGET, clock)
+    assert len(await fill_as(load, None)) == 12
+    assert load.share_refusals.value == 0
+
+
+async def test_no_caller_gets_more_than_half_of_the_places_while_others_wait(clock: Clock) -> None:
+    load = InFlight(FixedLimit(8), TARGET, clock)
+    working: list[tuple[str, InFlightVisit]] = []
+
+    async def come(caller: str) -> None:
+        visit = arrive_as(load, caller)
+        if visit is None:
+            return
+        try:
+            waiting = visit.enter(caller, goes_on=True)
+            if waiting is not None:
+                await waiting
+        except Overloaded:
+            visit.leave()
+        else:
+            working.append((caller, visit))
+
+    tasks = [asyncio.create_task(come("greedy")) for _ in range(10)]
+    await let_run()
+    tasks += [asyncio.create_task(come("other")) for _ in range(2)]
+    await let_run()
+    for _ in range(20):
+        caller, visit = working.pop(0)
+        visit.leave()
+        tasks.append(asyncio.create_task(come(caller)))
+        tasks.append(asyncio.create_task(come("other")))
+        await let_run()
+    assert sum(caller == "greedy" for caller, _ in working) == 4
+    for task in tasks:
+        task.cancel()
+
+
+async def test_a_caller_whose_request_is_gone_as_its_turn_comes_loses_nobody_a_place(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    working = [enter(load) for _ in range(4)]
+    _, gone = await line_up(load)
+    _, next_in_line = await line_up(load)
+    gone.cancel()  # has not run yet, so it still stands in line
+    working[0].leave()
+    await let_run()
+    assert next_in_line.done()
+    assert not next_in_line.cancelled()

@@ -171,3 +171,42 @@ async def test_busy_threads_are_counted(host: AsyncioHost) -> None:
     leave.set()
     await task
     assert host.busy_threads == 0
+
+
+async def test_callers_get_threads_in_turn(host: AsyncioHost) -> None:
+    gate, done = threading.Event(), []
+
+    def work(name: str) -> None:
+        gate.wait()
+        done.append(name)
+
+    calls = [asyncio.ensure_future(host.run_sync(work, "greedy", caller="greedy")) for _ in range(8)]
+    await asyncio.sleep(0)
+    calls.append(asyncio.ensure_future(host.run_sync(work, "other", caller="other")))
+    await asyncio.sleep(0)
+    assert host.waiting_for_threads == 7
+    gate.set()
+    await asyncio.gather(*calls)
+    assert "other" in done[:4]
+    assert host.waiting_for_threads == 0
+
+
+async def until_busy(host: AsyncioHost, threads: int) -> None:
+    while host.busy_threads < threads:  # noqa: ASYNC110 - threads begin when they do
+        await asyncio.sleep(0.001)
+
+
+async def test_a_thread_is_free_when_its_function_ends_not_when_somebody_stops_waiting_for_it(
+    host: AsyncioHost,
+) -> None:
+    gate = threading.Event()
+    busy = [asyncio.ensure_future(host.run_sync(gate.wait)) for _ in range(2)]
+    await until_busy(host, 2)
+    waiting = [asyncio.ensure_future(host.run_sync(threading.get_ident)) for _ in range(2)]
+    await asyncio.sleep(0)
+    for call in (*busy, waiting[0]):
+        call.cancel()
+    await asyncio.gather(*busy, waiting[0], return_exceptions=True)
+    assert host.waiting_for_threads == 1
+    gate.set()
+    assert isinstance(await waiting[1], int)

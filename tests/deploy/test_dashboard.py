@@ -38,7 +38,7 @@ QUESTIONS = [
 ]
 UNITS = {"bytes", "cps", "none", "ops", "percentunit", "reqps", "s", "short"}
 COLUMNS = 24
-MOST_PANELS = 20
+MOST_PANELS = 21
 BUILT_IN = {"__rate_interval", "__range"}
 NOT_OURS = {
     "ALERTS": {"alertname", "alertstate", "severity", "service"},

@@ -276,6 +276,22 @@ def test_each_caller_keeps_a_number_of_streams_open_and_no_other_is_held_back(fl
             pass
 
 
+def test_no_caller_holds_more_than_half_of_the_connections_with_streams(tmp_path: Path) -> None:
+    settings = {
+        "GATEWAY_AUTH": "jwt",
+        "GATEWAY_JWT_SECRET": SECRET,
+        "GATEWAY_MAX_CONNECTIONS": str(CONNECTIONS),
+        "GATEWAY_STREAMS_PER_PRINCIPAL": "1000",
+    }
+    with Fleet(tmp_path, settings, names=("r1",)) as fleet, contextlib.ExitStack() as streams:
+        for _ in range(CONNECTIONS // 2):
+            streams.enter_context(listening(fleet["r1"], token("grace")))
+        answer = post(fleet["r1"], LISTEN, token=token("grace"))
+        assert answer.error == (429, -31003)
+        with listening(fleet["r1"], token("heidi")):
+            pass
+
+
 def test_a_stream_that_is_gone_makes_room_for_another(fleet: Fleet) -> None:
     replica = fleet["small"]
     with contextlib.ExitStack() as streams:

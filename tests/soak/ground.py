@@ -70,6 +70,7 @@ class Ground:
             "GATEWAY_TASK_LEASE_SECONDS": str(LEASE_SECONDS),
             "GATEWAY_TASK_MAX_TTL_SECONDS": str(TTL_SECONDS),
             "GATEWAY_TASKS_PER_PRINCIPAL": "1000000",
+            "GATEWAY_TASK_BYTES_PER_PRINCIPAL": str(2**40),
             "GATEWAY_WORKER_CONCURRENCY": "8",
             DIRECTORY: str(directory),
         }

@@ -20,6 +20,7 @@ from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.storage.keys import Keys
 from gateway.tasks.model import Retention
+from gateway.tasks.rest import is_journal
 
 ALICE = Principal("https://issuer", "alice", "client")
 BOB = Principal("https://issuer", "bob", "client")
@@ -88,8 +89,27 @@ class Deployment:
         (claim,) = await self.claim(queue)
         return claim
 
+    def kept_bytes(self, principal: Principal | None = ALICE) -> tuple[int, int]:
+        """Return how many bytes the store counts for a principal's tasks, and how many sealed values really have."""
+        name = self.owner(principal)
+        with redis.Redis.from_url(self.url) as client:
+            counted = int(client.hget(self.keys.sizes(name), "total") or 0)
+            real = 0
+            for task in client.scan_iter(match=f"{self.keys.prefix}:*:task:{name}:*", count=1000):
+                fields = client.hgetall(task)
+                real += sum(len(value) for field, value in fields.items() if is_counted(field.decode()))
+            for stream in client.scan_iter(match=f"{self.keys.prefix}:*:segments:{name}:*", count=1000):
+                real += sum(len(fields[b"block"]) for _, fields in client.xrange(stream))
+        return counted, real
+
     async def aclose(self) -> None:
         await self._opened.aclose()
+
+
+def is_counted(field: str) -> bool:
+    """Tell whether a field of a task's record counts for the bytes that its owner's tasks keep."""
+    named = {"about", "call", "capabilities", "questions", "result", "error", "message"}
+    return field in named or is_journal(field) or field.startswith("n:")
 
 
 async def server_now_ms(store: RedisTaskStore) -> int:

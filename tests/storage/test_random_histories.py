@@ -184,6 +184,8 @@ class History:
     async def compare(self) -> None:
         view = await self.store.get(self.new.owner, self.new.task_id)
         page = await self.store.page(self.new.owner, None, 10)
+        counted, real = self.here.kept_bytes()
+        assert counted == real
         if self.model.deleted:
             assert (view, page.views) == (None, [])
             assert await self.store.segments(self.new.owner, self.new.task_id) == []

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import ExitStack
+from copy import copy
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 
+from gateway.auth.tokens import mint
 from loadtest.cluster import Worker, wait_until
 from tests.integration.fleet import Fleet
 from tests.storage.servers import Server
@@ -37,6 +39,7 @@ class Site:
         self._ids = itertools.count(1)
         self._http = httpx.Client(timeout=30)
         self._stack = ExitStack()
+        self._headers: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         self._stack.enter_context(self._http)
@@ -48,6 +51,12 @@ class Site:
         for worker in self.fleet.workers:
             worker.end()
         self._stack.close()
+
+    def as_user(self, secret: str, user: str) -> Self:
+        """Return this site as one user sees it, for replicas that know users by this secret."""
+        seen = copy(self)
+        seen._headers = {"authorization": f"Bearer {mint(secret, user, 'tests')}"}
+        return seen
 
     def worker(self, name: str, *options: str, **settings: str) -> Worker:
         """Start one more worker, and wait until it works."""
@@ -66,6 +75,7 @@ class Site:
                 "mcp-protocol-version": VERSION,
                 "mcp-method": method,
                 "mcp-name": name,
+                **self._headers,
             },
         )
 

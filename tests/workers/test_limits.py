@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from tests.workers.site import Site
@@ -62,3 +63,41 @@ def test_what_the_server_refuses_ends_the_task_too(site: Site, kind: str) -> Non
     assert site.lines("started") == ["w1"]
     assert "task store is not available" not in worker.log_text()
     assert site.text(site.create("say", text="hello")) == "hello"
+
+
+QUOTA = 1_000_000
+ARGUMENT = "x" * 100_000
+"""A third larger when it is sealed: seven fit into the quota."""
+
+
+@pytest.fixture
+def narrow(start_site: Callable[..., Site]) -> Site:
+    """A site whose callers may keep a million bytes each."""
+    return start_site(GATEWAY_TASK_BYTES_PER_PRINCIPAL=str(QUOTA))
+
+
+def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_gone(narrow: Site) -> None:
+    def call() -> httpx.Response:
+        return narrow.post("tools/call", {"name": "say", "arguments": {"text": ARGUMENT}})
+
+    created = [call() for _ in range(7)]
+    assert all("taskId" in response.json()["result"] for response in created)
+    refused = call()
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["code"] == -31003
+    assert refused.json()["error"]["message"] == f"The tasks of one caller may keep no more than {QUOTA} bytes"
+    (replica,) = narrow.fleet.replicas
+    assert replica.metric("gateway_requests_refused_total", reason="too_many_task_bytes") == 1
+
+    narrow.request("tasks/cancel", {"taskId": created[0].json()["result"]["taskId"]})
+    assert "taskId" in call().json()["result"]
+
+
+def test_a_running_task_that_finds_no_room_ends_and_says_so(narrow: Site) -> None:
+    worker = narrow.worker("w1")
+    for kind in ("step", "segments", "checkpoint", "question", "result"):
+        text = failure(narrow, narrow.create("produce", kind=kind, size=QUOTA))
+        assert text.startswith(f"The tasks of one caller may keep {QUOTA} bytes in all")
+    assert narrow.text(narrow.create("say", text="hello")) == "hello"
+    assert "Traceback" not in worker.log_text()

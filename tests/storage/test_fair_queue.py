@@ -1,0 +1,130 @@
+"""Tasks that wait behind those of an owner with too many: they come first, and nothing is lost or counted."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from gateway.ports import Claim
+from gateway.sealing.principal import Principal
+from gateway.storage import work_queue
+from gateway.tasks.model import Retention
+from tests.storage.deployments import ALICE, Deployment, eventually
+
+
+def neighbour(here: Deployment) -> Principal:
+    """Somebody whose tasks are in the partition of Alice's."""
+    wanted = here.keys.partition_of(here.owner(ALICE))
+    others = (Principal("https://issuer", f"neighbour-{number}", "client") for number in itertools.count())
+    return next(other for other in others if here.keys.partition_of(here.owner(other)) == wanted)
+
+
+async def claim_all(here: Deployment, count: int = 100) -> list[Claim]:
+    return await here.claim(here.queue(), count=count)
+
+
+async def test_a_task_that_may_not_begin_goes_behind_all_others_and_loses_no_attempt(here: Deployment) -> None:
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    first, second = here.new(), here.new(other)
+    for new in (first, second):
+        await store.create(new, 10)
+    partition = here.keys.partition_of(first.owner)
+    asked: list[str] = []
+
+    def may_begin(owner: str) -> bool:
+        asked.append(owner)
+        return owner != first.owner
+
+    (claim,) = await queue.claim(partition, 10, 0, may_begin)
+    assert (claim.owner, asked) == (second.owner, [first.owner, second.owner])
+    view = await store.get(first.owner, first.task_id)
+    assert view is not None
+    assert (view.phase, view.generation) == ("queued", 0)
+
+    (claim,) = await queue.claim(partition, 10, 0)
+    assert (claim.task_id, claim.attempt, claim.generation) == (first.task_id, 1, 1)
+
+
+async def test_a_task_that_was_put_back_goes_to_any_worker_at_once(here: Deployment) -> None:
+    new = here.new()
+    await here.store().create(new, 10)
+    partition = here.keys.partition_of(new.owner)
+    assert await here.queue("w1").claim(partition, 1, 0, lambda _owner: False) == []
+    (claim,) = await here.queue("w2").claim(partition, 1, 0)
+    assert claim.task_id == new.task_id
+
+
+async def test_tasks_of_others_come_before_those_of_owners_that_are_named(here: Deployment) -> None:
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    mine = [here.new() for _ in range(5)]
+    theirs = here.new(other)
+    for new in (*mine, theirs):
+        await store.create(new, 10)
+    await store.cancel(mine[1].owner, mine[1].task_id)
+    partition = here.keys.partition_of(theirs.owner)
+
+    assert not await queue.make_way(partition, [mine[0].owner, theirs.owner])
+    assert await queue.make_way(partition, [mine[0].owner])
+    order = [claim.task_id for claim in await queue.claim(partition, 10, 0)]
+    assert order == [theirs.task_id, *(mine[number].task_id for number in (0, 2, 3, 4))]
+    assert not await queue.make_way(partition, [mine[0].owner])
+
+
+async def test_tasks_that_have_expired_are_not_put_behind(here: Deployment) -> None:
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    brief, theirs = here.new(retention=Retention("created", 50)), here.new(other)
+    for new in (brief, theirs):
+        await store.create(new, 10)
+
+    async def gone() -> bool:
+        return await store.get(brief.owner, brief.task_id) is None
+
+    await eventually(gone)
+    partition = here.keys.partition_of(theirs.owner)
+    assert await queue.make_way(partition, [brief.owner])
+    assert await store._command("XLEN", here.keys.queue(partition)) == 1
+
+
+async def test_whoever_is_far_behind_comes_nearer_each_time(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_queue, "SEEN_ENTRIES", 4)
+    monkeypatch.setattr(work_queue, "MOVED_ENTRIES", 2)
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    mine = [here.new() for _ in range(9)]
+    theirs = here.new(other)
+    for new in (*mine, theirs):
+        await store.create(new, 100)
+    partition = here.keys.partition_of(theirs.owner)
+    seen = [await queue.make_way(partition, [mine[0].owner]) for _ in range(4)]
+    assert seen == [False, False, False, True]
+    claims = await queue.claim(partition, 100, 0)
+    assert claims[0].task_id == theirs.task_id
+    assert {claim.task_id for claim in claims} == {new.task_id for new in (*mine, theirs)}
+
+
+async def test_what_has_begun_stays_where_it_is(here: Deployment) -> None:
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    mine, theirs = here.new(), here.new(other)
+    await store.create(mine, 10)
+    claim = await here.claim_one(queue)
+    await store.create(theirs, 10)
+    assert await queue.make_way(claim.partition, [mine.owner])
+    assert await queue.heartbeat(claim) == "ok"
+    await queue.finish(claim, result={})
+    assert [claim.task_id for claim in await claim_all(here)] == [theirs.task_id]
+
+
+async def test_a_queue_that_nobody_has_made_yet_has_nobody_in_it(here: Deployment) -> None:
+    assert not await here.queue().make_way(0, ["a" * 64])
+
+
+async def test_in_a_cluster_too(cluster: str) -> None:
+    here = Deployment(cluster)
+    store, queue, other = here.store(), here.queue(), neighbour(here)
+    mine, theirs = here.new(), here.new(other)
+    for new in (mine, theirs):
+        await store.create(new, 10)
+    partition = here.keys.partition_of(mine.owner)
+    assert await queue.make_way(partition, [mine.owner])
+    assert [claim.task_id for claim in await queue.claim(partition, 10, 0)] == [theirs.task_id, mine.task_id]
+    await here.aclose()

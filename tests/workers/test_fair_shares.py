@@ -1,0 +1,88 @@
+"""One owner has more tasks than a worker has places, all in one partition, and nobody else waits for them to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from loadtest.cluster import wait_until
+from tests.workers.site import Site
+
+SECRET = "a secret that only these tests know, 32 bytes"
+TASKS, PLACES, MOST = 80, 32, 28
+OTHERS = 6
+"""Of the four places that each worker has left, one owner gets three."""
+
+SOON_SECONDS = 15.0
+"""Far more than a look at the queue takes. The tasks of the greedy owner never end by themselves."""
+
+
+@pytest.fixture
+def site(start_site: Callable[..., Site]) -> Site:
+    """A replica that knows its users, with one partition for all of them."""
+    return start_site(GATEWAY_AUTH="jwt", GATEWAY_JWT_SECRET=SECRET, GATEWAY_TASK_PARTITIONS="1")
+
+
+def as_user(site: Site, name: str) -> Site:
+    return site.as_user(SECRET, name)
+
+
+def is_done_soon(site: Site, task: str) -> bool:
+    def is_done() -> bool:
+        return bool(site.get(task)["status"] == "completed")
+
+    wait_until(is_done, "the task of another owner", SOON_SECONDS)
+    return True
+
+
+def put_back(worker: Any) -> float:
+    return float(worker.metric("gateway_tasks_put_back_total"))
+
+
+def test_eighty_long_tasks_of_one_owner_block_no_other_owner_of_the_partition(site: Site) -> None:
+    greedy, early, late = (as_user(site, name) for name in ("greedy", "early", "late"))
+    for _ in range(TASKS):
+        greedy.create("wait")
+    behind = early.create("say", text="behind all of them")
+    worker = site.worker("w1", "--concurrency", str(PLACES), "--metrics-port", "0")
+
+    assert is_done_soon(early, behind)
+    site.wait_for_line("started", MOST)
+    assert is_done_soon(late, late.create("say", text="after they have begun"))
+    assert len(site.lines("started")) == MOST
+
+    # Nothing is moved back and forth while there is nobody to make way for.
+    before = put_back(worker)
+    time.sleep(1)
+    assert put_back(worker) == before
+
+    site.open()
+    wait_until(lambda: len(site.lines("started")) == TASKS, "all tasks of the greedy owner", 60)
+
+
+def test_two_workers_share_what_one_owner_has_and_both_keep_places_for_others(site: Site) -> None:
+    greedy, other = as_user(site, "greedy"), as_user(site, "other")
+    for _ in range(TASKS):
+        greedy.create("wait")
+    for name in ("w1", "w2"):
+        site.worker(name, "--concurrency", str(PLACES))
+    site.wait_for_line("started", 2 * MOST)
+    waiting = [other.create("wait", gate="other") for _ in range(OTHERS)]
+    site.wait_for_line("started", 2 * MOST + OTHERS)
+    site.open("other")
+    assert all(is_done_soon(other, task) for task in waiting)
+    site.open()
+    wait_until(lambda: len(site.lines("started")) == TASKS + OTHERS, "all tasks", 60)
+
+
+def test_where_nobody_says_who_calls_all_places_are_taken(start_site: Callable[..., Site]) -> None:
+    site = start_site(GATEWAY_TASK_PARTITIONS="1")
+    for _ in range(10):
+        site.create("wait")
+    site.worker("w1", "--concurrency", "8")
+    site.wait_for_line("started", 8)
+    site.open()
+    site.wait_for_line("started", 10)
