@@ -127,7 +127,7 @@ class Wires:
         self._replica = ReplicaAddress(parts.replica_url, parts.waiting.boot)
         self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock, self._replica)
         self._task_cursors = TaskCursors(sealer, parts.audience)
-        access = None if parts.store is None else TaskAccess(parts.store, parts.audience, parts.audit)
+        access = None if parts.store is None else TaskAccess(parts.store, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
             self._handshake(registry, access),

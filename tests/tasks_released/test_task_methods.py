@@ -243,7 +243,7 @@ class Caller:
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
-    access = TaskAccess(world.store, "tests", AuditLog(len, "r1", float, as_json=True))
+    access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
     tasks = TaskMethods(access, ResultWriter({}))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
