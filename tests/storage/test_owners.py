@@ -8,7 +8,6 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -20,6 +19,7 @@ from gateway.storage import RedisTaskStore
 from gateway.storage import deployment as start_up
 from tests.storage.deployments import ALICE, BOB, Deployment
 from tests.storage.servers import Server
+from tests.storage.test_faults import files
 
 OLD, NEW = (generate_entry(os.urandom) for _ in range(2))
 DAY_MS = 86_400_000
@@ -56,8 +56,6 @@ async def test_processes_that_start_together_agree_on_one_secret(here: Deploymen
     assert len({await processes[0].owner(caller) for caller in (ALICE, BOB, None)}) == 3
 
 
-
-
 async def test_the_store_holds_neither_the_secret_nor_a_hash_that_a_guess_gives(
     there: Deployment, own_server: Server
 ) -> None:
@@ -72,7 +70,7 @@ async def test_the_store_holds_neither_the_secret_nor_a_hash_that_a_guess_gives(
     await store.create(there.new(owner=mine), 10)
     await store.spend(mine, "flow", 1, b"digest", 60_000)
     own_server.ask("SAVE")
-    written = b"".join(path.read_bytes() for path in Path(own_server.directory).rglob("*") if path.is_file())
+    written = b"".join(path.read_bytes() for path in files(own_server.directory))
     guess = hashlib.sha256(associated_data(Purpose.OWNER, there.audience, ALICE))
     assert mine.encode() in written
     assert len(made) == 1
