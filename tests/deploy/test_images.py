@@ -103,6 +103,7 @@ def test_what_keeps_secrets_in_a_volume_belongs_to_whom_it_runs_as() -> None:
     (owner,) = re.findall(rf"useradd --uid {USER} --gid (\w+) ", run)
     (made,) = re.findall(r"install --directory (.*?) /secrets", run)
     assert made == f"--owner {owner} --group {owner} --mode 0700"
+    assert f"install --directory --owner {owner} --group {owner} --mode 0755 /store-secrets" in run
 
 
 def test_it_writes_no_byte_code_where_nothing_can_be_written() -> None:
