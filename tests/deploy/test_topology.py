@@ -17,7 +17,7 @@ from tests.deploy.files import DEPLOY, checked, service
 from tests.integration.raw import META, META_CAPABILITIES, Answer, post, request, tool_call
 
 TASKS: dict[str, Any] = {META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}}
-PLACES = {"GATEWAY_REDIS_URL_FILE", "GATEWAY_REPLICA_URL", "GATEWAY_TRUSTED_PROXIES"}
+PLACES = {"GATEWAY_REPLICA_URL", "GATEWAY_TRUSTED_PROXIES"}
 """Addresses: here the cluster's own."""
 
 LOOPBACK = "127.0.0.1"
@@ -48,14 +48,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, secrets: Path) -> Iterator
         workers=service("worker")["deploy"]["replicas"],
         redis=True,
         # Without the defaults that a cluster has for tests.
-        environ={"GATEWAY_SEAL_KEYS": "", "GATEWAY_AUTH": "", **settings("gateway", secrets)},
+        environ={"GATEWAY_SEAL_KEYS": "", "GATEWAY_AUTH": "", "GATEWAY_REDIS_URL": "", **settings("gateway", secrets)},
         worker_environ={"GATEWAY_JWT_SECRET_FILE": "", **settings("worker", secrets)},
     )
     assert cluster.redis is not None
     cluster.redis.options = tuple(
         part.replace("/store-secrets/", f"{secrets}/") for part in service("redis")["command"][1:]
     )
-    cluster.redis.password = urlsplit((secrets / "redis_url").read_text()).password or ""
+    url = secrets / "redis_url"
+    cluster.redis.password = urlsplit(url.read_text().strip()).password or ""
+    url.write_text(cluster.redis.url)
     assert cluster.balancer is not None
     assert cluster.balancer.config == DEPLOY / "haproxy.cfg"
     assert service("haproxy")["environment"].keys() <= cluster.balancer.environ.keys()
