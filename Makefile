@@ -22,7 +22,7 @@ CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring
 CODE := gateway workers deploy loadtest bench scripts tests
-SOURCES := pyproject.toml constraints.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
+SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check compiled conformance chaos loadtest soak fuzz ci bench
@@ -118,32 +118,31 @@ endef
 $(TESTED): $(STAMP) $(SOURCES)
 	@$(run_tests)
 
-$(STAMP): pyproject.toml constraints.txt
-	@sh scripts/venv.sh $(VENV) constraints.txt --editable '.[test,loadtest]'
+$(STAMP): pyproject.toml locked/development.txt
+	@sh scripts/venv.sh $(VENV) locked/development.txt -- --editable .
 	@touch $@
 
-$(SDK_STAMP): bench/peers/sdk/requirements.txt bench/peers/sdk/constraints.txt
-	@sh scripts/venv.sh .venvs/sdk bench/peers/sdk/constraints.txt --requirement bench/peers/sdk/requirements.txt
+$(SDK_STAMP): bench/peers/sdk/locked.txt
+	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(FASTMCP_STAMP): tests/peers/fastmcp/requirements.txt tests/peers/fastmcp/constraints.txt
-	@sh scripts/venv.sh .venvs/fastmcp tests/peers/fastmcp/constraints.txt --requirement tests/peers/fastmcp/requirements.txt
+$(FASTMCP_STAMP): tests/peers/fastmcp/locked.txt
+	@sh scripts/venv.sh .venvs/fastmcp $<
 	@touch $@
 
-$(MCP1_STAMP): tests/peers/mcp1/requirements.txt tests/peers/mcp1/constraints.txt
-	@sh scripts/venv.sh .venvs/mcp1 tests/peers/mcp1/constraints.txt --requirement tests/peers/mcp1/requirements.txt
+$(MCP1_STAMP): tests/peers/mcp1/locked.txt
+	@sh scripts/venv.sh .venvs/mcp1 $<
 	@touch $@
 
-$(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/requirements.txt bench/peers/fastmcp/constraints.txt
-	@sh scripts/venv.sh .venvs/fastmcp-tasks bench/peers/fastmcp/constraints.txt --requirement bench/peers/fastmcp/requirements.txt
+$(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt
+	@sh scripts/venv.sh .venvs/fastmcp-tasks $<
 	@touch $@
 
-# It fuzzes our code on our versions of everything, so it needs both lists of versions.
-$(FUZZ_STAMP): pyproject.toml constraints.txt tests/peers/fuzz/requirements.txt tests/peers/fuzz/constraints.txt
-	@sh scripts/venv.sh .venvs/fuzz constraints.txt --constraint tests/peers/fuzz/constraints.txt \
-		--requirement tests/peers/fuzz/requirements.txt --editable .
+# It fuzzes our code on our versions of everything, so it needs both lists.
+$(FUZZ_STAMP): pyproject.toml locked/build.txt tests/peers/fuzz/locked.txt
+	@sh scripts/venv.sh .venvs/fuzz locked/build.txt tests/peers/fuzz/locked.txt -- --editable .
 	@touch $@
 
-$(NODE_STAMP): $(addprefix tests/peers/node/,requirements.txt constraints.txt package.json package-lock.json)
+$(NODE_STAMP): $(addprefix tests/peers/node/,locked.txt package.json package-lock.json)
 	@sh scripts/node.sh .venvs/node tests/peers/node
 	@touch $@

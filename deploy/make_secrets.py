@@ -1,18 +1,22 @@
-"""Make what a deployment on one machine keeps secret, once: `python make_secrets.py DIRECTORY`.
+"""Make what a deployment on one machine keeps secret, once: `python make_secrets.py DIRECTORY [STORE_DIRECTORY]`.
 
-Writes the files `seal_keys` and `jwt_secret`, each only if it is missing, so that a second run changes nothing. A
-file appears whole or not at all, and only its owner can read it. Needs nothing but the standard library.
+Writes the files `seal_keys`, `jwt_secret` and `redis_url`, each only if it is missing, so that a second run changes
+nothing. A file appears whole or not at all, and only its owner can read it. For Redis, which is another user, it writes
+`users.acl` to the second directory: the hash of the password in `redis_url`, and a user without rights who may look
+whether the server is well. Needs nothing but the standard library.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 def _seal_key() -> str:
@@ -23,6 +27,7 @@ def _seal_key() -> str:
 SECRETS: Mapping[str, Callable[[], str]] = {
     "seal_keys": _seal_key,
     "jwt_secret": lambda: secrets.token_hex(32),
+    "redis_url": lambda: f"redis://:{secrets.token_hex(32)}@redis:6379/0",
 }
 
 
@@ -33,6 +38,20 @@ def make_missing(directory: Path) -> list[str]:
         OSError: the directory cannot be written.
     """
     return [name for name, make in SECRETS.items() if _write_once(directory / name, make())]
+
+
+def let_in(directory: Path, store_directory: Path) -> None:
+    """Write who may use Redis: who knows the password in its URL. Anybody may ask whether it is there.
+
+    Raises:
+        OSError: a directory cannot be read or written.
+    """
+    password = urlsplit((directory / "redis_url").read_text(encoding="ascii").strip()).password or ""
+    known = hashlib.sha256(password.encode()).hexdigest()
+    scratch = store_directory / ".users.acl"
+    scratch.write_text(f"user default on #{known} ~* &* +@all\nuser health on nopass -@all +ping\n", encoding="ascii")
+    scratch.chmod(0o644)
+    scratch.replace(store_directory / "users.acl")
 
 
 def _write_once(path: Path, text: str) -> bool:
@@ -56,4 +75,6 @@ def _write_once(path: Path, text: str) -> bool:
 
 if __name__ == "__main__":
     made = make_missing(Path(sys.argv[1]))
+    if sys.argv[2:]:
+        let_in(Path(sys.argv[1]), Path(sys.argv[2]))
     sys.stdout.write(f"made: {', '.join(made)}\n" if made else "all secrets are there\n")

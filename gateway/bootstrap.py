@@ -125,7 +125,7 @@ def build(settings: Settings) -> Services:
         random_bytes=os.urandom,
         audit=audit,
         max_answers=settings.max_answers,
-        tasks=None if store is None else TaskCalls(store, settings.audience, _task_limits(settings), os.urandom),
+        tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
         shedding=load,
         tracing=tracing,

@@ -92,6 +92,13 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
 
     if not filled.get("GATEWAY_SEAL_KEYS") and not filled.get("GATEWAY_SEAL_KEYS_FILE"):
         make("GATEWAY_SEAL_KEYS", generate_entry(secrets.token_bytes), "a seal key")
+        if (filled.get("GATEWAY_REDIS_URL") or filled.get("GATEWAY_REDIS_URL_FILE")) and not filled.get(
+            "GATEWAY_AUDIENCE"
+        ):
+            # What an earlier run left in this store was sealed with another key. Tokens still are for `dev`.
+            audience = f"{AUDIENCE}-{secrets.token_hex(4)}"
+            make("GATEWAY_AUDIENCE", audience, f"GATEWAY_AUDIENCE={audience}")
+            filled["GATEWAY_JWT_AUDIENCE"] = filled.get("GATEWAY_JWT_AUDIENCE") or AUDIENCE
     for name, value in (("GATEWAY_AUDIENCE", AUDIENCE), ("GATEWAY_TOOLS", DEMO_TOOLS)):
         if not filled.get(name):
             make(name, value, f"{name}={value}")

@@ -242,7 +242,7 @@ class NewTask:
     """A task to be stored and queued.
 
     Attributes:
-        owner: `gateway.sealing.binding.owner` of the caller.
+        owner: `TaskStore.owner` of the caller.
         task_id: at least 128 random bits, or the client's own choice where its wire has that.
         tool: the tool's name.
         tool_version: of the process that creates it.
@@ -444,8 +444,16 @@ class TaskStore(Protocol):
         """Check that the store can be relied on, and prepare it. May be called again.
 
         Raises:
-            ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+            ConfigurationError: its version, its eviction policy, its number of partitions or its keys do not fit.
             TaskStoreDown: it cannot be reached; the check is made up for by the first use that reaches it.
+        """
+        ...
+
+    async def owner(self, principal: Principal | None) -> str:
+        """Return the name under which the store knows a caller, `None` when anonymous.
+
+        Nobody but processes of the deployment can tell whose name it is. Ask for it each time: a store that lost
+        its data may give other names.
         """
         ...
 

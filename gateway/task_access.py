@@ -5,6 +5,7 @@ A task is found by its owner alone: an id that somebody else learned is an unkno
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
 from gateway.audit import AuditLog
@@ -13,7 +14,6 @@ from gateway.authoring.registry import Registry
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.ports import Caller, TaskPage, TaskPlaceMark, TaskStore
-from gateway.sealing.binding import owner
 from gateway.tasks.model import TaskView, WireQuestion
 
 
@@ -22,13 +22,11 @@ class TaskAccess:
 
     Args:
         store: where the tasks are.
-        audience: the name all replicas of this deployment share; part of who owns a task.
         audit: notes who answers, cancels and deletes. Reading is not noted: clients poll.
     """
 
-    def __init__(self, store: TaskStore, audience: str, audit: AuditLog) -> None:
+    def __init__(self, store: TaskStore, audit: AuditLog) -> None:
         self._store = store
-        self._audience = audience
         self._audit = audit
 
     async def find(self, task_id: str, caller: Caller, registry: Registry) -> TaskView | None:
@@ -48,20 +46,20 @@ class TaskAccess:
 
     async def read(self, task_id: str, caller: Caller) -> TaskView | None:
         """Return a task that the caller was let to before, None if there is no such task any more."""
-        return await self._store.get(self.owner(caller), task_id)
+        return await self._store.get(await self.owner(caller), task_id)
 
     async def page(self, after: TaskPlaceMark | None, limit: int, caller: Caller, registry: Registry) -> TaskPage:
         """Return the next of the caller's tasks; those whose tool the caller may not use any more are left out."""
-        page = await self._store.page(self.owner(caller), after, limit)
+        page = await self._store.page(await self.owner(caller), after, limit)
         return TaskPage([view for view in page.views if _may_reach(view, caller, registry)], page.last)
 
     async def of_request(self, request: str, caller: Caller) -> str | None:
         """Return the id of the task that a request of the caller created."""
-        return await self._store.of_request(self.owner(caller), request)
+        return await self._store.of_request(await self.owner(caller), request)
 
     async def segments(self, task_id: str, caller: Caller, after: int = 0) -> Sequence[Mapping[str, object]]:
         """Return what a task has emitted after a segment."""
-        return await self._store.segments(self.owner(caller), task_id, after)
+        return await self._store.segments(await self.owner(caller), task_id, after)
 
     async def answer(
         self, view: TaskView, answers: Mapping[str, Answer], caller: Caller, method: str
@@ -76,7 +74,7 @@ class TaskAccess:
         after: TaskView | None = view
         if answers:
             try:
-                after = await self._store.answer(self.owner(caller), view.task_id, answers)
+                after = await self._store.answer(await self.owner(caller), view.task_id, answers)
             except ValueTooLarge as error:
                 raise InvalidParams(str(error)) from None
         self._note(method, caller, after)
@@ -84,7 +82,7 @@ class TaskAccess:
 
     async def deliver(self, task_id: str, stream: str, ms: int, caller: Caller) -> bool:
         """Take or prolong the right to ask a task's questions; see `TaskStore.deliver`."""
-        return await self._store.deliver(self.owner(caller), task_id, stream, ms)
+        return await self._store.deliver(await self.owner(caller), task_id, stream, ms)
 
     async def cancel(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
         """Cancel a task; one that has ended stays as it is.
@@ -93,7 +91,7 @@ class TaskAccess:
             AuditLogDown: that could not be noted, so nothing was cancelled.
         """
         self._audit.require()
-        view = await self._store.cancel(self.owner(caller), task_id)
+        view = await self._store.cancel(await self.owner(caller), task_id)
         self._note(method, caller, view)
         return view
 
@@ -110,7 +108,7 @@ class TaskAccess:
             AuditLogDown: that could not be noted, so nothing was deleted.
         """
         self._audit.require()
-        view = await self._store.delete(self.owner(caller), task_id, chosen=chosen)
+        view = await self._store.delete(await self.owner(caller), task_id, chosen=chosen)
         self._note(method, caller, view)
         return view
 
@@ -123,13 +121,15 @@ class TaskAccess:
         views = [await self.read(task_id, caller) for task_id in task_ids]
         return tuple(view for view in views if view is not None and _may_reach(view, caller, registry))
 
-    def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
+    async def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
         """Yield ids of tasks that are to be read again, each one first; see `TaskStore.watch`."""
-        return self._store.watch(self.owner(caller), task_ids)
+        async with contextlib.aclosing(self._store.watch(await self.owner(caller), task_ids)) as hints:
+            async for task_id in hints:
+                yield task_id
 
-    def owner(self, caller: Caller) -> str:
+    async def owner(self, caller: Caller) -> str:
         """Name the caller as the store knows them."""
-        return owner(caller.principal, self._audience)
+        return await self._store.owner(caller.principal)
 
     def _note(self, method: str, caller: Caller, view: TaskView | None) -> None:
         if view is not None:

@@ -17,7 +17,6 @@ from gateway.errors import ArgumentsTooLarge, InProgress, NotNow, RpcError, Task
 from gateway.ports import NewTask, RandomBytes, Spending, TaskStore, UseEnd
 from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
-from gateway.sealing.binding import owner
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.task_runs import error_of
@@ -96,14 +95,12 @@ class TaskCalls:
 
     Args:
         store: where tasks are.
-        audience: the name all replicas of this deployment share; part of who owns a task.
         limits: how many and how long.
         random_bytes: a source of strong randomness.
     """
 
-    def __init__(self, store: TaskStore, audience: str, limits: TaskLimits, random_bytes: RandomBytes) -> None:
+    def __init__(self, store: TaskStore, limits: TaskLimits, random_bytes: RandomBytes) -> None:
         self._store = store
-        self._audience = audience
         self._limits = limits
         self._random_bytes = random_bytes
 
@@ -143,7 +140,7 @@ class TaskCalls:
         if size > limit:
             raise ArgumentsTooLarge(size, limit)
         new = NewTask(
-            owner=owner(principal, self._audience),
+            owner=await self._store.owner(principal),
             task_id=order.task_id or "t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
             tool=tool.name,
             tool_version=tool.version,
@@ -193,7 +190,7 @@ class TaskCalls:
             TaskStoreAway: the store does not answer; the leg did not run, and its state can still be used.
             RpcError: what came of it is an error. After a `NotNow`, the same request can be sent again.
         """
-        place = (owner(principal, self._audience), journal.flow_id, journal.legs, digest)
+        place = (await self._store.owner(principal), journal.flow_id, journal.legs, digest)
         spent = await self._store.spend(*place, ttl_ms, leg_ms=self._limits.leg_ms + ENDED_MS)
         if spent.outcome is Spending.ANSWERED and spent.body is not None:
             return _replayed(spent.body)

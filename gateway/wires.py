@@ -144,7 +144,7 @@ class Wires:
             random_bytes=parts.random_bytes,
             max_bytes=max_message_bytes(parts.max_body_bytes),
         )
-        access = None if parts.store is None else TaskAccess(parts.store, parts.audience, parts.audit)
+        access = None if parts.store is None else TaskAccess(parts.store, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
             self._handshake(registry, access),

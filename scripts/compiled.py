@@ -22,7 +22,7 @@ SHARED: Final = (".venv", ".venvs", "reports")
 """Directories that the copy has in common with its original."""
 NOT_COPIED: Final = (".*", "build", "dist", "htmlcov", "reports", "node_modules", "__pycache__", "*.egg-info")
 EXTENSION_MODULES: Final = "*.so"
-COMPILED_FROM: Final = ("setup.py", "pyproject.toml", "constraints.txt", "gateway/*.py")
+COMPILED_FROM: Final = ("setup.py", "pyproject.toml", "locked/development.txt", "gateway/*.py")
 """What extension modules depend on: a compiled module knows the types of all that it imports."""
 
 

@@ -2,7 +2,7 @@
 
 Needs no part of the project, but the weighed libraries, in an environment of their own:
 
-    sh scripts/venv.sh .venvs/libraries scripts/measure_libraries.txt --requirement scripts/measure_libraries.txt
+    sh scripts/venv.sh .venvs/libraries scripts/measure_libraries.txt
     .venvs/libraries/bin/python scripts/measure_libraries.py
 """
 

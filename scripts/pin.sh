@@ -1,35 +1,62 @@
 #!/bin/sh
-# Usage: pin.sh (no arguments), from the top of the repository
-# Writes every constraints and lock file anew: the newest versions that pyproject.toml and the peers' requirements allow,
-# as they resolve together in fresh virtual environments. Review the difference, run `make ci`, commit.
+# Usage: pin.sh [--upgrade], from the top of the repository
+# Writes constraints.txt and every list that is installed from: exact versions, with the hashes of all their files, for
+# every platform. Versions that are pinned stay, unless pyproject.toml or the requirements of a peer need others; with
+# --upgrade all become the newest that fit together. Review the difference, run `make ci`, commit.
 set -eu
+upgrade=${1:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# freeze OUTPUT CONSTRAINTS PIP-ARGUMENT…
-freeze() {
-    output=$1 constraints=$2
+sh scripts/venv.sh "$scratch/uv" locked/pin.txt
+# uv does not read pip's settings: it gets the registry and the certificates that this machine has for pip.
+index=${PIP_INDEX_URL:-$("$scratch/uv/bin/python" -m pip config get global.index-url 2>/dev/null || true)}
+[ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
+[ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
+
+# lock OUTPUT PINNED UV-ARGUMENT…: writes OUTPUT, with the versions of PINNED where there are any.
+lock() {
+    output=$1 pinned=$2
     shift 2
-    rm -rf "$scratch/venv"
-    sh scripts/venv.sh "$scratch/venv" "$constraints" "$@"
+    cat "$pinned" >"$scratch/list" 2>/dev/null || :
+    "$scratch/uv/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 --generate-hashes \
+        --no-header --no-annotate ${upgrade:+"$upgrade"} --output-file "$scratch/list" "$@"
     {
-        echo "# Written by scripts/pin.sh: the exact versions that everyone installs. Do not edit by hand."
-        "$scratch/venv/bin/python" -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip
-    } >"$scratch/pins"
-    cp "$scratch/pins" "$output"
+        echo "# Written by scripts/pin.sh: what is installed, and the hashes of its files. Do not edit by hand."
+        cat "$scratch/list"
+    } >"$output"
     echo "wrote $output" >&2
 }
 
-freeze constraints.txt /dev/null --editable '.[test,loadtest]'
+# What builds is in the extra `compile`.
+lock locked/development.txt constraints.txt pyproject.toml --extra test --extra loadtest --extra compile
+{
+    echo "# Written by scripts/pin.sh: the exact versions that everyone installs. Do not edit by hand."
+    sed -n 's/^\([^ #]*==[^ ;]*\).*/\1/p' locked/development.txt
+} >constraints.txt
+upgrade=''
+
+lock locked/image.txt /dev/null --constraint constraints.txt pyproject.toml --extra opentelemetry
+lock locked/build.txt /dev/null --constraint constraints.txt pyproject.toml --extra opentelemetry --extra compile
+
+upgrade=${1:-}
+echo uv >"$scratch/uv.txt"
+lock locked/pin.txt locked/pin.txt "$scratch/uv.txt"
 # What a peer shares with us it gets in our version, so that a comparison compares servers and not releases.
 for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/fuzz tests/peers/node; do
-    freeze "$peer/constraints.txt" constraints.txt --requirement "$peer/requirements.txt"
+    lock "$peer/locked.txt" "$peer/locked.txt" --constraint constraints.txt "$peer/requirements.txt"
 done
 
 # Except the client of the generation before ours.
 grep -v '^mcp' constraints.txt >"$scratch/without-mcp"
-freeze tests/peers/mcp1/constraints.txt "$scratch/without-mcp" --requirement tests/peers/mcp1/requirements.txt
+peer=tests/peers/mcp1
+lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/without-mcp" "$peer/requirements.txt"
 
+# They were measured once: newer ones are of no use without new figures.
+upgrade=''
+lock scripts/measure_libraries.txt /dev/null scripts/measure_libraries.txt
+
+[ -n "${1:-}" ] || exit 0
 # package.json names exact versions: raise them there first. What they need in turn is taken as new as they allow; the
 # lock has versions and digests only, so that every machine asks the registry that it is configured for.
 sh scripts/node.sh "$scratch/node" tests/peers/node --renew

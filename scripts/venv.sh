@@ -1,11 +1,18 @@
 #!/bin/sh
-# Usage: venv.sh FOLDER CONSTRAINTS PIP-ARGUMENT…
-# Makes the virtual environment FOLDER if it does not work yet, and installs what the pip arguments name into it,
-# in exactly the versions of the file CONSTRAINTS. PYTHON chooses the interpreter; without it the first of the
-# supported ones is taken. A missing program costs one line and exit 2.
+# Usage: venv.sh FOLDER LIST… [-- PIP-ARGUMENT…]
+# Makes the virtual environment FOLDER if it does not work yet, and installs what the LISTs name into it: exactly these
+# versions, and only files with these hashes. Then what the pip arguments name, and nothing that it needs: that is in the
+# lists. PYTHON chooses the interpreter; without it the first of the supported ones is taken. A missing program costs one
+# line and exit 2.
 set -eu
-folder=$1 constraints=$2
-shift 2
+folder=$1
+shift
+lists=
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    lists="$lists --requirement $1"
+    shift
+done
+[ $# -eq 0 ] || shift
 here=$(dirname "$0")
 
 # True for an interpreter that runs and is new enough.
@@ -39,6 +46,7 @@ pip() {
     "$folder/bin/python" -m pip --quiet --quiet --disable-pip-version-check --no-input "$@"
 }
 
-# The build backend comes first, pinned like everything else: pip's isolated builds would ignore the constraints.
-pip install --constraint "$constraints" --upgrade setuptools
-pip install --constraint "$constraints" --no-build-isolation "$@"
+# Nothing is built but our own: a build would fetch what it needs without looking at any hash.
+# shellcheck disable=SC2086  # the names of lists have no blanks
+pip install --require-hashes --no-deps --only-binary :all: $lists
+[ $# -eq 0 ] || pip install --no-deps --no-build-isolation "$@"

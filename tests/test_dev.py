@@ -333,6 +333,18 @@ def test_a_key_file_counts_as_keys() -> None:
     assert "a seal key" not in made
 
 
+def test_a_run_with_a_key_of_its_own_leaves_what_earlier_runs_stored_to_them() -> None:
+    for name in ("GATEWAY_REDIS_URL", "GATEWAY_REDIS_URL_FILE"):
+        first, made = fill_environment({name: "x"})
+        second, _ = fill_environment({name: "x"})
+        assert first["GATEWAY_AUDIENCE"] != second["GATEWAY_AUDIENCE"]
+        assert f"GATEWAY_AUDIENCE={first['GATEWAY_AUDIENCE']}" in made
+        assert first["GATEWAY_JWT_AUDIENCE"] == "dev"
+        for given in ({"GATEWAY_SEAL_KEYS": "k"}, {"GATEWAY_AUDIENCE": "dev"}):
+            filled, _ = fill_environment({name: "x", **given})
+            assert (filled["GATEWAY_AUDIENCE"], "GATEWAY_JWT_AUDIENCE" in filled) == ("dev", False)
+
+
 def test_every_run_makes_a_key_of_its_own_that_serves() -> None:
     first, _ = fill_environment({})
     second, _ = fill_environment({})

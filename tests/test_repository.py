@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).resolve().parent.parent
+from tests.locked_lists import LISTS, TOP, canonical, entries, pins, required
+
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
-PINS = sorted(path.relative_to(TOP) for path in [TOP / "constraints.txt", *TOP.glob("*/peers/*/constraints.txt")])
-OTHER_GENERATION = {Path("tests/peers/mcp1/constraints.txt"): {"mcp"}}
+PEERS = [file for file in LISTS if "peers" in file.parts]
+DEVELOPMENT = Path("locked/development.txt")
+OTHER_GENERATION = {Path("tests/peers/mcp1/locked.txt"): {"mcp"}}
 """What a peer is there for in another version than ours."""
 
 
@@ -34,20 +36,6 @@ def tracked_lines() -> Iterator[tuple[str, str]]:
         if path != Path(__file__):
             for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
                 yield f"{path.relative_to(TOP)}:{number}", line
-
-
-def canonical(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def pins(file: Path) -> dict[str, str]:
-    lines = [line for line in (TOP / file).read_text().splitlines() if not line.startswith("#")]
-    return {canonical(name): version for name, _, version in (line.partition("==") for line in lines)}
-
-
-def required(requirements: list[str]) -> set[str]:
-    return {canonical(re.split(r"[^A-Za-z0-9._-]", requirement)[0]) for requirement in requirements}
 
 
 def test_every_make_target_is_listed_by_make_help() -> None:
@@ -79,23 +67,28 @@ def test_no_file_names_a_package_registry() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("file", PINS, ids=str)
-def test_constraints_pin_one_exact_version_each_and_nothing_else(file: Path) -> None:
-    lines = [line for line in (TOP / file).read_text().splitlines() if not line.startswith("#")]
-    assert lines
+@pytest.mark.parametrize("file", LISTS, ids=str)
+def test_lists_name_one_exact_version_each_with_hashes_and_nothing_else(file: Path) -> None:
+    assert entries(file)
+
+
+def test_constraints_have_the_versions_that_are_developed_with_and_nothing_else() -> None:
+    lines = [line for line in (TOP / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.+!]+", line)] == []
+    versions = {canonical(name): version for name, _, version in (line.partition("==") for line in lines)}
+    assert versions == pins(DEVELOPMENT)
 
 
 def test_every_dependency_is_pinned() -> None:
     project = PROJECT["project"]
     extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
     build = PROJECT["build-system"]["requires"]
-    assert required([*project["dependencies"], *extras, *build]) - pins(Path("constraints.txt")).keys() == set()
+    assert required([*project["dependencies"], *extras, *build]) - pins(DEVELOPMENT).keys() == set()
 
 
-@pytest.mark.parametrize("file", [file for file in PINS if file != Path("constraints.txt")], ids=str)
-def test_a_peer_runs_on_our_versions_of_what_it_shares_with_us(file: Path) -> None:
-    ours, theirs = pins(Path("constraints.txt")), pins(file)
+@pytest.mark.parametrize("file", [*PEERS, Path("locked/image.txt"), Path("locked/build.txt")], ids=str)
+def test_what_is_installed_elsewhere_has_our_versions_of_what_it_shares_with_us(file: Path) -> None:
+    ours, theirs = pins(DEVELOPMENT), pins(file)
     shared = theirs.keys() & ours.keys() - OTHER_GENERATION.get(file, set())
     assert {name: theirs[name] for name in shared} == {name: ours[name] for name in shared}
 

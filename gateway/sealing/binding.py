@@ -14,7 +14,7 @@ principal (three prefixed fields), an owner (one), or a process (two).
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import struct
 from enum import Enum
 from functools import lru_cache
@@ -42,6 +42,7 @@ class Purpose(Enum):
     FIELD_AT_REST = b"field-at-rest"
     OWNER = b"owner"
     HOP = b"hop"
+    OWNER_SECRET = b"owner-secret"
 
 
 _REQUEST_STATE: Final = Purpose.REQUEST_STATE
@@ -125,12 +126,23 @@ def hop_binding(
     return _encode(Purpose.HOP, audience, _PROCESS + _prefixed(_text(role)) + _prefixed(boot), *fields)
 
 
-def owner(principal: Principal | None, audience: str) -> str:
-    """Name a caller in the task store: the unkeyed SHA-256 of the caller and the deployment, 64 hex digits.
+def owner_secret_binding(audience: str) -> bytes:
+    """Bind the secret that `owner` needs to the deployment whose callers it names."""
+    return associated_data(Purpose.OWNER_SECRET, audience, None)
 
-    It reveals nobody by itself, groups what belongs together, and anonymous callers are one owner of their own.
+
+def owner(principal: Principal | None, audience: str, secret: bytes) -> str:
+    """Name a caller in the task store: HMAC-SHA256 of the caller and the deployment, 64 hex digits.
+
+    Without the secret nobody can find out whose name it is, not even by trying callers. It groups what belongs
+    together, and anonymous callers are one owner of their own.
+
+    Args:
+        principal: the caller, `None` when anonymous.
+        audience: the name of the deployment.
+        secret: the deployment's own, which `gateway.storage.owners` keeps.
     """
-    return hashlib.sha256(_encode(Purpose.OWNER, audience, _caller(principal))).hexdigest()
+    return hmac.digest(secret, _encode(Purpose.OWNER, audience, _caller(principal)), "sha256").hex()
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.keys import Keys
 from gateway.storage.other_scripts import AGREE
+from gateway.storage.owners import Owners
 from gateway.storage.scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
@@ -18,6 +19,12 @@ MIN_VERSION = (6, 2)
 _AGREED_FOR = 4
 """The number of partitions is remembered for so many of the longest lives of a task, and renewed once in each."""
 
+LOOK_SECONDS = 1.0
+"""How long a process may use a secret that the store does not have any more, because it lost its data."""
+
+_SECRET_MS = 366 * 86_400_000
+"""The secret is remembered for no less: marks of what is used once live as long as a setting in seconds can say."""
+
 
 class Deployment:
     """The start-up check, made up for later where the server could not be reached at the start.
@@ -25,14 +32,17 @@ class Deployment:
     Args:
         client: the connection.
         keys: the names of the deployment's keys.
+        owners: names its callers, with the secret that all processes agree on.
         max_ttl_ms: the longest retention of a task.
     """
 
-    def __init__(self, client: RedisClient, keys: Keys, max_ttl_ms: int) -> None:
+    def __init__(self, client: RedisClient, keys: Keys, owners: Owners, max_ttl_ms: int) -> None:
         self._client = client
         self._keys = keys
+        self._owners = owners
         self._max_ttl_ms = max_ttl_ms
-        self._good_until = float("-inf")
+        self._good_until = self._look_at = float("-inf")
+        self._told = ""
 
     async def ensure(self) -> None:
         """Check again what was not checked for a long time, or never.
@@ -40,35 +50,61 @@ class Deployment:
         Raises:
             TaskStoreAway: the server cannot be reached, or does not fit; the log says why.
         """
-        if asyncio.get_running_loop().time() < self._good_until:
+        now = asyncio.get_running_loop().time()
+        if now < self._look_at:
             return
         try:
-            await self.check()
+            await (self._look() if now < self._good_until else self.check())
         except ConfigurationError as error:
-            log.critical("task store does not fit", extra={"reason": str(error)})
+            if str(error) != self._told:
+                self._told = str(error)
+                log.critical("task store does not fit", extra={"reason": self._told})
             raise TaskStoreAway from None
         except TaskStoreDown:
             raise TaskStoreAway from None  # what is to be done was not sent
+        self._told = ""
 
     async def check(self) -> None:
-        """Check the server's version and eviction, agree on the partitions, and make their consumer groups.
+        """Check the server's version and eviction, agree on partitions and secret, and make the consumer groups.
 
         Raises:
-            ConfigurationError: the server or the number of partitions does not fit.
+            ConfigurationError: the server, the number of partitions or the ring of keys does not fit.
             TaskStoreDown: the server cannot be reached.
         """
         for info in await self._client.info():
             _check_server(info)
+        await self._agree()
+        for partition in range(self._keys.partitions):
+            await self.make_group(partition)
+        now = asyncio.get_running_loop().time()
+        self._good_until, self._look_at = now + self._max_ttl_ms / 1000, now + LOOK_SECONDS
+
+    def look_soon(self) -> None:
+        """Let the next use look at once whether the store still has what was agreed on."""
+        self._look_at = float("-inf")
+
+    async def _look(self) -> None:
+        # Others go on meanwhile with what is known.
+        self._look_at = asyncio.get_running_loop().time() + LOOK_SECONDS
+        try:
+            if not await self._owners.current():
+                await self._agree()
+        except BaseException:
+            self.look_soon()
+            raise
+
+    async def _agree(self) -> None:
         lifetime = _AGREED_FOR * self._max_ttl_ms
-        agreed = int(await self._client.run(AGREE, [self._keys.agreed_partitions()], [self._keys.partitions, lifetime]))
-        if agreed != self._keys.partitions:
+        mine = (self._keys.partitions, lifetime, self._owners.proposal(), max(lifetime, _SECRET_MS))
+        names = [self._keys.agreed_partitions(), self._keys.owner_secret()]
+        agreed, *secret = await self._client.run(AGREE, names, mine)
+        if not secret:
+            agreed = int(agreed)
             raise ConfigurationError(
                 f"GATEWAY_TASK_PARTITIONS is {self._keys.partitions}, but the tasks in Redis are spread over {agreed}; "
                 f"set it to {agreed}, or wait until all tasks have expired"
             )
-        for partition in range(self._keys.partitions):
-            await self.make_group(partition)
-        self._good_until = asyncio.get_running_loop().time() + self._max_ttl_ms / 1000
+        await self._owners.learn(secret[0])
 
     async def make_group(self, partition: int) -> None:
         """Make a partition's queue and its consumer group, unless they exist."""

@@ -133,6 +133,10 @@ class Keys:
         """Name the number of partitions that all processes must agree on. It is in partition 0, which always exists."""
         return f"{self._of_partition[0]}:partitions"
 
+    def owner_secret(self) -> str:
+        """Name the sealed secret that names owners. It is where the number of partitions is, for one script."""
+        return f"{self._of_partition[0]}:owners"
+
     def changes(self, owner: str) -> str:
         """Name the channel of hints for an owner's listeners: `<generation> <task id>`."""
         return f"{self.prefix}:changes:{owner}"

@@ -16,11 +16,25 @@ BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "f
 AGREE = Script(
     DEADLINE
     + """
--- Write a number down once, or return the one that is written. KEYS[1] where, 1 the number, 2 lifetime (ms).
-local agreed = redis.call('GET', KEYS[1])
+-- Write down what a deployment agrees on, or return what is written. KEYS[1] the number of partitions, KEYS[2] the
+-- sealed secret; 1 the number, 2 its lifetime (ms), 3 the secret, 4 its lifetime. Another number changes nothing.
+local agreed, secret = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
+if agreed and agreed ~= ARGV[1] then return {agreed} end
 if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
-if not agreed or agreed == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-return agreed or ARGV[1]
+if not secret then redis.call('SET', KEYS[2], ARGV[3]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[4])
+return {ARGV[1], secret or ARGV[3]}
+"""
+)
+
+REPLACE = Script(
+    DEADLINE
+    + """
+-- Replace a value for what is left of its lifetime, unless somebody else did. KEYS[1] where, 1 the old one, 2 the new.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
+return 1
 """
 )
 

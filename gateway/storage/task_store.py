@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
 from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.sealing.envelope import Sealer
+from gateway.sealing.principal import Principal
 from gateway.settings import MAX_STORED_BYTES
 from gateway.storage import other_scripts, scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
+from gateway.storage.owners import Owners
 from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.tasks import rest
 from gateway.tasks.model import Phase, TaskView
@@ -45,6 +47,7 @@ class RedisTaskStore:
         partitions: how many partitions its owners are spread over.
         max_ttl_ms: the longest retention of a task.
         max_value_bytes: the size of the largest value that a task keeps.
+        random_bytes: a source of strong randomness.
     """
 
     def __init__(
@@ -56,22 +59,30 @@ class RedisTaskStore:
         partitions: int = DEFAULT_PARTITIONS,
         max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
         max_value_bytes: int = MAX_STORED_BYTES,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
         self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
         self._max_ttl_ms = max_ttl_ms
-        self._deployment = Deployment(client, self._keys, max_ttl_ms)
+        self._owners = Owners(client, self._keys, sealer, audience, random_bytes)
+        self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._ending: set[asyncio.Task[None]] = set()
 
     def replace_sealer(self, sealer: Sealer) -> None:
         """Seal and open with another sealer from now on."""
         self._records.replace_sealer(sealer)
+        self._owners.replace_sealer(sealer)
 
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
         await self._deployment.check()
+
+    async def owner(self, principal: Principal | None) -> str:
+        """See `gateway.ports.TaskStore.owner`."""
+        await self._deployment.ensure()
+        return self._owners.name(principal)
 
     async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
         """See `gateway.ports.TaskStore.create`."""
@@ -202,6 +213,7 @@ class RedisTaskStore:
         Raises:
             TaskStoreDown: the store does not answer.
         """
+        await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
     async def spend(

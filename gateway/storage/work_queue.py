@@ -19,6 +19,7 @@ from gateway.storage.deployment import Deployment
 from gateway.storage.keys import Keys, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices
 from gateway.storage.other_scripts import FORGET_CONSUMERS, MAKE_WAY
+from gateway.storage.owners import Owners
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
 from gateway.storage.scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
@@ -49,6 +50,7 @@ class RedisWorkQueue:
         max_ttl_ms: the longest retention of a task.
         max_value_bytes: the size of the largest value that a task keeps.
         lease_ms: after so long without a heartbeat a task is given to another worker.
+        random_bytes: a source of strong randomness.
     """
 
     def __init__(
@@ -62,13 +64,15 @@ class RedisWorkQueue:
         max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
         max_value_bytes: int = MAX_STORED_BYTES,
         lease_ms: int = DEFAULT_LEASE_MS,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
         self._keys = Keys(audience, partitions)
         self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
-        self._deployment = Deployment(client, self._keys, max_ttl_ms)
+        self._owners = Owners(client, self._keys, sealer, audience, random_bytes)
+        self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._next_look = [0.0] * partitions
 
@@ -80,6 +84,7 @@ class RedisWorkQueue:
     def replace_sealer(self, sealer: Sealer) -> None:
         """Seal and open with another sealer from now on."""
         self._records.replace_sealer(sealer)
+        self._owners.replace_sealer(sealer)
 
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
@@ -105,6 +110,7 @@ class RedisWorkQueue:
         except GroupMissing:
             # The server came back without its data: the queue begins anew.
             await self._deployment.make_group(partition)
+            self._deployment.look_soon()
             return []
         claims = await asyncio.gather(*(self._claim(entry_id, fields, may_begin) for entry_id, fields in entries))
         return [claim for claim in claims if claim is not None]
@@ -172,6 +178,7 @@ class RedisWorkQueue:
         Raises:
             TaskStoreDown: the store does not answer.
         """
+        await self._deployment.ensure()
         return await read_totals(self._client, self._keys)
 
     async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:

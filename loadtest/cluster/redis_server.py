@@ -31,13 +31,14 @@ class RedisServer(LoggedProcess):
         super().__init__("redis", {}, directory / "redis.log")
         self.directory = directory
         self.options = options
+        self.password = ""
         self._program = program or find_program("redis-server", "valkey-server", package="redis-server")
         self.port = self._keep_port()
 
     @property
     def url(self) -> str:
         """What `GATEWAY_REDIS_URL` is set to."""
-        return f"redis://{HOST}:{self.port}"
+        return f"redis://:{self.password}@{HOST}:{self.port}" if self.password else f"redis://{HOST}:{self.port}"
 
     def _command(self) -> Sequence[str]:
         where = ["--bind", HOST, "--port", str(self.port), "--dir", str(self.directory.resolve())]
@@ -59,5 +60,6 @@ class RedisServer(LoggedProcess):
 
     def ask(self, *command: str) -> object:
         """Send one command, and return the reply as redis-py shapes it."""
-        with redis.Redis(host=HOST, port=self.port, socket_timeout=PATIENCE_SECONDS) as client:
+        password = self.password or None
+        with redis.Redis(host=HOST, port=self.port, password=password, socket_timeout=PATIENCE_SECONDS) as client:
             return client.execute_command(*command)

@@ -30,8 +30,8 @@ MARGIN_SECONDS = 3
 
 SETTINGS = frozenset(known_variables())
 SECRETS = frozenset({"GATEWAY_SEAL_KEYS", "GATEWAY_JWT_SECRET", "GATEWAY_REDIS_URL"})
-PINNED = re.compile(r"[a-z0-9.-]+(?:/[a-z0-9._-]+)*:v?\d+(?:\.\d+)+(?:-[a-z0-9.]+)*")
-"""An image with a tag that names a version, not merely `latest` or a major one."""
+PINNED = re.compile(r"[a-z0-9.-]+(?:/[a-z0-9._-]+)*:v?\d+(?:\.\d+)+(?:-[a-z0-9.]+)*(?:@sha256:[0-9a-f]{64})?")
+"""An image with a tag that names a version, not merely `latest` or a major one; `deploy/pin` adds its digest."""
 
 _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 

@@ -9,14 +9,18 @@ import runpy
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import MIN_JWT_SECRET_BYTES, Settings
 from loadtest.cluster.common import clean_environment, find_program
+from loadtest.cluster.redis_server import RedisServer
 from tests.deploy.files import (
     COMPOSE,
     DEPLOY,
@@ -99,8 +103,7 @@ def test_every_service_says_whether_it_is_well(name: str) -> None:
 def test_every_variable_is_a_setting_that_is_right_and_no_secret_is_written_down(name: str, tmp_path: Path) -> None:
     environ: dict[str, str] = SERVICES[name]["environment"]
     assert {variable for variable in environ if variable.startswith("GATEWAY_")} <= SETTINGS
-    assert environ.keys() & (SECRETS - {"GATEWAY_REDIS_URL"}) == set()
-    assert "@" not in environ["GATEWAY_REDIS_URL"]
+    assert environ.keys() & SECRETS == set()
     checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
     settings = Settings.load({key: value.replace("/secrets/", f"{tmp_path}/") for key, value in environ.items()})
     settings.check_serving() if name == "gateway" else settings.check_working()
@@ -127,6 +130,59 @@ def test_redis_writes_everything_and_deletes_nothing() -> None:
     assert given["--appendonly"] == "yes"
     assert given["--maxmemory-policy"] == "noeviction"
     assert "redis:/data" in SERVICES["redis"]["volumes"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
+    """Redis as the compose file starts it, with what the service makes that runs before."""
+    checked(sys.executable, str(MAKE_SECRETS), str(tmp_path), str(tmp_path))
+    options = [part.replace("/store-secrets/", f"{tmp_path}/") for part in SERVICES["redis"]["command"][1:]]
+    server = RedisServer(tmp_path, *options)
+    server.start()
+    server.wait_ready()
+    yield server, tmp_path
+    server.end()
+
+
+def test_redis_lets_in_who_has_the_password_that_replicas_read_and_nobody_else(store: tuple[RedisServer, Path]) -> None:
+    server, secrets = store
+    url = (secrets / "redis_url").read_text().strip()
+    host = url.rpartition("@")[2]
+    assert host == "redis:6379/0"
+    with redis.Redis.from_url(url.replace(host, f"127.0.0.1:{server.port}/0")) as client:
+        assert client.set("key", "value")
+    password = urlsplit(url).password
+    for user, word in ((None, None), (None, "wrong"), ("health", "none")):
+        with redis.Redis(port=server.port, username=user, password=word) as stranger, pytest.raises(redis.RedisError):
+            stranger.get("key")
+    assert password is not None
+    assert password not in Path(f"/proc/{server.pid}/cmdline").read_text()
+    assert password not in (secrets / "users.acl").read_text()
+
+
+def test_redis_is_found_well_without_its_password_and_not_when_it_is_gone(store: tuple[RedisServer, Path]) -> None:
+    server, _ = store
+    command = [*SERVICES["redis"]["healthcheck"]["test"][1:], "-p", str(server.port)]
+    command = [*command[:-3], *command[-2:], "ping"]
+    assert checked(*command).strip() == "PONG"
+    server.end()
+    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+
+
+def test_redis_gets_its_users_before_it_starts_and_the_service_that_makes_them_can_write() -> None:
+    assert SERVICES["redis"]["depends_on"]["secrets"] == {"condition": "service_completed_successfully"}
+    assert "store-secrets:/store-secrets:ro" in SERVICES["redis"]["volumes"]
+    assert "store-secrets:/store-secrets" in SERVICES["secrets"]["volumes"]
+    assert "secrets:/secrets:ro" not in SERVICES["redis"]["volumes"]
+    assert [name for name in SERVICES if "store-secrets" in str(SERVICES[name].get("volumes"))] == ["secrets", "redis"]
+
+
+def test_a_caller_has_a_limit_and_asks_for_a_host_that_is_published() -> None:
+    environ: dict[str, str] = service("gateway")["environment"]
+    settings = Settings.load({name: text for name, text in environ.items() if not name.endswith("_FILE")})
+    assert settings.rate_limit is not None
+    assert {f"{host}:8080" for host in settings.allowed_hosts} >= {"localhost:8080", "127.0.0.1:8080"}
+    assert SERVICES["haproxy"]["ports"][0].startswith("127.0.0.1:")
 
 
 def test_redis_is_reached_by_those_who_use_it_alone() -> None:
@@ -176,7 +232,8 @@ def test_a_service_is_looked_at_with_a_tool_that_its_image_has(name: str) -> Non
 
 def test_the_program_that_makes_the_secrets_is_where_it_is_started() -> None:
     found = SERVICES["secrets"]
-    _, program, directory = found["entrypoint"]
+    _, program, directory, store_directory = found["entrypoint"]
+    assert f"store-secrets:{store_directory}" in found["volumes"]
     assert f"./make_secrets.py:{program}:ro" in found["volumes"]
     assert f"secrets:{directory}" in found["volumes"]
     assert all(f"secrets:{directory}:ro" in SERVICES[name]["volumes"] for name in ("gateway", "worker"))
@@ -227,7 +284,7 @@ def test_its_secrets_are_good_and_made_once(tmp_path: Path) -> None:
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "all secrets are there\n"
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
-    assert set(texts) == {"seal_keys", "jwt_secret"}
+    assert set(texts) == {"seal_keys", "jwt_secret", "redis_url"}
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())
     assert len(KeyRing.parse(texts["seal_keys"]).keys) == 1
     assert len(texts["jwt_secret"].strip()) >= MIN_JWT_SECRET_BYTES
@@ -236,7 +293,7 @@ def test_its_secrets_are_good_and_made_once(tmp_path: Path) -> None:
 
 def test_only_the_secret_that_is_missing_is_made(tmp_path: Path) -> None:
     (tmp_path / "seal_keys").write_text("mine")
-    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "made: jwt_secret\n"
+    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "made: jwt_secret, redis_url\n"
     assert (tmp_path / "seal_keys").read_text() == "mine"
 
 
@@ -248,13 +305,13 @@ def test_many_that_start_at_once_agree_on_one_secret(tmp_path: Path) -> None:
     said = [maker.communicate()[0] for maker in makers]
     assert [maker.returncode for maker in makers] == [0] * 4
     assert sum("seal_keys" in text for text in said) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["jwt_secret", "seal_keys"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["jwt_secret", "redis_url", "seal_keys"]
 
 
 def test_a_secret_that_somebody_else_has_just_made_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = tmp_path / "seal_keys"
     monkeypatch.setattr(os, "fsync", lambda _descriptor: theirs.write_text("theirs"))
     make_missing = runpy.run_path(str(MAKE_SECRETS))["make_missing"]
-    assert make_missing(tmp_path) == ["jwt_secret"]
+    assert make_missing(tmp_path) == ["jwt_secret", "redis_url"]
     assert theirs.read_text() == "theirs"
-    assert {path.name for path in tmp_path.iterdir()} == {"seal_keys", "jwt_secret"}
+    assert {path.name for path in tmp_path.iterdir()} == {"seal_keys", "jwt_secret", "redis_url"}

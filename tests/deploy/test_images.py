@@ -10,6 +10,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from gateway import cli
 from gateway.settings import Settings
 from loadtest.cluster import REPOSITORY
 from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool
+from tests.locked_lists import pins, required
 
 INSTRUCTIONS = list(dockerfile())
 FINAL = INSTRUCTIONS[max(index for index, (name, _) in enumerate(INSTRUCTIONS) if name == "FROM") :]
@@ -34,6 +36,7 @@ def test_both_stages_begin_with_the_same_pinned_python_that_the_project_supports
     (base,) = {arguments.split()[0] for arguments in arguments_of("FROM")}
     assert PINNED.fullmatch(base)
     assert base.startswith("python:3.")
+    base = base.partition("@")[0]
     assert f'org.opencontainers.image.base.name="{base}"' in arguments_of("LABEL", FINAL)[0]
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     minor = base.removeprefix("python:").partition("-")[0]
@@ -52,37 +55,41 @@ STEPS = [step for run in arguments_of("RUN") for step in run.split(" && ")]
 INSTALLS = [step for step in STEPS if re.match(r"python -m pip .*\binstall\b", step)]
 
 
-def test_what_is_installed_is_pinned_and_comes_in_wheels() -> None:
-    assert len(INSTALLS) == 3
-    assert all("--constraint constraints.txt --only-binary :all:" in step for step in INSTALLS)
+FOREIGN = "--require-hashes --no-deps --only-binary :all: --requirement "
+
+
+def test_what_is_installed_comes_in_wheels_whose_hashes_are_known() -> None:
+    tools, dependencies, ours = INSTALLS
+    assert tools == f"python -m pip install {FOREIGN}build.txt"
+    assert dependencies == f"python -m pip --python /opt/gateway/bin/python install {FOREIGN}image.txt"
+    assert "--no-deps --no-index /wheels/" in ours
+    assert arguments_of("COPY")[0] == "locked/build.txt locked/image.txt ./"
+
+
+@pytest.mark.parametrize(("name", "extras"), [("image", ["opentelemetry"]), ("build", ["opentelemetry", "compile"])])
+def test_the_lists_of_the_image_have_what_it_serves_and_traces_with(name: str, extras: list[str]) -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *(one for extra in extras for one in project["optional-dependencies"][extra])]
+    assert required(wanted) - pins(Path(f"locked/{name}.txt")).keys() == set()
+
+
+def test_nothing_that_only_tests_or_builds_gets_into_the_image() -> None:
+    assert pins(Path("locked/image.txt")).keys().isdisjoint({"pytest", "locust", "mypy", "setuptools", "pip", "httpx"})
 
 
 def test_what_is_served_is_a_wheel_that_was_compiled_with_the_tools_of_the_build_stage() -> None:
     (built,) = [step for step in STEPS if "pip wheel" in step]
     assert built.startswith("SEALED_GATEWAY_COMPILE=1 ")
     assert "--no-build-isolation" in built
-    (into_the_environment,) = [step for step in INSTALLS if "--python /opt/gateway/bin/python" in step]
-    assert "/wheels/sealed_gateway-*.whl" in into_the_environment
+    (into_the_environment,) = [step for step in INSTALLS if "/wheels/sealed_gateway-*.whl" in step]
+    assert "--python /opt/gateway/bin/python" in into_the_environment
     assert STEPS.index(built) < STEPS.index(into_the_environment)
 
 
 def test_no_compiler_gets_into_the_environment() -> None:
     (compilers,) = [step for step in STEPS if step.startswith("apt-get install")]
     assert STEPS.index(compilers) < STEPS.index(INSTALLS[0])
-    compile_extra = [step for step in INSTALLS if "compile" in extras_of(step)]
-    assert [step for step in compile_extra if "/opt/gateway" in step] == []
-    assert len(compile_extra) == 1
-
-
-def test_the_extras_that_are_installed_exist() -> None:
-    known = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {extra for step in INSTALLS for extra in extras_of(step)}
-    assert named == {"opentelemetry", "compile"}
-    assert named <= known.keys()
-
-
-def extras_of(step: str) -> list[str]:
-    return [extra for listed in re.findall(r"\[([a-z,]+)\]", step) for extra in listed.split(",")]
+    assert [step for step in INSTALLS if "build.txt" in step and "/opt/gateway" in step] == []
 
 
 def test_it_runs_as_a_number_that_is_not_root() -> None:
@@ -96,6 +103,7 @@ def test_what_keeps_secrets_in_a_volume_belongs_to_whom_it_runs_as() -> None:
     (owner,) = re.findall(rf"useradd --uid {USER} --gid (\w+) ", run)
     (made,) = re.findall(r"install --directory (.*?) /secrets", run)
     assert made == f"--owner {owner} --group {owner} --mode 0700"
+    assert f"install --directory --owner {owner} --group {owner} --mode 0755 /store-secrets" in run
 
 
 def test_it_writes_no_byte_code_where_nothing_can_be_written() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shutil
 import subprocess
@@ -242,6 +243,17 @@ def test_updates_take_nothing_away_first_and_the_autoscaler_alone_counts(objects
     scaler = of_kind(objects, "HorizontalPodAutoscaler")[name]["spec"]
     assert scaler["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
     assert scaler["minReplicas"] > of_kind(objects, "PodDisruptionBudget")[name]["spec"]["maxUnavailable"]
+
+
+def test_callers_have_a_limit_and_the_balancer_is_believed_for_its_hosts_alone(objects: Objects) -> None:
+    limits = ("GATEWAY_RATE_LIMIT", "GATEWAY_ALLOWED_HOSTS", "GATEWAY_TRUSTED_PROXIES")
+    environ = variables(objects, "gateway")
+    settings = Settings.load({name: environ[name] for name in limits})
+    assert settings.rate_limit is not None
+    assert settings.allowed_hosts
+    trusted = [ipaddress.ip_network(network) for network in settings.trusted_proxies]
+    assert trusted
+    assert all(network.is_private and network.prefixlen >= 16 for network in trusted)
 
 
 def test_nothing_sticks(objects: Objects, text: str) -> None:

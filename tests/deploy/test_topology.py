@@ -7,15 +7,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from loadtest.cluster import Cluster, clean_environment, wait_until
 from tests.deploy.files import DEPLOY, checked, service
 from tests.integration.raw import META, META_CAPABILITIES, Answer, post, request, tool_call
 
 TASKS: dict[str, Any] = {META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}}
-PLACES = {"GATEWAY_REDIS_URL", "GATEWAY_REPLICA_URL", "GATEWAY_TRUSTED_PROXIES"}
+PLACES = {"GATEWAY_REPLICA_URL", "GATEWAY_TRUSTED_PROXIES"}
 """Addresses: here the cluster's own."""
 
 LOOPBACK = "127.0.0.1"
@@ -34,7 +36,7 @@ def settings(name: str, secrets: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("secrets")
-    checked(sys.executable, str(DEPLOY / "make_secrets.py"), str(directory))
+    checked(sys.executable, str(DEPLOY / "make_secrets.py"), str(directory), str(directory))
     return directory
 
 
@@ -46,11 +48,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, secrets: Path) -> Iterator
         workers=service("worker")["deploy"]["replicas"],
         redis=True,
         # Without the defaults that a cluster has for tests.
-        environ={"GATEWAY_SEAL_KEYS": "", "GATEWAY_AUTH": "", **settings("gateway", secrets)},
+        environ={"GATEWAY_SEAL_KEYS": "", "GATEWAY_AUTH": "", "GATEWAY_REDIS_URL": "", **settings("gateway", secrets)},
         worker_environ={"GATEWAY_JWT_SECRET_FILE": "", **settings("worker", secrets)},
     )
     assert cluster.redis is not None
-    cluster.redis.options = tuple(service("redis")["command"][1:])
+    cluster.redis.options = tuple(
+        part.replace("/store-secrets/", f"{secrets}/") for part in service("redis")["command"][1:]
+    )
+    url = secrets / "redis_url"
+    cluster.redis.password = urlsplit(url.read_text().strip()).password or ""
+    url.write_text(cluster.redis.url)
     assert cluster.balancer is not None
     assert cluster.balancer.config == DEPLOY / "haproxy.cfg"
     assert service("haproxy")["environment"].keys() <= cluster.balancer.environ.keys()
@@ -118,6 +125,12 @@ def test_a_task_asks_and_comes_to_its_end(cluster: Cluster, token: str) -> None:
     task(cluster, token, "tasks/update", task_id, inputResponses=accepted(**{key: {"input": "Hello World!"}}))
     wait_until(lambda: has("completed"), "the end of the task")
     assert seen["result"]["content"] == [{"type": "text", "text": "Echo: Hello World!"}]
+
+
+def test_nobody_uses_redis_without_its_password(cluster: Cluster) -> None:
+    assert cluster.redis is not None
+    with redis.Redis(port=cluster.redis.port) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.keys()
 
 
 def test_redis_has_what_the_compose_file_gives_it(cluster: Cluster) -> None:

@@ -66,7 +66,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "gateway worker --concurrency 32 --metrics-port 9091": "the Redis and the file of keys are the reader's own",
     "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
     "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
-    'pip install --constraint constraints.txt ".[opentelemetry,compile]"': "it installs into the reader's environment",
+    "pip install --require-hashes --no-deps": "it installs into the reader's environment",
     "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; tests/test_compiled.py compiles one module",
     "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
     ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from loadtest.cluster import new_key, wait_until
+from loadtest.cluster import wait_until
 from tests.draft.client import DraftClient
 from tests.draft.deployment import Deployment
 from tests.draft.first_form import (
@@ -37,9 +37,10 @@ from tests.draft.first_form import (
 )
 from tests.draft.messages import FIRST_FORM_TASK, TERMINAL, call_params
 from tests.draft.transport import Message, RpcError
-from tests.draft.under_way import idle, joined_by, under_way
+from tests.draft.under_way import idle, joined_by, under_way, unreadable
 from tests.draft.written import say
 from tests.seeds.examples import assert_contains, example, fill
+from tests.storage.servers import Server
 
 EXAMPLE_ID: Final = "786512e2-9e0d-44bd-8f29-789f320fe840"
 LIVE: Final = {EXAMPLE_ID: EXAMPLE_ID}
@@ -296,15 +297,12 @@ async def test_an_ended_task_never_changes(user: DraftClient, fleet: Deployment,
         assert timeless(await user.get_task(task_id)) == timeless(before[task_id])
 
 
-async def test_a_record_that_nobody_can_open_is_unknown(
-    user: DraftClient, client_of: ClientOf, fleet: Deployment, name: str
-) -> None:
+async def test_a_record_that_nobody_can_open_is_unknown(user: DraftClient, redis: Server, name: str) -> None:
     await run(user, "say", EXAMPLE_ID, call=name)
-    with joined_by(fleet, "r3", GATEWAY_SEAL_KEYS=new_key()) as replica:
-        stranger = client_of(name, urls=[replica.url])
-        assert await status_of(stranger, EXAMPLE_ID) == "unknown"
-        assert [task["status"] for task in await stranger.all_tasks()] == ["unknown"]
-        error = await refusal(stranger.task_result(EXAMPLE_ID))
+    with unreadable(redis, EXAMPLE_ID):
+        assert await status_of(user, EXAMPLE_ID) == "unknown"
+        assert [task["status"] for task in await user.all_tasks()] == ["unknown"]
+        error = await refusal(user.task_result(EXAMPLE_ID))
         assert error.message == "Cannot retrieve result: Task status is 'unknown', not 'completed'"
     assert await status_of(user, EXAMPLE_ID) == "completed"
 

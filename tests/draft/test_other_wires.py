@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pytest
 
 from gateway.auth.tokens import mint
-from loadtest.cluster import Replica, new_key
+from loadtest.cluster import Replica
 from tests.draft.client import DraftClient
 from tests.draft.deployment import AUDIENCE, SECRET, Deployment
 from tests.draft.first_form import (
@@ -23,9 +23,10 @@ from tests.draft.first_form import (
 )
 from tests.draft.messages import RELATED_TASK, accept
 from tests.draft.transport import RpcError
-from tests.draft.under_way import idle, joined_by, under_way
+from tests.draft.under_way import idle, under_way, unreadable
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer, post, request
 from tests.legacy.speaking import LEGACY, asked, speak
+from tests.storage.servers import Server
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 META: Final = {META_VERSION: VERSION, META_CAPABILITIES: {"elicitation": {}, "extensions": {TASKS: {}}}}
@@ -263,17 +264,8 @@ def sides(fleet: Deployment, client_of: ClientOf, name: str, request: pytest.Fix
     return Sides(made, read, words(maker, reader), reader)
 
 
-@pytest.fixture(scope="module")
-def stranger(fleet: Deployment) -> Iterator[Replica]:
-    """A replica that has lost the keys of the others."""
-    with joined_by(fleet, "stranger", GATEWAY_SEAL_KEYS=new_key()) as replica:
-        fleet.replicas.remove(replica)
-        yield replica
-        fleet.replicas.append(replica)
-
-
 async def test_a_task_is_read_on_every_wire(
-    fleet: Deployment, client_of: ClientOf, stranger: Replica, name: str, sides: Sides
+    fleet: Deployment, client_of: ClientOf, redis: Server, name: str, sides: Sides
 ) -> None:
     made, read, gate, user = sides.made, sides.read, f"gate-{name}", client_of(name)
     ids = {}
@@ -294,7 +286,8 @@ async def test_a_task_is_read_on_every_wire(
         await ended(user, ids[phase])
     for phase in ("waiting", "result", "own error", "error", "cancelled"):
         seen[phase] = await read.status(ids[phase])
-    seen["unreadable"] = await speaker(sides.reader, client_of, name, [stranger]).status(ids["result"])
+    with unreadable(redis, ids["result"]):
+        seen["unreadable"] = await read.status(ids["result"])
     await user.cancel_task(ids["waiting"])
     assert seen == TOLD[sides.words]
     assert (await read.outcome(ids["result"]))["content"] == [{"type": "text", "text": "done"}]

@@ -7,11 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
+import redis
+
 from loadtest.cluster import Replica, Worker
 from tests.draft.client import DraftClient
 from tests.draft.deployment import Deployment
 from tests.draft.messages import is_response
 from tests.draft.transport import Exchange, Message
+from tests.storage.servers import Server
 
 
 class UnderWay:
@@ -109,6 +112,23 @@ def idle(worker: Worker) -> Iterator[None]:
         yield
     finally:
         worker.resume()
+
+
+@contextlib.contextmanager
+def unreadable(server: Server, task_id: str) -> Iterator[None]:
+    """Let what is sealed in the tasks of an id not open while the context is open, as if its key had gone too early."""
+    with redis.Redis.from_url(server.url) as store:
+        names = [name for name in store.scan_iter("*:task:*", count=1000) if name.endswith(f":{task_id}".encode())]
+        sealed = {name: store.hget(name, "capabilities") for name in names}
+        kept = {name: value for name, value in sealed.items() if value is not None}
+        assert kept
+        for name in kept:
+            store.hset(name, "capabilities", "s1.nothing")
+        try:
+            yield
+        finally:
+            for name, value in kept.items():
+                store.hset(name, "capabilities", value)
 
 
 @contextlib.contextmanager

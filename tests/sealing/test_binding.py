@@ -136,12 +136,14 @@ def test_a_principal_cannot_be_changed() -> None:
 def test_different_callers_and_deployments_have_different_owners(
     first: tuple[Principal | None, str], second: tuple[Principal | None, str]
 ) -> None:
-    assert (owner(*first) == owner(*second)) == (first == second)
+    assert (owner(*first, b"secret") == owner(*second, b"secret")) == (first == second)
 
 
-def test_an_owner_is_the_same_hash_in_every_process() -> None:
-    assert owner(ALICE, "gateway") == owner(Principal("https://issuer.example", "alice", "editor"), "gateway")
-    assert len(bytes.fromhex(owner(None, "gateway"))) == 32
+def test_an_owner_is_the_same_hash_in_every_process_that_has_the_secret_and_in_no_other() -> None:
+    alice = owner(ALICE, "gateway", b"secret")
+    assert alice == owner(Principal("https://issuer.example", "alice", "editor"), "gateway", b"secret")
+    assert alice != owner(ALICE, "gateway", b"another")
+    assert len(bytes.fromhex(owner(None, "gateway", b"secret"))) == 32
 
 
 def test_each_thing_that_a_message_between_processes_is_bound_to_counts() -> None:

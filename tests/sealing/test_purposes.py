@@ -19,6 +19,7 @@ from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
     owner,
+    owner_secret_binding,
     request_state_binding,
     return_address_binding,
     session_binding,
@@ -149,7 +150,14 @@ CURSOR_KIND = Kind(
 )
 FIELD_KIND = Kind(
     "field at rest",
-    lambda audience, principal: field_binding(audience, owner(principal, audience), "task-1", "journal"),
+    lambda audience, principal: field_binding(audience, owner(principal, audience, b"secret"), "task-1", "journal"),
+    lambda sealer, aad: sealer.seal(pack(JOURNAL), aad),
+    lambda token, aad, now: unpack(SEALER.open(token, aad).plaintext),
+    JOURNAL,
+)
+SECRET_KIND = Kind(
+    "secret that names owners",
+    lambda audience, principal: owner_secret_binding(audience),
     lambda sealer, aad: sealer.seal(pack(JOURNAL), aad),
     lambda token, aad, now: unpack(SEALER.open(token, aad).plaintext),
     JOURNAL,
@@ -164,7 +172,7 @@ CATALOGUE_KIND = Kind(
 
 HERE = [SESSION_KIND, CALL_KIND, TASK_KIND, CURSOR_KIND]
 EXPIRING = [STATE_KIND, SESSION_KIND, CALL_KIND, TASK_KIND]
-PURPOSES = [STATE_KIND, SESSION_KIND, CALL_KIND, CURSOR_KIND, FIELD_KIND, CATALOGUE_KIND]
+PURPOSES = [STATE_KIND, SESSION_KIND, CALL_KIND, CURSOR_KIND, SECRET_KIND, FIELD_KIND, CATALOGUE_KIND]
 SEALED = [kind for kind in PURPOSES if kind is not CATALOGUE_KIND]
 
 each_here = pytest.mark.parametrize("kind", HERE, ids=lambda kind: kind.name)
@@ -189,14 +197,16 @@ def test_it_is_the_purpose_that_keeps_them_apart_and_not_what_is_inside(principa
     for made, wanted in itertools.product(SEALED, SEALED):
         token = SEALER.seal(pack(everything), made.bind(AUDIENCE, principal))
         if made is wanted:
-            assert wanted.opened(token, principal=principal) == (everything if wanted is FIELD_KIND else made.value)
+            assert wanted.opened(token, principal=principal) == (
+                everything if wanted in {FIELD_KIND, SECRET_KIND} else made.value
+            )
         else:
             assert wanted.reason(token, principal=principal) is RejectReason.NOT_AUTHENTIC
 
 
 def test_a_field_at_rest_cannot_be_named_so_that_a_token_fits() -> None:
     for made, name in itertools.product(SEALED[:-1], ("session", "return-address", "cursor", "request-state", "")):
-        for place in ((owner(ALICE, AUDIENCE), "task-1"), ("", ""), (name, name)):
+        for place in ((owner(ALICE, AUDIENCE, b"secret"), "task-1"), ("", ""), (name, name)):
             with pytest.raises(Rejected):
                 SEALER.open(made.sealed(), field_binding(AUDIENCE, *place, name))
 

@@ -27,6 +27,8 @@ BOB = Principal("https://issuer", "bob", "client")
 PARTITIONS = 2
 MAX_TTL_MS = 600_000
 RING = KeyRing.parse(generate_entry(os.urandom))
+SECRET = os.urandom(32)
+"""Names the owners of all tests, so that they can tell the names without asking a store."""
 
 numbers = itertools.count(1)
 
@@ -34,7 +36,7 @@ numbers = itertools.count(1)
 def new_task(audience: str, principal: Principal | None = ALICE, **changes: Any) -> NewTask:
     """A task of Alice with an id that was never used."""
     given: dict[str, Any] = {
-        "owner": owner(principal, audience),
+        "owner": owner(principal, audience, SECRET),
         "task_id": f"t_{next(numbers)}",
         "tool": "some_tool",
         "tool_version": 3,
@@ -62,7 +64,7 @@ class Deployment:
     def store(self, ring: KeyRing | None = None, **options: Any) -> RedisTaskStore:
         """One more replica's store."""
         sealer = Sealer(ring or self.ring, os.urandom)
-        given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, **options}
+        given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "random_bytes": lambda _: SECRET, **options}
         store = RedisTaskStore(connect(self.url, self.telemetry), sealer, self.audience, **given)
         self._opened.push_async_callback(store.aclose)
         return store
@@ -70,7 +72,13 @@ class Deployment:
     def queue(self, worker_id: str = "w1", ring: KeyRing | None = None, **options: Any) -> RedisWorkQueue:
         """One more worker's queue."""
         sealer = Sealer(ring or self.ring, os.urandom)
-        given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "lease_ms": 60_000, **options}
+        given = {
+            "partitions": PARTITIONS,
+            "max_ttl_ms": MAX_TTL_MS,
+            "lease_ms": 60_000,
+            "random_bytes": lambda _: SECRET,
+            **options,
+        }
         queue = RedisWorkQueue(connect(self.url, self.telemetry), sealer, self.audience, worker_id, **given)
         self._opened.push_async_callback(queue.aclose)
         return queue
@@ -79,7 +87,7 @@ class Deployment:
         return new_task(self.audience, principal, **changes)
 
     def owner(self, principal: Principal | None = ALICE) -> str:
-        return owner(principal, self.audience)
+        return owner(principal, self.audience, SECRET)
 
     async def claim(self, queue: RedisWorkQueue, principal: Principal | None = ALICE, count: int = 1) -> list[Claim]:
         """Claim what there is now of a principal's partition, without waiting."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
+from gateway.sealing.binding import Purpose, associated_data
 from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
 from tests.authorities import caller
@@ -229,10 +232,20 @@ async def test_an_id_that_somebody_else_learned_is_an_unknown_one_to_them(
     assert {**after, "pollIntervalMs": 0} == {**before, "pollIntervalMs": 0}
 
 
+async def test_whoever_reads_the_store_cannot_confirm_a_guess_of_whose_task_it_is(world: World, server: Server) -> None:
+    await world.start("guarded", scopes=("secret",))
+    (claim,) = await world.queue.claim(0, 1, wait_ms=1)
+    guess = hashlib.sha256(associated_data(Purpose.OWNER, "tests", claim.principal)).hexdigest()
+    with redis.Redis.from_url(server.url) as client:
+        names = list(client.scan_iter(count=1000))
+    assert any(claim.owner.encode() in name for name in names)
+    assert [name for name in names if guess.encode() in name] == []
+
+
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
-    access = TaskAccess(world.store, "tests", AuditLog(len, "r1", float, as_json=True))
+    access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
     tasks = TaskMethods(access, ResultWriter({}))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)

@@ -1,0 +1,116 @@
+"""The secret that names owners: made by the first process of a deployment, kept sealed in the store, known to all."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.errors import ConfigurationError
+from gateway.sealing.binding import owner, owner_secret_binding
+from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.principal import Principal
+from gateway.storage.client import RedisClient
+from gateway.storage.keys import Keys
+from gateway.storage.other_scripts import REPLACE
+
+log = logging.getLogger("gateway.storage")
+
+SECRET_BYTES = 32
+
+
+class _Secret(NamedTuple):
+    record: bytes
+    value: bytes
+    key_id: bytes
+
+
+class Owners:
+    """Names callers as the store knows them.
+
+    Args:
+        client: the connection.
+        keys: the names of the deployment's keys.
+        sealer: seals the secret.
+        audience: the name of the deployment.
+        random_bytes: a source of strong randomness.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        keys: Keys,
+        sealer: Sealer,
+        audience: str,
+        random_bytes: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
+        self._client = client
+        self._key = keys.owner_secret()
+        self._sealer = sealer
+        self._audience = audience
+        self._binding = owner_secret_binding(audience)
+        self._random_bytes = random_bytes
+        self._secret: _Secret | None = None
+
+    def replace_sealer(self, sealer: Sealer) -> None:
+        """Seal and open with another sealer from now on."""
+        self._sealer = sealer
+
+    def name(self, principal: Principal | None) -> str:
+        """Return the owner that stands for a caller. The secret must have been learned."""
+        assert self._secret is not None  # noqa: S101 - `Deployment.ensure` has seen to it
+        return owner(principal, self._audience, self._secret.value)
+
+    def proposal(self) -> str:
+        """Return, sealed, what is to be the secret where the store has none: the one known here, or a new one.
+
+        A store that lost its data so gets back the secret that running processes use.
+        """
+        value = self._random_bytes(SECRET_BYTES) if self._secret is None else self._secret.value
+        return self._sealer.seal(value, self._binding)
+
+    async def current(self) -> bool:
+        """Tell whether the store still has the secret that is known here, sealed with the first key of the ring.
+
+        Raises:
+            TaskStoreDown: the store does not answer.
+        """
+        known = self._secret
+        record = await self._client.command("GET", self._key)
+        return known is not None and (record, self._sealer.key_id) == (known.record, known.key_id)
+
+    async def learn(self, record: bytes) -> None:
+        """Use the secret that the store has; seal it anew if another key than the first of the ring seals it.
+
+        Where processes have rings in two orders, each seals it anew in turn; the ones that stay have the last word.
+
+        Raises:
+            ConfigurationError: it does not open.
+            TaskStoreDown: the store does not answer.
+        """
+        known = self._secret
+        if known is None or known.record != record:
+            self._secret = self._open(record)
+            if known is not None and known.value != self._secret.value:
+                log.warning("task store has another secret: it lost its data, so all earlier tasks are unknown")
+        await self._renew()
+
+    async def _renew(self) -> None:
+        known, sealer = self._secret, self._sealer
+        if known is None or known.key_id == sealer.key_id:
+            return
+        renewed = sealer.seal(known.value, self._binding).encode()
+        if await self._client.run(REPLACE, [self._key], [known.record, renewed]):
+            self._secret = _Secret(renewed, known.value, sealer.key_id)
+
+    def _open(self, record: bytes) -> _Secret:
+        try:
+            opened = self._sealer.open(record.decode("ascii"), self._binding)
+        except (Rejected, UnicodeDecodeError):
+            raise ConfigurationError(
+                "GATEWAY_SEAL_KEYS does not open the secret that names the owners of the tasks in Redis. Give this "
+                "process the keys of those that wrote it. If these are lost, so are the tasks: stop all processes, "
+                f"delete the key {self._key} in Redis, and start them again"
+            ) from None
+        return _Secret(record, opened.plaintext, opened.key_id)
