@@ -13,8 +13,9 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.json_schema import SchemaValidator
 from gateway.authoring.questions import InputRequired
-from gateway.authoring.schemas import SchemaValidator, model_schema
+from gateway.authoring.schemas import model_schema
 from gateway.errors import AuthoringError, GatewayError
 
 MAX_PROBLEMS = 10

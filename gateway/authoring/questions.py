@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from pydantic import BaseModel
 
-from gateway.authoring.schemas import SchemaValidator, form_schema
+from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schemas import form_schema
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
