@@ -1,0 +1,53 @@
+"""Checking arguments costs what their size deserves, whatever the schema and wherever they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from tests.integration.fleet import Fleet
+from tests.security.costs import SIZES, Measured, Stuck, call, measured
+from tests.security.schema_cases import CASES, PRODUCTS, Case, Shape
+
+TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools"}
+ENOUGH = 3
+"""How many problems of a case are told: the largest requests could take long."""
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    with Fleet(tmp_path_factory.mktemp("costs"), TOOLS, names=["r1"]) as fleet, measured(fleet["r1"]) as replica:
+        yield replica
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    """Return what the tool said, or why it was not called."""
+    return str(answer["result"]["content"][0]["text"] if "result" in answer else answer["error"]["message"])
+
+
+def problems(replica: Measured, case: Case) -> Iterator[str]:
+    """Yield what is wrong with the checks of one case, smallest sizes first."""
+    for size in SIZES:
+        for shape in Shape:
+            where = f"{case.name}, {shape.value}, {size} bytes"
+            sent = call(case.tool, case.arguments(shape, size))
+            try:
+                excess, answer = replica.judge(lambda sent=sent: sent, size)
+            except Stuck:
+                replica.revive()
+                yield f"{where}: stuck"
+                return
+            if excess is not None:
+                yield f"{where}: {excess}"
+            fits = text_of(answer) == "fits"
+            if case.judged and fits is not (shape is Shape.VALID) and not (case.may_refuse and not fits):
+                yield f"{where}: {text_of(answer)[:200]}"
+
+
+@pytest.mark.parametrize("case", [*CASES, *PRODUCTS], ids=lambda case: case.name)
+def test_checking_arguments_costs_what_their_size_deserves(replica: Measured, case: Case) -> None:
+    found = list(islice(problems(replica, case), ENOUGH))
+    assert not found, "\n".join(found)
