@@ -34,6 +34,9 @@ HOPELESS: Final = 3.0
 LONGEST: Final = 10.0
 """After so many seconds a request is given up, and the replica with it."""
 
+ENOUGH: Final = 3
+"""How many problems of a case are told: the largest requests could take long."""
+
 _POLL_SECONDS: Final = 0.01
 _CAPABILITIES: Final = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
 _META: Final = msgspec.json.encode({META_VERSION: VERSION, META_CAPABILITIES: _CAPABILITIES}).decode()
@@ -102,6 +105,11 @@ class Sent:
 def call(tool: str, arguments: str, more: str = "") -> Sent:
     """Return a `tools/call` with the JSON text of its arguments."""
     return Sent("tools/call", f'"name":"{tool}","arguments":{arguments}{more}', tool)
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    """Return what the tool said, or why it was not called."""
+    return str(answer["result"]["content"][0]["text"] if "result" in answer else answer["error"]["message"])
 
 
 class _Polls:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import pytest
 
 from tests.integration.fleet import Fleet
-from tests.security.costs import SIZES, Measured, Stuck, call, measured
+from tests.security.costs import ENOUGH, SIZES, Measured, Stuck, call, measured, text_of
 from tests.security.schema_cases import CASES, PRODUCTS, Case, Shape
 
 TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools"}
-ENOUGH = 3
-"""How many problems of a case are told: the largest requests could take long."""
 
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
     with Fleet(tmp_path_factory.mktemp("costs"), TOOLS, names=["r1"]) as fleet, measured(fleet["r1"]) as replica:
         yield replica
-
-
-def text_of(answer: dict[str, Any]) -> str:
-    """Return what the tool said, or why it was not called."""
-    return str(answer["result"]["content"][0]["text"] if "result" in answer else answer["error"]["message"])
 
 
 def problems(replica: Measured, case: Case) -> Iterator[str]:
