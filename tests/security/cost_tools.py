@@ -9,7 +9,8 @@ from typing import Any
 
 from gateway import tool
 from gateway.errors import AuthoringError
-from tests.security.schema_cases import CASES, PRODUCTS, Case
+from tests.security.hostile_schemas import PRODUCTS
+from tests.security.schema_cases import CASES, Case
 
 
 @tool

@@ -6,7 +6,7 @@ import http.client
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -38,7 +38,10 @@ ENOUGH: Final = 3
 """How many problems of a case are told: the largest requests could take long."""
 
 _POLL_SECONDS: Final = 0.01
-_CAPABILITIES: Final = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}},
+    "extensions": {"io.modelcontextprotocol/tasks": {}},
+}
 _META: Final = msgspec.json.encode({META_VERSION: VERSION, META_CAPABILITIES: _CAPABILITIES}).decode()
 
 

@@ -2,132 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
-from loadtest.cluster import wait_until
-from tests.draft.messages import RELATED_TASK
-from tests.draft.messages import VERSION as DRAFT_VERSION
-from tests.integration.fleet import Fleet
-from tests.security.costs import ENOUGH, SIZES, Measured, Sent, Stuck, call, measured, text_of
+from tests.security.asked_forms import Asked, InCall, Responded, Updated, asking_replica
+from tests.security.costs import ENOUGH, SIZES, Measured, Sent, Stuck
 from tests.security.form_cases import FORMS, FormCase
 from tests.security.schema_cases import Shape
-from tests.storage.servers import Server
-
-TOOLS: Final = "tests.security.cost_tools,tests.security.cost_form_tools"
 
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
-    """A replica with a store and a worker that lets tasks ask."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))  # short, as the name of a socket has to be
-    server = Server("redis", directory)
-    server.start()
-    settings = {"GATEWAY_TOOLS": TOOLS, "GATEWAY_REDIS_URL": server.url, "GATEWAY_TASK_PARTITIONS": "1"}
-    try:
-        with Fleet(tmp_path_factory.mktemp("costs"), settings, names=["r1"]) as fleet:
-            fleet.add_worker("w1")
-            with measured(fleet["r1"]) as replica:
-                yield replica
-    finally:
-        server.end()
-        shutil.rmtree(directory)
+    with asking_replica(tmp_path_factory.mktemp("costs")) as replica:
+        yield replica
 
 
-@dataclass
-class Asked:
-    """A form that a client was asked to fill in, and is asked again where it did not.
-
-    Args:
-        replica: where it was asked.
-        case: the form.
-        kind: whether the author gave it as a `model` or as a `raw` schema.
-    """
-
-    replica: Measured
-    case: FormCase
-    kind: str
-
-    def answered(self, shape: Shape, size: int) -> Sent:
-        """Return a request with what was filled in."""
-        raise NotImplementedError
-
-    def accepted(self, answer: dict[str, Any]) -> bool:
-        """Tell whether it was taken."""
-        raise NotImplementedError
-
-    def _responses(self, shape: Shape, size: int) -> str:
-        return f'{{"form":{{"action":"accept","content":{self.case.content(shape, size)}}}}}'
-
-
-@dataclass
-class InCall(Asked):
-    """A call that ends as input required."""
-
-    def __post_init__(self) -> None:
-        result = self.replica.send(call(self.case.tool(self.kind), "{}"))["result"]
-        self._state = result["requestState"]
-
-    def answered(self, shape: Shape, size: int) -> Sent:
-        responses = self._responses(shape, size)
-        return call(self.case.tool(self.kind), "{}", f',"requestState":"{self._state}","inputResponses":{responses}')
-
-    def accepted(self, answer: dict[str, Any]) -> bool:
-        return "content" in answer["result"] and text_of(answer) == "fits"
-
-
-@dataclass
-class AsTask(Asked):
-    """A task that waits for input; another one as soon as it got some."""
-
-    def __post_init__(self) -> None:
-        self._task_id = ""
-
-    def waiting(self) -> str:
-        """Return the id of a task that waits."""
-        if self._task_id and self._status() == "input_required":
-            return self._task_id
-        self._task_id = self.replica.send(call(self.case.task(self.kind), "{}"))["result"]["taskId"]
-        wait_until(lambda: self._status() == "input_required", "a task that asks")
-        return self._task_id
-
-    def _status(self) -> str:
-        got = self.replica.send(Sent("tasks/get", f'"taskId":"{self._task_id}"', self._task_id))
-        return str(got["result"]["status"])
-
-
-class Updated(AsTask):
-    """Answered by `tasks/update`."""
-
-    def answered(self, shape: Shape, size: int) -> Sent:
-        task_id = self.waiting()
-        responses = self._responses(shape, size)
-        return Sent("tasks/update", f'"taskId":"{task_id}","inputResponses":{responses}', task_id)
-
-    def accepted(self, answer: dict[str, Any]) -> bool:
-        return "result" in answer
-
-
-class Responded(AsTask):
-    """Answered by `tasks/input_response`, which takes any answer; one that does not fit leaves the task waiting."""
-
-    def answered(self, shape: Shape, size: int) -> Sent:
-        task_id = self.waiting()
-        meta = f'{{"{RELATED_TASK}":{{"taskId":"{task_id}"}}}}'
-        content = self.case.content(shape, size)
-        responses = f'"inputResponses":{{"form":{{"result":{{"action":"accept","content":{content}}}}}}}'
-        return Sent("tasks/input_response", responses, task_id, DRAFT_VERSION, meta)
-
-    def accepted(self, answer: dict[str, Any]) -> bool:
-        assert "result" in answer, answer
-        return self._status() != "input_required"
+def _sent(asked: Asked, shape: Shape, size: int) -> Sent:
+    return asked.sent(asked.case.content(shape, size))
 
 
 def problems(asked: Asked) -> Iterator[str]:
@@ -136,7 +30,7 @@ def problems(asked: Asked) -> Iterator[str]:
         for shape in Shape:
             where = f"{asked.case.name}, {asked.kind}, {shape.value}, {size} bytes"
             try:
-                excess, answer = asked.replica.judge(lambda shape=shape, size=size: asked.answered(shape, size), size)
+                excess, answer = asked.replica.judge(partial(_sent, asked, shape, size), size)
             except Stuck:
                 asked.replica.revive()
                 yield f"{where}: stuck"

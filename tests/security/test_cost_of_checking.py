@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import pytest
 
 from tests.integration.fleet import Fleet
 from tests.security.costs import ENOUGH, SIZES, Measured, Stuck, call, measured, text_of
-from tests.security.schema_cases import CASES, PRODUCTS, Case, Shape
+from tests.security.hostile_schemas import PRODUCTS
+from tests.security.schema_cases import CASES, Case, Shape
 
 TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools"}
 
@@ -25,9 +27,8 @@ def problems(replica: Measured, case: Case) -> Iterator[str]:
     for size in SIZES:
         for shape in Shape:
             where = f"{case.name}, {shape.value}, {size} bytes"
-            sent = call(case.tool, case.arguments(shape, size))
             try:
-                excess, answer = replica.judge(lambda sent=sent: sent, size)
+                excess, answer = replica.judge(partial(call, case.tool, case.arguments(shape, size)), size)
             except Stuck:
                 replica.revive()
                 yield f"{where}: stuck"
