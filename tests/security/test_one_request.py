@@ -47,7 +47,7 @@ ARGUMENTS = {
     "50,000 objects for 1,000 choices": ("enum of 1000 objects", listed('{"a":-1}', 50_000)),
     "50,000 objects for the last of 1,000 choices": ("enum of 1000 objects", listed('{"a":999}', 50_000)),
     "50,000 objects for 1,000 constants": ("const in 1000 choices", listed('{"a":999}', 50_000)),
-    "40 levels for choices that contain one another": ("$ref in anyOf", f"[{'{"a":' * 40}null{'}' * 40}]"),
+    "40 levels for choices that contain one another": ("$ref in anyOf", "[" + '{"a":' * 40 + "null" + "}" * 40 + "]"),
 }
 """Cases and what is given to their tools."""
 
