@@ -19,7 +19,13 @@ async def spent() -> str:
     return repr(time.process_time())
 
 
-@tool(name="benign", input_schema={"type": "object", "properties": {"v": {"type": "array"}}})
+@tool(input_schema={"type": "object"})
+async def unchecked(**arguments: Any) -> str:
+    """Take anything."""
+    return "fits"
+
+
+@tool(input_schema={"type": "object", "properties": {"v": {"type": "array"}}})
 async def benign(**arguments: Any) -> str:
     """Take a list that is hardly checked."""
     return "fits"

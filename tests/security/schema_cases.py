@@ -88,10 +88,14 @@ def in_list(goods: Callable[[int], list[str]], bads: Callable[[int], list[str]])
     return members
 
 
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
 def items(good: str, bad: str) -> Make:
     """Make an array of as many equal items as fit in."""
     members = in_list(lambda count: [good] * count, lambda count: [bad] * count)
-    longest = max(len(good), len(bad)) + 1
+    longest = max(_bytes(good), _bytes(bad)) + 1
     return lambda shape, size: f"[{','.join(members(shape, max(2, size // longest)))}]"
 
 
@@ -145,7 +149,7 @@ def counted(other: str, wanted: str, *, valid: int, wrong: int) -> Make:
 def text(good: str, bad: str) -> Make:
     """Make one long text."""
     members = in_list(lambda count: [good] * count, lambda count: [bad] * count)
-    longest = max(len(good), len(bad))
+    longest = max(_bytes(good), _bytes(bad))
     return lambda shape, size: f'"{"".join(members(shape, max(2, size // longest)))}"'
 
 

@@ -27,8 +27,10 @@ def problems(replica: Measured, case: Case) -> Iterator[str]:
     for size in SIZES:
         for shape in Shape:
             where = f"{case.name}, {shape.value}, {size} bytes"
+            arguments = case.arguments(shape, size)
             try:
-                excess, answer = replica.judge(partial(call, case.tool, case.arguments(shape, size)), size)
+                sent = partial(call, case.tool, arguments)
+                excess, answer = replica.judge(sent, size, call("unchecked", arguments))
             except Stuck:
                 replica.revive()
                 yield f"{where}: stuck"
