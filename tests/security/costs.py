@@ -20,6 +20,9 @@ KIB: Final = 1024
 SIZES: Final = (KIB, 16 * KIB, 256 * KIB, 1024 * KIB - 4 * KIB)
 """Sizes of what is checked; the last one leaves room for the rest of a body of 1 MiB."""
 
+BENIGN: Final = '{"a":1}'
+"""A benign request has a list of these."""
+
 FACTOR: Final = 5.0
 COST_FLOOR: Final = 0.050
 GAP_FLOOR: Final = 0.250
@@ -59,9 +62,9 @@ class Cost(NamedTuple):
         """Return the lower of both figures."""
         return Cost(min(self.cpu, other.cpu), min(self.gap, other.gap))
 
-    def most(self, other: Cost) -> Cost:
-        """Return the higher of both figures."""
-        return Cost(max(self.cpu, other.cpu), max(self.gap, other.gap))
+    def after(self, other: Cost) -> Cost:
+        """Return the sum of both figures."""
+        return Cost(self.cpu + other.cpu, self.gap + other.gap)
 
     def exceeds(self, limit: Cost) -> bool:
         """Tell whether one of the figures does."""
@@ -219,29 +222,28 @@ class Measured:
     def benign(self, size: int) -> Cost:
         """Return what a request of this size costs whose arguments are hardly checked."""
         if size not in self._benign:
-            sent = call("benign", f'{{"v":[{",".join("1" * (size // 2))}]}}')
+            sent = call("benign", f'{{"v":[{",".join([BENIGN] * (size // (len(BENIGN) + 1)))}]}}')
             costs = [self.cost(sent)[0] for _ in range(3)]
             self._benign[size] = Cost(
                 statistics.median(cost.cpu for cost in costs), statistics.median(cost.gap for cost in costs)
             )
         return self._benign[size]
 
-    def judge(self, sent: Callable[[], Sent], size: int, unchecked: Sent | None = None) -> Judged:
+    def judge(self, sent: Callable[[], Sent], size: int, unchecked: Sent) -> Judged:
         """Send a request, and say what is too much about it, if anything.
 
         Args:
             sent: makes the request; again where it has to be repeated.
             size: of what is checked.
-            unchecked: the same without a check. It may not be too much either, but objects cost more to parse than
-                the numbers of a benign request: where it is at hand, it is what the checked one is compared with.
+            unchecked: the same content without a check. What it takes to be parsed is not the cost of checking it.
         """
         limit = limit_beside(self.benign(size))
         least, answer = self.cost(sent())
-        if least.exceeds(limit) and unchecked is not None:
-            parsing, _ = self.judge(lambda: unchecked, size)
-            if parsing is not None:
-                return Judged(f"without a check: {parsing}", answer)
-            limit = limit.most(limit_beside(self.cost(unchecked)[0]))
+        if least.exceeds(limit):
+            parsing = self.cost(unchecked)[0].least(self.cost(unchecked)[0])
+            if parsing.cpu > HOPELESS * limit.cpu:
+                return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer)
+            limit = limit.after(parsing)
         for _ in range(TRIES - 1):
             if not least.exceeds(limit) or least.cpu > HOPELESS * limit.cpu:
                 break

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.security.asked_forms import Asked, InCall, Responded, Updated, asking_replica
-from tests.security.costs import ENOUGH, SIZES, Measured, Sent, Stuck
+from tests.security.costs import ENOUGH, SIZES, Measured, Stuck, call
 from tests.security.form_cases import FORMS, FormCase
 from tests.security.schema_cases import Shape
 
@@ -20,17 +20,14 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         yield replica
 
 
-def _sent(asked: Asked, shape: Shape, size: int) -> Sent:
-    return asked.sent(asked.case.content(shape, size))
-
-
 def problems(asked: Asked) -> Iterator[str]:
     """Yield what is wrong with the checks of one form, smallest sizes first."""
     for size in SIZES:
         for shape in Shape:
             where = f"{asked.case.name}, {asked.kind}, {shape.value}, {size} bytes"
             try:
-                excess, answer = asked.replica.judge(partial(_sent, asked, shape, size), size)
+                content = asked.case.content(shape, size)
+                excess, answer = asked.replica.judge(partial(asked.sent, content), size, call("unchecked", content))
             except Stuck:
                 asked.replica.revive()
                 yield f"{where}: stuck"

@@ -65,7 +65,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
         yield replica
 
 
-def assert_cheap(replica: Measured, make: Callable[[], Sent], size: int, unchecked: Sent | None = None) -> None:
+def assert_cheap(replica: Measured, make: Callable[[], Sent], size: int, unchecked: Sent) -> None:
     try:
         excess, _ = replica.judge(make, size, unchecked)
     except Stuck:
@@ -86,7 +86,8 @@ def test_arguments_hold_up_nobody(replica: Measured, name: str) -> None:
 def test_answers_hold_up_nobody(replica: Measured, name: str) -> None:
     how, form, kind, value = ANSWERS[name]
     asked = how(replica, FORM_NAMES[form], kind)
-    assert_cheap(replica, partial(asked.sent, f'{{"v":{value}}}'), len(value))
+    content = f'{{"v":{value}}}'
+    assert_cheap(replica, partial(asked.sent, content), len(content), call("unchecked", content))
 
 
 def test_a_replica_ends_when_it_is_told_to_while_it_checks(tmp_path: Path) -> None:
