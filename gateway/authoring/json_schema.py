@@ -14,8 +14,11 @@ from gateway.authoring.schema_problems import find_problem
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
-MOST_UNITS: Final = 4_000_000
-"""What one check may take; a unit is about 30 nanoseconds at most, and far less for what most schemas ask."""
+FREE_UNITS: Final = 1_200_000
+UNITS_OF_BYTE: Final = 7
+"""What one check may take: so much for any value, and so much more for each byte of it.
+
+A unit is 30 nanoseconds at most, and far less for what most schemas ask."""
 
 MOST_COSTLY_NUMBERS: Final = 100
 """Integers beyond 64 bits are compared with each other one by one, and huge numbers divided digit by digit."""
@@ -54,7 +57,7 @@ class SchemaValidator:
             raise AuthoringError(f"not a valid JSON Schema: {error}") from None
         costs = Costs(self._schema)
         self._most = most = costs.most
-        self._free_bytes = MOST_UNITS / max(1.0, most.scalar + most.object_ + most.array + most.byte)
+        self._free_bytes = FREE_UNITS / max(1.0, most.scalar + most.object_ + most.array + most.byte)
         self._minds_numbers = costs.has_unique or costs.has_multiples
 
     def problem(self, value: Any) -> str | None:
@@ -85,7 +88,7 @@ class SchemaValidator:
         objects, arrays, scalars = data.count(b"{"), data.count(b"["), data.count(b",") + 1
         most = self._most
         units = most.object_ * objects + most.array * arrays + most.scalar * (scalars + objects + arrays)
-        if units + most.byte * len(data) <= MOST_UNITS:
+        if units + most.byte * len(data) <= FREE_UNITS + UNITS_OF_BYTE * len(data):
             return None
         return "it is too large to be checked against its schema"
 

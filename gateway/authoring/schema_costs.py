@@ -16,8 +16,14 @@ from urllib.parse import unquote
 
 from gateway.errors import AuthoringError
 
-COMPARED_PART: Final = 7
-"""Units that it takes to compare one part of an array or object with one of a choice."""
+KEYWORD: Final = 0.3
+"""Units that a keyword takes which only looks at one part of a value; what looks longer has figures of its own."""
+COMPARED_ITEM: Final = 6
+COMPARED_PROPERTY: Final = 3
+"""Units that it takes to compare one part of an array, or of an object, with one of a choice."""
+DIVIDED: Final = 70
+DIVIDED_BY_LITTLE: Final = 2000
+"""Units that it takes to divide a number by a fraction, and by one that is next to nothing."""
 COMPARED_NUMBER: Final = 27
 """Units that it takes to compare a number with one that is no integer of 64 bits."""
 UNEVALUATED_FACTOR: Final = 3
@@ -29,6 +35,7 @@ _FEW_STATES: Final = 30
 _UNITS_OF_BYTE: Final = 0.1
 _UNITS_OF_STATE_AND_BYTE: Final = 0.33
 _SMALL: Final = 2**63
+_LITTLE: Final = 1e-12
 
 _BESIDE_EACH: Final = ("allOf", "anyOf", "oneOf")
 _BESIDE: Final = ("not", "if", "then", "else", "extends")
@@ -162,7 +169,7 @@ class Costs:
     def _of(self, schema: Any) -> _Cost:
         """Return what a schema asks of the part that it applies to, and of those below."""
         if not isinstance(schema, Mapping):
-            return _Cost(Units(1, 1, 1))
+            return _Cost(Units(KEYWORD, KEYWORD, KEYWORD))
         key = id(schema)
         if key in self._beside:
             raise AuthoringError("the schema refers to itself without end")
@@ -223,7 +230,7 @@ class Costs:
 
     def _own(self, schema: Mapping[str, Any]) -> Units:
         """Return what the keywords of one schema cost that apply no other one."""
-        base = len(schema)
+        base = KEYWORD * len(schema)
         choices = self._choices(schema)
         text = _pattern_units(schema.get("pattern"))
         names = [*_list(schema.get("required"))]
@@ -231,12 +238,12 @@ class Costs:
             names += [None, *_list(wanted)]
         patterns = list(_map(schema.get("patternProperties")))
         text += sum(map(_pattern_units, patterns))
-        divisor = schema.get("multipleOf", schema.get("divisibleBy"))
-        self.has_multiples |= isinstance(divisor, float) and not divisor.is_integer()
+        divided = _division(schema.get("multipleOf", schema.get("divisibleBy")))
+        self.has_multiples |= divided > 0
         self.has_unique |= bool(schema.get("uniqueItems"))
         return (
             Units(
-                scalar=base + 2 * len(patterns),
+                scalar=base + divided + 2 * len(patterns),
                 object_=base + len(names) + len(_map(schema.get("properties"))),
                 array=base,
                 byte=text,
@@ -252,8 +259,9 @@ class Costs:
         self.has_unique |= bool(numbers)
         return Units(
             scalar=len(choices) + COMPARED_NUMBER * sum(not _is_small(number) for number in numbers),
-            object_=len(choices) + COMPARED_PART * sum(_size(choice) for choice in choices if isinstance(choice, dict)),
-            array=len(choices) + COMPARED_PART * sum(_size(choice) for choice in choices if isinstance(choice, list)),
+            object_=len(choices)
+            + COMPARED_PROPERTY * sum(_size(choice) for choice in choices if isinstance(choice, dict)),
+            array=len(choices) + COMPARED_ITEM * sum(_size(choice) for choice in choices if isinstance(choice, list)),
         )
 
     def _target(self, reference: str) -> Any:
@@ -277,6 +285,13 @@ class Costs:
 
 def _is_small(number: Any) -> bool:
     return isinstance(number, int) and -_SMALL <= number < _SMALL
+
+
+def _division(divisor: Any) -> float:
+    """Return the units that it takes to divide by a divisor."""
+    if not isinstance(divisor, float) or divisor.is_integer():
+        return 0
+    return DIVIDED if abs(divisor) > _LITTLE else DIVIDED_BY_LITTLE
 
 
 def _size(value: Any) -> int:

@@ -11,8 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-MOST_STEPS: Final = 10_000
+MOST_STEPS: Final = 2500
 """How many parts are looked at."""
+
+COMPARISONS_OF_STEP: Final = 20
+"""How many choices are compared in the time of a step."""
 
 SHOWN_CHARACTERS: Final = 200
 
@@ -70,6 +73,7 @@ class _Search:
             return place, f"{_shown(value)} is not allowed here"
         if not isinstance(schema, Mapping):
             return None
+        self._left -= len(_list(schema.get("enum"))) // COMPARISONS_OF_STEP
         reason = _plain_problem(schema, value)
         if reason is not None:
             return place, reason

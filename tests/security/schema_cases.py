@@ -168,9 +168,11 @@ def of_items(name: str, schema: Mapping[str, Any], good: str, bad: str, **more: 
     return Case(name, each(schema), items(good, bad), **more)
 
 
-def of_chains(name: str, schema: Mapping[str, Any], good: str = "1", bad: str = '"x"') -> Case:
+def of_chains(
+    name: str, schema: Mapping[str, Any], good: str = "1", bad: str = '"x"', *, may_refuse: bool = False
+) -> Case:
     """Return a case of a schema that refers to itself as `#/$defs/r`."""
-    return Case(name, each({"$ref": "#/$defs/r"}), chains(good, bad), {"r": schema})
+    return Case(name, each({"$ref": "#/$defs/r"}), chains(good, bad), {"r": schema}, may_refuse=may_refuse)
 
 
 _R: Final = {"$ref": "#/$defs/r"}
@@ -265,7 +267,7 @@ _VALIDATION: Final = (
     Case("pattern nested quantifiers", {"pattern": "^(a+)+$"}, text("a", "!")),
     Case("pattern alternatives", {"pattern": "^(a|a)*$"}, text("a", "!")),
     of_items("pattern mail", {"pattern": "^([a-zA-Z0-9._-]+)+@[a-z]+$"}, f'"{"ab." * 12}cd@ef"', f'"{"ab." * 13}cd"'),
-    Case("pattern counted", {"pattern": "^([^!]{0,300}a)*$"}, text("a", "!")),
+    Case("pattern counted", {"pattern": "^([^!]{0,300}a)*$"}, text("a", "!"), may_refuse=True),
     of_items("pattern short", {"pattern": "^(a+)+$"}, f'"{"a" * 40}"', f'"{"a" * 40}!"'),
 )
 
@@ -297,6 +299,7 @@ _REFERENCES: Final = (
             "anyOf": [{"properties": {"b": _R}}, {"properties": {"a": _R}}],
             "unevaluatedProperties": _R,
         },
+        may_refuse=True,
     ),
     Case(
         "$ref in items and contains",
@@ -309,6 +312,7 @@ _REFERENCES: Final = (
         each(_R),
         chains("1", '"x"', "[", "]"),
         {"r": {"type": ["array", "integer"], "anyOf": [{"prefixItems": [_R]}, True], "unevaluatedItems": _R}},
+        may_refuse=True,
     ),
     Case(
         "$dynamicRef",
