@@ -13,8 +13,10 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
 from gateway.authoring.questions import InputRequired
-from gateway.authoring.schemas import SchemaValidator, model_schema
+from gateway.authoring.schemas import model_schema
 from gateway.errors import AuthoringError, GatewayError
 
 MAX_PROBLEMS = 10
@@ -69,7 +71,9 @@ class Arguments:
             self.schema = _input_schema(model)
         except PydanticUserError as error:
             raise AuthoringError(f"{name}: {error.message.splitlines()[0]}") from None
-        self._validate = model.__pydantic_validator__.validate_python
+        self._model = model
+        self._validate = stopping_validator(model).validate_python
+        self._nesting = NestingLimit(self.schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keywords for the function.
@@ -77,13 +81,24 @@ class Arguments:
         Raises:
             InvalidArguments: an argument is missing, unknown or of the wrong kind.
         """
+        if self._nesting.exceeded(arguments):
+            raise InvalidArguments("the arguments nest too deeply for a schema whose choices contain one another")
         try:
             values = self._validate(arguments).__dict__
         except ValidationError as error:
-            raise InvalidArguments(_problems(error)) from None
+            raise InvalidArguments(_problems(self._all_problems(arguments, error))) from None
         except RecursionError:
             raise InvalidArguments("the arguments are nested too deeply") from None
         return {name: values[field] for field, name in self._names.items()}
+
+    def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
+        """Return an error that names every wrong item too, if there cannot be many."""
+        if is_small(arguments):
+            try:
+                self._model.__pydantic_validator__.validate_python(arguments)
+            except ValidationError as error:
+                return error
+        return first
 
 
 class SchemaArguments(Arguments):

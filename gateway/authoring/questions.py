@@ -10,7 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from pydantic import BaseModel
 
-from gateway.authoring.schemas import SchemaValidator, form_schema
+from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.model_validators import stopping_validator
+from gateway.authoring.schemas import form_schema
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
@@ -285,6 +287,6 @@ def _integral(value: float) -> int | float:
 def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
     """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
     try:  # as `model_validate_json` does, without its options
-        return model.__pydantic_validator__.validate_json(msgspec.json.encode(content), strict=True)
+        return stopping_validator(model).validate_json(msgspec.json.encode(content), strict=True)
     except (ValueError, RecursionError):
         raise InvalidAnswer from None

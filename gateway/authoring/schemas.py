@@ -1,18 +1,13 @@
-"""JSON Schema of the author's models, and validation of JSON against author-given schemas."""
+"""JSON Schema of the author's models: of arguments and results, and of forms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from jsonschema import Draft202012Validator, SchemaError
-from jsonschema.exceptions import best_match
-from jsonschema.validators import validator_for
 from pydantic import AliasChoices, AliasPath, BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from gateway.errors import AuthoringError
 
@@ -113,37 +108,3 @@ def form_values(model: BaseModel) -> dict[str, Any]:
         first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
         names[name] = first if isinstance(first, str) else name
     return {names.get(name, name): value for name, value in model.model_dump(mode="json").items()}
-
-
-class SchemaValidator:
-    """Validates JSON against one schema that the author gave as it is.
-
-    The dialect is the schema's `$schema`, 2020-12 without one. References are never fetched.
-
-    Raises:
-        AuthoringError: the schema is not valid in its own dialect.
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        schema = dict(schema)
-        kind = validator_for(schema, default=Draft202012Validator)
-        try:
-            kind.check_schema(schema)
-        except SchemaError as error:
-            raise AuthoringError(f"not a valid JSON Schema: {error.message} at {error.json_path}") from None
-        self._validator = kind(schema, registry=Registry())
-
-    def problem(self, value: Any) -> str | None:
-        """Return what is wrong with `value`, naming where, or None if nothing is."""
-        try:
-            error = best_match(self._validator.iter_errors(value))
-        except Unresolvable as unresolvable:
-            return f"the schema refers to {unresolvable.ref!r}, which is not part of it"
-        except RecursionError:
-            return "the schema refers to itself without end"
-        except (ValueError, OverflowError):  # by arithmetic with NaN or an infinity
-            return "a number in it is none that JSON has"
-        if error is None:
-            return None
-        path = error.json_path.removeprefix("$").removeprefix(".")
-        return f"{path}: {error.message}" if path else error.message

@@ -12,6 +12,7 @@ number of colons, a member was lost on the way.
 from __future__ import annotations
 
 from itertools import accumulate
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -24,7 +25,11 @@ MAX_DEPTH: Final = 100
 MAX_NUMBER_DIGITS: Final = 308
 """How many digits a number may have in a row: every integer accepted also converts to a float."""
 
+MAX_PLAIN_EXPONENTS: Final = 500
+"""With more exponents than this, `float` reads the numbers; see `_has_many_exponents`."""
+
 _decode = msgspec.json.Decoder().decode
+_decode_exponents = msgspec.json.Decoder(float_hook=float).decode
 _encode = msgspec.json.Encoder().encode
 
 _BACKSLASH: Final = ord("\\")
@@ -35,6 +40,9 @@ _TOO_MANY_DIGITS: Final = b"0" * (MAX_NUMBER_DIGITS + 1)
 # A run of too many digits also shows as a run in every 16th byte, which is cheap to look for.
 _SAMPLE_EVERY: Final = 16
 _TOO_MANY_SAMPLED: Final = b"0" * ((MAX_NUMBER_DIGITS + 1) // _SAMPLE_EVERY)
+
+_EXPONENTS_FROM_BYTES: Final = 4096
+_TO_EXPONENT: Final = bytes.maketrans(b"123456789E", b"000000000e")
 
 _BRACKET_TO_STEP: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -56,8 +64,9 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
             name in one object, holds a lone surrogate or a number out of range, or has a number of
             more than `MAX_NUMBER_DIGITS` digits. Nothing else is ever raised, whatever the bytes.
     """
+    many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
-        value = _decode(body)
+        value = _decode_exponents(body) if many_exponents else _decode(body)
         encoded = _encode(value)
     except UnicodeDecodeError:
         raise ParseError("The body is not valid UTF-8") from None
@@ -65,6 +74,9 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
         raise ParseError(f"The body is not valid JSON: {error}") from None
     except RecursionError:
         raise TooDeep(max_depth) from None
+    # An infinity is encoded as `null`; `float` makes one of a number out of range.
+    if many_exponents and encoded.count(b"null") != body.count(b"null"):
+        _refuse_infinity(value)
     # Each test is a cheap one that never misses; what it suspects is then measured exactly.
     # `in` is not cheap: CPython makes an error message for each bytes that is no integer, before it looks.
     if encoded != body and (
@@ -87,6 +99,26 @@ def encode(value: Any) -> bytes:
         RecursionError: the value contains itself.
     """
     return _encode(value)
+
+
+def _has_many_exponents(body: bytes) -> bool:
+    """Tell whether a body may hold many numbers such as `1e300`, in its strings or outside.
+
+    `msgspec` reads most numbers in 0.03 µs and some of these in 14 µs, which makes seconds of a large body of them.
+    """
+    return body.translate(_TO_EXPONENT, b"+-").count(b"0e00") > MAX_PLAIN_EXPONENTS
+
+
+def _refuse_infinity(value: Any) -> None:
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+        elif isinstance(part, float) and part in (inf, -inf):
+            raise ParseError("The body holds a number out of range")
 
 
 def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:

@@ -287,4 +287,4 @@ def test_a_message_that_quotes_a_huge_argument_is_cut() -> None:
     schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
     with pytest.raises(InvalidArguments) as refused:
         SchemaArguments(take, schema).read({"number": "x" * 1_000_000})
-    assert len(str(refused.value)) == MAX_MESSAGE_CHARACTERS + 1
+    assert len(str(refused.value)) <= MAX_MESSAGE_CHARACTERS + 1

@@ -1,0 +1,157 @@
+"""Validators of pydantic models whose cost is in proportion to what they read.
+
+Pydantic itself reports every wrong item of a list, and tries every choice of a union. The first makes a million error
+objects of a wrong list; the second doubles the work with each level of models that refer to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic_core import SchemaValidator
+
+_STOPPING: Final = frozenset({"list", "set", "frozenset", "tuple", "dict"})
+_NOT_SCHEMAS: Final = frozenset({"default", "metadata", "expected", "serialization", "config"})
+_REFERENCE: Final = "#/$defs/"
+
+FREE_STEPS: Final = 2000
+STEPS_FOR_EACH: Final = 5
+"""How many choices may be tried: so many for each part of a value, on top of those that are free."""
+
+
+SMALL: Final = 5000
+"""So many parts may all be reported as wrong."""
+
+
+@lru_cache(maxsize=1024)
+def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
+    """Return a validator of the model that leaves a list, set, tuple or dict at its first wrong item."""
+    # The validators that nested models already have would go on, so pydantic must not reuse them.
+    return SchemaValidator(_stopping(model.__pydantic_core_schema__), _use_prebuilt=False)
+
+
+def _stopping(schema: Any) -> Any:
+    if isinstance(schema, list | tuple):
+        return type(schema)(_stopping(part) for part in schema)
+    if not isinstance(schema, Mapping):
+        return schema
+    copied = {name: part if name in _NOT_SCHEMAS else _stopping(part) for name, part in schema.items()}
+    if copied.get("type") in _STOPPING:
+        copied["fail_fast"] = True
+    return copied
+
+
+class NestingLimit:
+    """Bounds how deep a value may nest where a schema has choices that lead back to themselves.
+
+    A union without a discriminator is read by trying its choices. Where two of them lead back to the union, each
+    level of a value doubles the work, whether the value fits or not.
+
+    Args:
+        schema: JSON Schema of a model, as pydantic writes it: untagged unions are `anyOf`.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        definitions: Mapping[str, Any] = schema.get("$defs", {})
+        edges = {name: set(_references(definition)) for name, definition in definitions.items()}
+        self._reachable = {name: _closure(name, edges) for name in edges}
+        self._definitions = definitions
+        owners = [*definitions.items(), *([("", schema)] if "#" in set(_references(schema)) else [])]
+        self._choices = max((self._branching(name, owner) for name, owner in owners), default=1)
+
+    def exceeded(self, values: Mapping[str, Any]) -> bool:
+        """Tell whether reading the values of the schema's properties could take more steps than their size deserves."""
+        return self._choices > 1 and _steps_exceeded(list(values.values()), self._choices)
+
+    def _branching(self, name: str, definition: Any) -> int:
+        """Return how many choices of one union lead back to the definition that it is in."""
+        most = 1
+        for union in _unions(definition):
+            back = [self._kind(choice) for choice in union if self._leads_to(choice, name)]
+            most = max([most, *(sum(kind in (other, None) for other in back) for kind in back)])
+        return most
+
+    def _leads_to(self, choice: Any, name: str) -> bool:
+        return any(name == reference or name in self._reachable.get(reference, ()) for reference in _references(choice))
+
+    def _kind(self, choice: Any) -> str | None:
+        """Return the JSON type of a choice: an object is refused as a list at once."""
+        while isinstance(choice, Mapping) and "$ref" in choice:
+            choice = self._definitions.get(str(choice["$ref"]).removeprefix(_REFERENCE), {})
+        kind = choice.get("type") if isinstance(choice, Mapping) else None
+        return kind if isinstance(kind, str) else None
+
+
+def is_small(value: Any) -> bool:
+    """Tell whether a value has few enough parts to report everything that is wrong with it."""
+    parts = 0
+    for level in _levels(value):
+        parts += len(level)
+        if parts > SMALL:
+            return False
+    return True
+
+
+def _steps_exceeded(value: Any, choices: int) -> bool:
+    steps = parts = 0
+    weight = 1
+    for level in _levels(value):
+        parts += len(level)
+        steps += weight * len(level)
+        if steps > FREE_STEPS + STEPS_FOR_EACH * parts:
+            return True
+        if any(isinstance(part, dict) for part in level):  # a list between two models offers no choice of its own
+            weight *= choices
+    return False
+
+
+def _levels(value: Any) -> Iterator[list[Any]]:
+    """Yield the parts of a JSON value level by level, the value itself first."""
+    level = [value]
+    while level:
+        yield level
+        level = [
+            inner
+            for part in level
+            if isinstance(part, dict | list)
+            for inner in (part.values() if isinstance(part, dict) else part)
+        ]
+
+
+def _references(schema: Any) -> Iterator[str]:
+    for part in _parts(schema):
+        reference = part.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(_REFERENCE)
+
+
+def _unions(schema: Any) -> Iterator[list[Any]]:
+    for part in _parts(schema):
+        if isinstance(part.get("anyOf"), list):
+            yield part["anyOf"]
+
+
+def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every object of a schema except definitions of others."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            yield part
+            waiting.extend(inner for name, inner in part.items() if name != "$defs")
+        elif isinstance(part, list):
+            waiting.extend(part)
+
+
+def _closure(name: str, edges: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(edges[name])
+    while waiting:
+        other = waiting.pop()
+        if other not in found:
+            found.add(other)
+            waiting.extend(edges.get(other, ()))
+    return found

@@ -1,0 +1,242 @@
+"""Finds words for what is wrong with a value that a schema does not allow: where, and what was expected.
+
+The verdict is the validator's; this only looks for a reason to report. It looks at a bounded number of parts, and where
+it finds none that it understands, it says no more than that the value does not fit.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+MOST_STEPS: Final = 2500
+"""How many parts are looked at."""
+
+COMPARISONS_OF_STEP: Final = 20
+"""How many choices are compared in the time of a step."""
+
+SHOWN_CHARACTERS: Final = 200
+
+_DOES_NOT_FIT: Final = "it does not fit its schema"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+}
+_LIMITS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "minimum": (operator.lt, "less than the minimum of"),
+    "exclusiveMinimum": (operator.le, "not more than"),
+    "maximum": (operator.gt, "greater than the maximum of"),
+    "exclusiveMaximum": (operator.ge, "not less than"),
+}
+
+
+class _Exhausted(Exception):
+    """Enough parts were looked at."""
+
+
+def find_problem(schema: Mapping[str, Any], value: Any) -> str:
+    """Return what is wrong with a value that the schema does not allow, `place: reason` where it is inside."""
+    search = _Search(schema)
+    try:
+        found = search.problem(schema, value, "")
+    except (_Exhausted, RecursionError):
+        return _DOES_NOT_FIT
+    if found is None:
+        return _DOES_NOT_FIT
+    place, reason = found
+    return f"{place.removeprefix('.')}: {reason}" if place else reason
+
+
+class _Search:
+    """One search for a problem.
+
+    Args:
+        root: the whole schema, which local references lead into.
+    """
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = MOST_STEPS
+
+    def problem(self, schema: Any, value: Any, place: str) -> tuple[str, str] | None:
+        """Return where a problem is and what it is, None if none is found."""
+        self._left -= 1
+        if self._left < 0:
+            raise _Exhausted
+        if schema is False:
+            return place, f"{_shown(value)} is not allowed here"
+        if not isinstance(schema, Mapping):
+            return None
+        self._left -= len(_list(schema.get("enum"))) // COMPARISONS_OF_STEP
+        reason = _plain_problem(schema, value)
+        if reason is not None:
+            return place, reason
+        for other in self._all_of(schema):
+            found = self.problem(other, value, place)
+            if found is not None:
+                return found
+        return self._inside(schema, value, place) or self._in_choices(schema, value, place)
+
+    def _inside(self, schema: Mapping[str, Any], value: Any, place: str) -> tuple[str, str] | None:
+        if isinstance(value, dict):
+            return self._in_object(schema, value, place)
+        return self._in_array(schema, value, place) if isinstance(value, list) else None
+
+    def _all_of(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+        reference = schema.get("$ref")
+        if isinstance(reference, str) and reference.startswith("#/"):
+            target: Any = self._root
+            for step in reference.split("/")[1:]:
+                target = target.get(step) if isinstance(target, Mapping) else None
+            yield target
+        elif reference == "#":
+            yield self._root
+        yield from _list(schema.get("allOf"))
+
+    def _in_object(self, schema: Mapping[str, Any], value: dict[str, Any], place: str) -> tuple[str, str] | None:
+        properties = _map(schema.get("properties"))
+        rest = schema.get("additionalProperties", True)
+        patterns = "patternProperties" in schema
+        for name, item in value.items():
+            part = properties.get(name, True if patterns else rest)
+            if part is False and name not in properties:
+                return place, f"{_shown(name)} is not a property that it may have"
+            found = self.problem(part, item, f"{place}.{name}" if _PLAIN_NAME.fullmatch(name) else f"{place}[{name!r}]")
+            if found is not None:
+                return found
+        return None
+
+    def _in_array(self, schema: Mapping[str, Any], value: list[Any], place: str) -> tuple[str, str] | None:
+        first = _list(schema.get("prefixItems"))
+        rest = schema.get("items", True)
+        if isinstance(rest, list):
+            first, rest = rest, schema.get("additionalItems", True)
+        for position, item in enumerate(value):
+            part = first[position] if position < len(first) else rest
+            found = self.problem(part, item, f"{place}[{position}]")
+            if found is not None:
+                return found
+        return None
+
+    def _in_choices(self, schema: Mapping[str, Any], value: Any, place: str) -> tuple[str, str] | None:
+        """Return a problem if a value fits none of some choices: that inside, where it can only be meant for one."""
+        for keyword in ("anyOf", "oneOf"):
+            choices = _list(schema.get(keyword))
+            found = [self.problem(choice, value, place) for choice in choices]
+            if not choices or None in found:
+                continue
+            inside = [problem for problem in found if problem is not None and problem[0] != place]
+            if len(inside) == 1:
+                return inside[0]
+            return place, f"{_shown(value)} fits none of the choices in {keyword}"
+        return None
+
+
+def _plain_problem(schema: Mapping[str, Any], value: Any) -> str | None:
+    """Return what one schema has against a value itself, whatever is inside."""
+    wanted = schema.get("type")
+    types = [wanted] if isinstance(wanted, str) else _list(wanted)
+    if types and not any(_is_type(value, name) for name in types):
+        return f"{_shown(value)} is not of type {', '.join(repr(name) for name in types)}"
+    if "const" in schema and value != schema["const"]:
+        return f"{_shown(schema['const'])} was expected"
+    choices = schema.get("enum")
+    if isinstance(choices, list) and len(choices) <= MOST_STEPS and value not in choices:
+        return f"{_shown(value)} is not one of {_shown(choices)}"
+    return _limit_problem(schema, value)
+
+
+def _limit_problem(schema: Mapping[str, Any], value: Any) -> str | None:
+    """Return which limit of its type a value is over."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return _number_problem(schema, value)
+    if isinstance(value, str):
+        return _text_problem(schema, value)
+    if isinstance(value, list):
+        return _count_problem(schema, len(value), "minItems", "maxItems", "items")
+    return _object_problem(schema, value) if isinstance(value, dict) else None
+
+
+def _object_problem(schema: Mapping[str, Any], value: Mapping[str, Any]) -> str | None:
+    for name in _list(schema.get("required")):
+        if name not in value:
+            return f"{name!r} is a required property"
+    return _count_problem(schema, len(value), "minProperties", "maxProperties", "properties")
+
+
+def _number_problem(schema: Mapping[str, Any], value: float) -> str | None:
+    for keyword, (breaks, words) in _LIMITS.items():
+        limit = schema.get(keyword)
+        if isinstance(limit, int | float) and not isinstance(limit, bool) and breaks(value, limit):
+            return f"{_shown(value)} is {words} {limit}"
+    divisor = schema.get("multipleOf")
+    if isinstance(divisor, int) and isinstance(value, int) and value % divisor:
+        return f"{_shown(value)} is not a multiple of {divisor}"
+    return None
+
+
+def _text_problem(schema: Mapping[str, Any], value: str) -> str | None:
+    problem = _count_problem(schema, len(value), "minLength", "maxLength", "characters")
+    if problem is None and isinstance(schema.get("pattern"), str) and set(schema) <= {"type", "pattern", "description"}:
+        return f"{_shown(value)} does not match {schema['pattern']!r}"
+    return problem
+
+
+def _count_problem(schema: Mapping[str, Any], count: int, least: str, most: str, what: str) -> str | None:
+    low, high = schema.get(least), schema.get(most)
+    if isinstance(low, int | float) and count < low:
+        return f"it has {count} {what}; at least {low} are expected"
+    if isinstance(high, int | float) and count > high:
+        return f"it has {count} {what}; at most {high} are expected"
+    return None
+
+
+def _is_type(value: Any, name: Any) -> bool:
+    if name == "integer":
+        return (isinstance(value, int) and not isinstance(value, bool)) or (
+            isinstance(value, float) and value.is_integer()
+        )
+    if name == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    kind = _TYPES.get(name)
+    return kind is not None and isinstance(value, kind)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _shown(value: Any) -> str:
+    """Return a value as a message quotes it, without writing out what is cut."""
+    if isinstance(value, str):
+        value = value[:SHOWN_CHARACTERS]
+    elif isinstance(value, int) and not isinstance(value, bool):
+        return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a number of very many digits"
+    elif isinstance(value, dict | list) and len(value) > SHOWN_CHARACTERS // 4:
+        return "an array" if isinstance(value, list) else "an object"
+    text = repr(_shortened(value, 3))
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
+def _shortened(value: Any, depth: int) -> Any:
+    """Return a value without what would not be shown anyway."""
+    if isinstance(value, str):
+        return value[:SHOWN_CHARACTERS]
+    if isinstance(value, dict):
+        items = list(value.items())[: SHOWN_CHARACTERS // 4] if depth else []
+        return {name[:SHOWN_CHARACTERS]: _shortened(item, depth - 1) for name, item in items}
+    if isinstance(value, list):
+        return [_shortened(item, depth - 1) for item in (value[: SHOWN_CHARACTERS // 4] if depth else [])]
+    return value

@@ -1,0 +1,126 @@
+"""Forms that a live replica asks a client to fill in: in a call, and as a task on either wire."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from loadtest.cluster import wait_until
+from tests.draft.messages import RELATED_TASK
+from tests.draft.messages import VERSION as DRAFT_VERSION
+from tests.integration.fleet import Fleet
+from tests.security.costs import Measured, Sent, call, measured, text_of
+from tests.security.form_cases import FormCase
+from tests.storage.servers import Server
+
+TOOLS: Final = "tests.security.cost_tools,tests.security.cost_form_tools"
+
+
+@contextmanager
+def asking_replica(logs: Path) -> Iterator[Measured]:
+    """Start a replica with a store, and a worker that lets tasks ask."""
+    directory = Path(tempfile.mkdtemp(prefix="gw-"))  # short, as the name of a socket has to be
+    server = Server("redis", directory)
+    server.start()
+    settings = {"GATEWAY_TOOLS": TOOLS, "GATEWAY_REDIS_URL": server.url, "GATEWAY_TASK_PARTITIONS": "1"}
+    try:
+        with Fleet(logs, settings, names=["r1"]) as fleet:
+            fleet.add_worker("w1")
+            with measured(fleet["r1"]) as replica:
+                yield replica
+    finally:
+        server.end()
+        shutil.rmtree(directory)
+
+
+@dataclass
+class Asked:
+    """A form that a client was asked to fill in, and is asked again where it did not.
+
+    Args:
+        replica: where it was asked.
+        case: the form.
+        kind: whether the author gave it as a `model` or as a `raw` schema.
+    """
+
+    replica: Measured
+    case: FormCase
+    kind: str
+
+    def sent(self, content: str) -> Sent:
+        """Return a request with the JSON text of what was filled in."""
+        raise NotImplementedError
+
+    def accepted(self, answer: dict[str, Any]) -> bool:
+        """Tell whether it was taken."""
+        raise NotImplementedError
+
+
+@dataclass
+class InCall(Asked):
+    """A call that ends as input required."""
+
+    def __post_init__(self) -> None:
+        result = self.replica.send(call(self.case.tool(self.kind), "{}"))["result"]
+        self._state = result["requestState"]
+
+    def sent(self, content: str) -> Sent:
+        responses = _accepted(content)
+        return call(self.case.tool(self.kind), "{}", f',"requestState":"{self._state}","inputResponses":{responses}')
+
+    def accepted(self, answer: dict[str, Any]) -> bool:
+        return "content" in answer["result"] and text_of(answer) == "fits"
+
+
+@dataclass
+class AsTask(Asked):
+    """A task that waits for input; another one as soon as it got some."""
+
+    def __post_init__(self) -> None:
+        self._task_id = ""
+
+    def waiting(self) -> str:
+        """Return the id of a task that waits."""
+        if self._task_id and self._status() == "input_required":
+            return self._task_id
+        self._task_id = self.replica.send(call(self.case.task(self.kind), "{}"))["result"]["taskId"]
+        wait_until(lambda: self._status() == "input_required", "a task that asks")
+        return self._task_id
+
+    def _status(self) -> str:
+        got = self.replica.send(Sent("tasks/get", f'"taskId":"{self._task_id}"', self._task_id))
+        return str(got["result"]["status"])
+
+
+class Updated(AsTask):
+    """Answered by `tasks/update`."""
+
+    def sent(self, content: str) -> Sent:
+        task_id = self.waiting()
+        return Sent("tasks/update", f'"taskId":"{task_id}","inputResponses":{_accepted(content)}', task_id)
+
+    def accepted(self, answer: dict[str, Any]) -> bool:
+        return "result" in answer
+
+
+class Responded(AsTask):
+    """Answered by `tasks/input_response`, which takes any answer; one that does not fit leaves the task waiting."""
+
+    def sent(self, content: str) -> Sent:
+        task_id = self.waiting()
+        meta = f'{{"{RELATED_TASK}":{{"taskId":"{task_id}"}}}}'
+        responses = f'"inputResponses":{{"form":{{"result":{{"action":"accept","content":{content}}}}}}}'
+        return Sent("tasks/input_response", responses, task_id, DRAFT_VERSION, meta)
+
+    def accepted(self, answer: dict[str, Any]) -> bool:
+        assert "result" in answer, answer
+        return self._status() != "input_required"
+
+
+def _accepted(content: str) -> str:
+    return f'{{"form":{{"action":"accept","content":{content}}}}}'

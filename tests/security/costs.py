@@ -1,0 +1,273 @@
+"""What a request costs a live replica: the CPU time of its process, and how long it answers nobody else."""
+
+from __future__ import annotations
+
+import http.client
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from loadtest.cluster import Replica
+from tests.integration.raw import META_CAPABILITIES, META_VERSION, NAMED_BY, VERSION
+
+KIB: Final = 1024
+SIZES: Final = (KIB, 16 * KIB, 256 * KIB, 1024 * KIB - 4 * KIB)
+"""Sizes of what is checked; the last one leaves room for the rest of a body of 1 MiB."""
+
+BENIGN: Final = '{"a":1}'
+"""A benign request has a list of these."""
+
+FACTOR: Final = 5.0
+COST_FLOOR: Final = 0.050
+GAP_FLOOR: Final = 0.250
+"""A request may cost, and hold up others, this many times as much as a benign one, or so many seconds."""
+
+TRIES: Final = 6
+"""How often a request over the limits is repeated: the machine may be busy, and the least that it took counts."""
+
+HOPELESS: Final = 3.0
+"""No busy machine makes a process use this many times as much CPU."""
+
+LONGEST: Final = 10.0
+"""After so many seconds a request is given up, and the replica with it."""
+
+ENOUGH: Final = 3
+"""How many problems of a case are told: the largest requests could take long."""
+
+_POLL_SECONDS: Final = 0.01
+_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}},
+    "extensions": {"io.modelcontextprotocol/tasks": {}},
+}
+_META: Final = msgspec.json.encode({META_VERSION: VERSION, META_CAPABILITIES: _CAPABILITIES}).decode()
+
+
+class Stuck(Exception):
+    """The replica has not answered in time."""
+
+
+class Cost(NamedTuple):
+    """What one request cost, in seconds."""
+
+    cpu: float
+    gap: float
+
+    def least(self, other: Cost) -> Cost:
+        """Return the lower of both figures."""
+        return Cost(min(self.cpu, other.cpu), min(self.gap, other.gap))
+
+    def after(self, other: Cost) -> Cost:
+        """Return the sum of both figures."""
+        return Cost(self.cpu + other.cpu, self.gap + other.gap)
+
+    def exceeds(self, limit: Cost) -> bool:
+        """Tell whether one of the figures does."""
+        return self.cpu > limit.cpu or self.gap > limit.gap
+
+
+class Judged(NamedTuple):
+    """What is too much about a request, if anything, and how it was answered."""
+
+    excess: str | None
+    answer: dict[str, Any]
+
+
+def limit_beside(benign: Cost) -> Cost:
+    """Return what a request may cost where a benign one of its size costs so much."""
+    return Cost(max(COST_FLOOR, FACTOR * benign.cpu), max(GAP_FLOOR, FACTOR * benign.gap))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A request as it goes over the wire.
+
+    Args:
+        method: the MCP method.
+        params: JSON text of its params, without the braces and `_meta`.
+        name: of the tool or task.
+        version: of the protocol.
+        meta: JSON text of `_meta`.
+    """
+
+    method: str
+    params: str
+    name: str
+    version: str = VERSION
+    meta: str = _META
+
+    @property
+    def body(self) -> bytes:
+        """The JSON-RPC message."""
+        head = f'{{"jsonrpc":"2.0","id":1,"method":"{self.method}","params":{{"_meta":{self.meta}'
+        return f"{head},{self.params}}}}}".encode()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that fit it."""
+        headers = {"content-type": "application/json", "mcp-protocol-version": self.version}
+        headers["accept"] = "application/json, text/event-stream"
+        if self.version == VERSION:
+            headers["mcp-method"] = self.method
+            if self.method in NAMED_BY:
+                headers["mcp-name"] = self.name
+        return headers
+
+
+def call(tool: str, arguments: str, more: str = "") -> Sent:
+    """Return a `tools/call` with the JSON text of its arguments."""
+    return Sent("tools/call", f'"name":"{tool}","arguments":{arguments}{more}', tool)
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    """Return what the tool said, or why it was not called."""
+    return str(answer["result"]["content"][0]["text"] if "result" in answer else answer["error"]["message"])
+
+
+class _Polls:
+    """Asks `/healthz` again and again, and knows when it was answered."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._address = replica.address
+        self._answered = [time.monotonic()]
+        self._news = threading.Condition()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended = True
+        self._thread.join()
+
+    def longest_gap(self, begin: float, end: float) -> float:
+        """Return the longest time between two answers, of which some lies between these moments."""
+        with self._news:
+            if not self._news.wait_for(lambda: self._answered[-1] > end, LONGEST):
+                raise Stuck
+            times = self._answered
+            first = max((index for index, at in enumerate(times) if at <= begin), default=0)
+            gaps = [after - before for before, after in zip(times[first:], times[first + 1 :], strict=False)]
+            del times[:first]
+        return max(gaps)
+
+    def _run(self) -> None:
+        connection = http.client.HTTPConnection(*self._address, timeout=4 * LONGEST)
+        while not self._ended:
+            try:
+                connection.request("GET", "/healthz")
+                assert connection.getresponse().read()
+            except (OSError, http.client.HTTPException):  # it was killed
+                connection.close()
+            else:
+                with self._news:
+                    self._answered.append(time.monotonic())
+                    self._news.notify_all()
+            time.sleep(_POLL_SECONDS)
+        connection.close()
+
+
+@dataclass
+class Measured:
+    """A replica whose every request is measured.
+
+    Args:
+        replica: it serves `tests.security.cost_tools`.
+    """
+
+    replica: Replica
+    _benign: dict[int, Cost] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._connection = http.client.HTTPConnection(*self.replica.address, timeout=LONGEST)
+        self._polls = _Polls(self.replica)
+        self._polls.start()
+
+    def close(self) -> None:
+        """Stop to look."""
+        self._polls.end()
+        self._connection.close()
+
+    def send(self, sent: Sent) -> dict[str, Any]:
+        """Send a request, and return the JSON-RPC message of the answer.
+
+        Raises:
+            Stuck: it does not come.
+        """
+        try:
+            self._connection.request("POST", "/mcp", sent.body, sent.headers)
+            said = self._connection.getresponse().read()
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise Stuck from error
+        message = msgspec.json.decode(said)
+        assert isinstance(message, dict)
+        return message
+
+    def cost(self, sent: Sent) -> tuple[Cost, dict[str, Any]]:
+        """Send a request; return what it cost, and the answer."""
+        before = self._spent()
+        begin = time.monotonic()
+        answer = self.send(sent)
+        end = time.monotonic()
+        cpu = self._spent() - before
+        return Cost(cpu, self._polls.longest_gap(begin, end)), answer
+
+    def benign(self, size: int) -> Cost:
+        """Return what a request of this size costs whose arguments are hardly checked."""
+        if size not in self._benign:
+            sent = call("benign", f'{{"v":[{",".join([BENIGN] * (size // (len(BENIGN) + 1)))}]}}')
+            costs = [self.cost(sent)[0] for _ in range(3)]
+            self._benign[size] = Cost(
+                statistics.median(cost.cpu for cost in costs), statistics.median(cost.gap for cost in costs)
+            )
+        return self._benign[size]
+
+    def judge(self, sent: Callable[[], Sent], size: int, unchecked: Sent) -> Judged:
+        """Send a request, and say what is too much about it, if anything.
+
+        Args:
+            sent: makes the request; again where it has to be repeated.
+            size: of what is checked.
+            unchecked: the same content without a check. What it takes to be parsed is not the cost of checking it.
+        """
+        limit = limit_beside(self.benign(size))
+        least, answer = self.cost(sent())
+        if least.exceeds(limit):
+            parsing = self.cost(unchecked)[0].least(self.cost(unchecked)[0])
+            if parsing.cpu > HOPELESS * limit.cpu:
+                return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer)
+            limit = limit.after(parsing)
+        for _ in range(TRIES - 1):
+            if not least.exceeds(limit) or least.cpu > HOPELESS * limit.cpu:
+                break
+            least = least.least(self.cost(sent())[0])
+        if not least.exceeds(limit):
+            return Judged(None, answer)
+        cpu = f"{least.cpu:.3f} s of CPU (limit {limit.cpu:.3f})"
+        return Judged(f"{cpu}, {least.gap:.3f} s gap (limit {limit.gap:.3f})", answer)
+
+    def revive(self) -> None:
+        """Start the replica again after it got stuck."""
+        self.replica.kill()
+        self.replica.restart()
+
+    def _spent(self) -> float:
+        result = self.send(call("spent", "{}"))["result"]
+        return float(result["content"][0]["text"])
+
+
+@contextmanager
+def measured(replica: Replica) -> Iterator[Measured]:
+    """Measure what requests to a replica cost."""
+    measured = Measured(replica)
+    try:
+        yield measured
+    finally:
+        measured.close()

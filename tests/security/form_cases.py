@@ -1,0 +1,87 @@
+"""Forms with every keyword that a form may have, each as a pydantic model and as the schema that clients see of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, Field, create_model
+
+from gateway.authoring.schemas import form_schema
+from tests.security.schema_cases import Make, Shape, distinct, items, text
+
+_NESTED: Final = 80
+
+Colour = Literal["red", "green", "blue"]
+
+
+@dataclass(frozen=True)
+class FormCase:
+    """A form with one field `v`.
+
+    Args:
+        name: what the test is called.
+        kind: the type of the field.
+        make: makes what is filled in, except the deepest one.
+    """
+
+    name: str
+    kind: Any
+    make: Make
+
+    @property
+    def model(self) -> type[BaseModel]:
+        """The form as a model."""
+        return create_model(f"Form_{self._identifier}", v=(self.kind, ...))
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The form as a schema."""
+        return form_schema(self.model)
+
+    @property
+    def _identifier(self) -> str:
+        return self.name.replace(" ", "_")
+
+    def tool(self, kind: str) -> str:
+        """Return the name of the tool that asks while the client waits."""
+        return f"ask_{kind}_{self._identifier}"
+
+    def task(self, kind: str) -> str:
+        """Return the name of the tool that asks as a task."""
+        return f"task_{kind}_{self._identifier}"
+
+    def content(self, shape: Shape, size: int) -> str:
+        """Return the JSON text of a form that was filled in, of about this size."""
+        if shape is Shape.DEEPEST:
+            return f'{{"v":{"[" * _NESTED}{self.make(Shape.ALL, size)}{"]" * _NESTED}}}'
+        return f'{{"v":{self.make(shape, size)}}}'
+
+
+def _one(good: str, bads: Make) -> Make:
+    """Fill in one value that fits, and make up for its size by a field that nobody asked for; or values that do not."""
+
+    def make(shape: Shape, size: int) -> str:
+        if shape is Shape.VALID:
+            return f'{good},"more":{items("1", "1")(shape, size)}'
+        return bads(shape, size)
+
+    return make
+
+
+FORMS: Final = (
+    FormCase("text", Annotated[str, Field(max_length=100)], _one('"a"', text("ä", "ä"))),
+    FormCase("pattern", Annotated[str, Field(pattern="^(a+)+$")], text("a", "!")),
+    FormCase("integer", Annotated[int, Field(ge=0, le=10)], _one("4", items("4", "11"))),
+    FormCase("number", Annotated[float, Field(gt=0, lt=10, multiple_of=0.25)], _one("0.5", items("1e300", "0.3"))),
+    FormCase("boolean", bool, _one("true", items("true", '"x"'))),
+    FormCase("date", dt.date, _one('"2026-07-28"', items('"2026-07-28"', "1"))),
+    FormCase("choice", Colour, _one('"red"', items('"red"', '"pink"'))),
+    FormCase("choices", list[Colour], items('"red"', "1")),
+    FormCase("choices of objects", list[Colour], items('"red"', '{"a":1}')),
+    FormCase("three choices", Annotated[list[Colour], Field(max_length=3)], _one('["red"]', items('"red"', '"pink"'))),
+    FormCase("different choices", set[Colour], _one('["red","blue"]', items('"red"', "1"))),
+    FormCase("different objects", set[Colour], _one('["red"]', distinct('{"a":#}'))),
+)
+"""Forms that a client is asked to fill in."""

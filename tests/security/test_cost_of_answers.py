@@ -1,0 +1,48 @@
+"""Checking what a user filled in costs what its size deserves, in a call and for a task, on each wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import pytest
+
+from tests.security.asked_forms import Asked, InCall, Responded, Updated, asking_replica
+from tests.security.costs import ENOUGH, SIZES, Measured, Stuck, call
+from tests.security.form_cases import FORMS, FormCase
+from tests.security.schema_cases import Shape
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    with asking_replica(tmp_path_factory.mktemp("costs")) as replica:
+        yield replica
+
+
+def problems(asked: Asked) -> Iterator[str]:
+    """Yield what is wrong with the checks of one form, smallest sizes first."""
+    for size in SIZES:
+        for shape in Shape:
+            where = f"{asked.case.name}, {asked.kind}, {shape.value}, {size} bytes"
+            try:
+                content = asked.case.content(shape, size)
+                excess, answer = asked.replica.judge(partial(asked.sent, content), size, call("unchecked", content))
+            except Stuck:
+                asked.replica.revive()
+                yield f"{where}: stuck"
+                return
+            if excess is not None:
+                yield f"{where}: {excess}"
+            if asked.accepted(answer) is not (shape is Shape.VALID):
+                yield f"{where}: {str(answer)[:200]}"
+
+
+@pytest.mark.parametrize("kind", ["model", "raw"])
+@pytest.mark.parametrize("how", [InCall, Updated, Responded], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("case", FORMS, ids=lambda case: case.name)
+def test_checking_what_was_filled_in_costs_what_its_size_deserves(
+    replica: Measured, case: FormCase, how: type[Asked], kind: str
+) -> None:
+    found = list(islice(problems(how(replica, case, kind)), ENOUGH))
+    assert not found, "\n".join(found)

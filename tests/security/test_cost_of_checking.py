@@ -1,0 +1,48 @@
+"""Checking arguments costs what their size deserves, whatever the schema and wherever they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import pytest
+
+from tests.integration.fleet import Fleet
+from tests.security.costs import ENOUGH, SIZES, Measured, Stuck, call, measured, text_of
+from tests.security.hostile_schemas import PRODUCTS
+from tests.security.schema_cases import CASES, Case, Shape
+
+TOOLS = {"GATEWAY_TOOLS": "tests.security.cost_tools"}
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
+    with Fleet(tmp_path_factory.mktemp("costs"), TOOLS, names=["r1"]) as fleet, measured(fleet["r1"]) as replica:
+        yield replica
+
+
+def problems(replica: Measured, case: Case) -> Iterator[str]:
+    """Yield what is wrong with the checks of one case, smallest sizes first."""
+    for size in SIZES:
+        for shape in Shape:
+            where = f"{case.name}, {shape.value}, {size} bytes"
+            arguments = case.arguments(shape, size)
+            try:
+                sent = partial(call, case.tool, arguments)
+                excess, answer = replica.judge(sent, size, call("unchecked", arguments))
+            except Stuck:
+                replica.revive()
+                yield f"{where}: stuck"
+                return
+            if excess is not None:
+                yield f"{where}: {excess}"
+            fits = text_of(answer) == "fits"
+            if case.judged and fits is not (shape is Shape.VALID) and not (case.may_refuse and not fits):
+                yield f"{where}: {text_of(answer)[:200]}"
+
+
+@pytest.mark.parametrize("case", [*CASES, *PRODUCTS], ids=lambda case: case.name)
+def test_checking_arguments_costs_what_their_size_deserves(replica: Measured, case: Case) -> None:
+    found = list(islice(problems(replica, case), ENOUGH))
+    assert not found, "\n".join(found)
