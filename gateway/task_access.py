@@ -139,7 +139,7 @@ class TaskAccess:
 def fits(question: WireQuestion, answer: Answer) -> bool:
     """Tell whether an answer is one to the question. To say no is an answer."""
     try:
-        wire_ask(question.method, question.params).question(question.key).read(answer)
+        wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
     except InvalidAnswer:
         return False
     except AskError:

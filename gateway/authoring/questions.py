@@ -23,6 +23,10 @@ _EXACT_FLOATS: Final = 2**53
 """Below this, a float that is integral is exactly that integer."""
 
 
+MOST_MODELS: Final = 10_000
+"""How many models of forms are remembered; a tool that makes a new one for each call must not fill the memory."""
+
+
 class _Missing:
     """The type of `MISSING`."""
 
@@ -230,12 +234,16 @@ class Roots(Ask[list[Root]]):
         return roots.roots
 
 
-def wire_ask(method: str, params: Mapping[str, Any]) -> Ask[Any]:
+def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     """Return a question that reads answers to a stored one, of which only its form on the wire is known.
+
+    A form that was made from a model is read by that model, where this process knows it: where the tool declares its
+    questions, or has asked here.
 
     Args:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request.
+        digest: of the question.
     """
     if method == ROOTS:
         return Roots()
@@ -243,7 +251,7 @@ def wire_ask(method: str, params: Mapping[str, Any]) -> Ask[Any]:
         return Sample("", 1)
     if params.get("mode") == "url":
         return ElicitUrl("", "")
-    return Elicit("", params["requestedSchema"])
+    return Elicit("", _models.get(digest) or params["requestedSchema"])
 
 
 def requested_schema(schema: Any) -> dict[str, Any]:
@@ -265,9 +273,16 @@ def requested_schema(schema: Any) -> dict[str, Any]:
 _form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)
 
 
+_models: Final[dict[bytes, type[BaseModel] | None]] = {}
+"""The models of the forms that this process has seen, by the digest of their question; None where two share one."""
+
+
 @lru_cache(maxsize=1024)
 def _model_digest(model: type[BaseModel]) -> bytes:
-    return question_digest(ELICIT, {"mode": "form", "requestedSchema": _form_schema(model)})
+    digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": _form_schema(model)})
+    if len(_models) < MOST_MODELS:
+        _models[digest] = model if _models.get(digest, model) is model else None
+    return digest
 
 
 @lru_cache(maxsize=1024)

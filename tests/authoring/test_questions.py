@@ -11,7 +11,7 @@ import mcp_types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, field_validator, model_validator
 
 from gateway.authoring.questions import (
     MISSING,
@@ -381,7 +381,7 @@ def test_returned_questions_come_by_key() -> None:
 )
 def test_an_answer_is_checked_by_what_was_asked_on_the_wire(asked: Ask[Any], good: Any, bad: Any) -> None:
     question = asked.question("k")
-    again = wire_ask(question.method, question.params).question("k")
+    again = wire_ask(question.method, question.params, question.digest).question("k")
     again.read(good)
     for wrong in (bad, {}, {"result": None}):
         with pytest.raises(InvalidAnswer):
@@ -392,4 +392,26 @@ def test_an_answer_is_checked_by_what_was_asked_on_the_wire(asked: Ask[Any], goo
 def test_to_say_no_is_an_answer_to_what_was_asked_on_the_wire(action: str, kind: type[Exception]) -> None:
     question = Elicit("?", Form).question("k")
     with pytest.raises(kind):
-        wire_ask(question.method, question.params).question("k").read({"result": {"action": action}})
+        wire_ask(question.method, question.params, question.digest).question("k").read({"result": {"action": action}})
+
+
+def test_a_stored_form_that_was_made_from_a_model_is_read_by_that_model_and_no_schema() -> None:
+    class OneOfItsOwn(BaseModel):
+        own_name: Annotated[str, AfterValidator(str.upper)]
+
+    question = Elicit("?", OneOfItsOwn).question("k")
+    again = wire_ask(question.method, question.params, question.digest).question("k")
+    value = again.read({"result": {"action": "accept", "content": {"own_name": "ada"}}})
+    assert value == OneOfItsOwn(own_name="ADA")
+
+
+def test_a_stored_form_that_two_models_share_is_read_by_its_schema() -> None:
+    def model() -> type[BaseModel]:
+        class Shared(BaseModel):
+            shared_name: str
+
+        return Shared
+
+    question, _ = (Elicit("?", model()).question("k") for _ in range(2))
+    again = wire_ask(question.method, question.params, question.digest).question("k")
+    assert again.read({"result": {"action": "accept", "content": {"shared_name": "ada"}}}) == {"shared_name": "ada"}

@@ -34,7 +34,8 @@ def problems(asked: Asked) -> Iterator[str]:
                 return
             if excess is not None:
                 yield f"{where}: {excess}"
-            if asked.accepted(answer) is not (shape is Shape.VALID):
+            accepted = asked.accepted(answer)
+            if accepted is not (shape is Shape.VALID) and not (asked.case.may_refuse and not accepted):
                 yield f"{where}: {str(answer)[:200]}"
 
 
