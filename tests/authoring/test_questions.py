@@ -278,7 +278,7 @@ class NoModel:
     [
         ({"type": "array"}, "type 'object'"),
         ({}, "type 'object'"),
-        ({"type": "object", "properties": 5}, "the pattern at $.properties.a.pattern"),
+        ({"type": "object", "properties": 5}, "not a valid JSON Schema"),
         ({"type": "object", "properties": {"a": {"pattern": "("}}}, "the pattern at"),
         ({"type": "object", "default": {1}}, "the schema of a form.default: set is not"),
         (NoModel, "neither a pydantic model nor a JSON Schema"),
