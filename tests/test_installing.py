@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
-import pip
 import pytest
 
 from tests.locked_lists import TOP, entries
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/*/site-packages")
-    (packages / "pip").symlink_to(pip.__path__[0])
+    (packages / "pip").symlink_to(Path(sysconfig.get_path("purelib")) / "pip")
     return folder
 
 

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from loadtest.cluster.common import HOST, STOP_SECONDS, ClusterError, LoggedProc
 
 READY_SECONDS = 1.0
 """How long one look at `/readyz` may take."""
+
+WRITTEN_SECONDS = 0.05
+"""Five times as long as a process lets lines wait, to write several at once."""
 
 _BACKLOG = 1024
 _METRIC = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
@@ -41,7 +45,13 @@ class GatewayProcess(LoggedProcess):
         self.module = module
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """Return the log records so far; output that is none counts as a message."""
+        """Return the log records so far; output that is none counts as a message.
+
+        Lines are written shortly after their events: they are waited for until no more come.
+        """
+        size = -1
+        while size != (size := self.log_path.stat().st_size):
+            time.sleep(WRITTEN_SECONDS)
         return _records(self.log_text())
 
     def logged(self, message: str, **fields: object) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from loadtest.cluster import REPOSITORY, Replica
 from tests.authority.conftest import SECONDS, ClientOf
 from tests.authority.test_tasks import RELEASED
 from tests.draft.client import DraftClient
-from tests.draft.deployment import AUDIENCE, SECRET, Deployment
+from tests.draft.deployment import SECRET, Deployment
 from tests.draft.messages import FIRST_FORM_TASK, VERSION, call_params
 from tests.draft.transport import Message
 from tests.draft.under_way import UnderWay, under_way
@@ -204,6 +204,9 @@ async def news() -> str:
 """
 
 
+RELOADING = "reloading"
+
+
 async def test_streams_and_waits_end_when_what_they_reach_asks_for_a_scope_that_their_token_lacks(
     redis: Server, tmp_path: Path
 ) -> None:
@@ -211,7 +214,7 @@ async def test_streams_and_waits_end_when_what_they_reach_asks_for_a_scope_that_
     author.edit("say", more=TOOLS.format(scopes="", edit=1))
     environ = {
         "GATEWAY_TOOLS": "edited",
-        "GATEWAY_AUDIENCE": AUDIENCE,
+        "GATEWAY_AUDIENCE": RELOADING,  # its keys are not those of others at this store
         "GATEWAY_AUTH": "jwt",
         "GATEWAY_JWT_SECRET": SECRET,
         "GATEWAY_REDIS_URL": redis.url,
@@ -223,7 +226,7 @@ async def test_streams_and_waits_end_when_what_they_reach_asks_for_a_scope_that_
     fleet = Fleet(tmp_path, environ, names=())
     replica = Reloading("r1", fleet.environ, tmp_path / "r1.log", "--reload")
     fleet.replicas = [replica]
-    scoped, plain = (mint(SECRET, "reloading", AUDIENCE, scopes=scopes) for scopes in (("admin",), ()))
+    scoped, plain = (mint(SECRET, "reloading", RELOADING, scopes=scopes) for scopes in (("admin",), ()))
     with fleet:
         async with (
             client_with(replica, plain) as user,
