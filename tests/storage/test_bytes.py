@@ -44,7 +44,7 @@ async def test_a_task_that_there_is_no_room_for_is_refused_until_another_one_is_
 async def test_a_creation_that_is_repeated_counts_once(here: Deployment) -> None:
     store, new = here.store(), large(here)
     place = here.keys.place(new.owner, new.task_id)
-    arguments = (10, ROOM, 60_000, 60_000, "created", "", b"about", "call", "sealed")
+    arguments = (10, ROOM, 60_000, 60_000, "created", "", b"about", "call", "sealed", 0)
     for _ in range(2):
         reply = await store._run(CREATE, place, new.task_id, *arguments)
         assert reply[0] == b"created"
