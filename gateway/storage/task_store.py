@@ -92,9 +92,16 @@ class RedisTaskStore:
         created = (*retention, new.request, *self._records.created(new), new.order_ms)
         arguments = (quota, quota_bytes, self._max_ttl_ms, *created)
         keys = (*place.keys, self._keys.order(new.owner, new.order)) if new.order_ms else place.keys
-        reply = await self._client.run(scripts.CREATE, keys, (place.member, new.task_id, place.channel, *arguments))
+        arguments = (place.member, new.task_id, place.channel, *arguments)
+        reply = await self._client.run(scripts.CREATE, keys, arguments)
         if reply[0] == b"first":
-            return await self._ordered(new.owner, reply[1].decode())
+            first = await self.get(new.owner, reply[1].decode())
+            if first is not None:
+                return first
+            # It is gone. Where it has just expired, so has the order; that of a deleted task is still remembered.
+            reply = await self._client.run(scripts.CREATE, keys, arguments)
+            if reply[0] == b"first":
+                raise TaskIdTaken
         if reply[0] == b"taken":
             raise TaskIdTaken
         if reply[0] == b"full":
@@ -119,17 +126,6 @@ class RedisTaskStore:
             progress=rest.progress(new.journal),
             kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )
-
-    async def _ordered(self, owner: str, task_id: str) -> TaskView:
-        """Return the task that an order has become before.
-
-        Raises:
-            TaskIdTaken: it is gone already.
-        """
-        view = await self.get(owner, task_id)
-        if view is None:
-            raise TaskIdTaken
-        return view
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.get`."""
