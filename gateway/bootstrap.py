@@ -185,6 +185,7 @@ def _task_limits(settings: Settings) -> TaskLimits:
         ttl_ms=int(settings.task_max_ttl_seconds * 1000),
         per_principal=settings.tasks_per_principal,
         max_argument_bytes=settings.task_max_argument_bytes,
+        leg_ms=int(settings.leg_seconds * 1000),
     )
 
 

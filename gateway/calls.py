@@ -32,7 +32,7 @@ from gateway.protocol.strict_json import encode
 from gateway.protocol.words import Words
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
-from gateway.task_calls import AlreadyUsed, TaskCalls, TaskOrder
+from gateway.task_calls import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
 from gateway.telemetry import Telemetry
 
@@ -92,6 +92,7 @@ class Call:
         words: how the result is told.
         order: the task that the call becomes where it can, or None if its client takes none.
         conversation: holds the journal where the client does not carry it; None where it does.
+        forwarded_id: see `gateway.ports.Client.forwarded_id`.
     """
 
     __slots__ = (
@@ -99,6 +100,7 @@ class Call:
         "caller",
         "continuation",
         "conversation",
+        "forwarded_id",
         "order",
         "post",
         "request",
@@ -120,6 +122,7 @@ class Call:
         words: Words,
         order: TaskOrder | None = None,
         conversation: Conversation | None = None,
+        forwarded_id: str = "",
     ) -> None:
         self.request: Final = request
         self.caller: Final = caller
@@ -131,6 +134,7 @@ class Call:
         self.words: Final = words
         self.order: Final = order
         self.conversation: Final = conversation
+        self.forwarded_id: Final = forwarded_id
 
 
 class CallRunner:
@@ -366,6 +370,7 @@ class CallRunner:
             principal=call.caller.principal,
             arguments=call.arguments,
             capabilities=call.request.capabilities,
+            repetition=_repetition(call, call.order, passage.carrier.lifetime_ms(call.served.state_ttl_seconds)),
         )
         return call.words.task_created(passage.task), "task_created"
 
@@ -448,6 +453,21 @@ class _RequestNotices:
     def log(self, level: Any, data: Any, logger: Any) -> None:
         if notifications.is_logged(level, self._request.log_level):
             self._post(notifications.log_message(level, data, logger))
+
+
+def _repetition(call: Call, order: TaskOrder, state_ms: int) -> Repetition | None:
+    """Return what a repetition of the request would be known by as the order of the same task."""
+    continuation, request = call.continuation, call.request
+    if call.conversation is None and continuation.request_state is not None:
+        same = {
+            "state": continuation.request_state,
+            "answers": continuation.input_responses,
+            "capabilities": request.capabilities,
+            "order": [order.form, order.counts_from, order.retention_ms, order.task_id, order.at_once],
+        }
+        return Repetition(same, state_ms)
+    name = order.request or call.forwarded_id
+    return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
 
 
 def _notices(request: McpRequest, post: Post | None) -> Notices | None:

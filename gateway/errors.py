@@ -29,12 +29,15 @@
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
-        └── TryAgain                the same request may succeed after `retry_after_seconds`
-            ├── Overloaded          -31001
-            ├── RateLimited         -31003
-            ├── TaskStoreDown       -31004
-            ├── TooManyStreams      -31003
-            └── TooManyTasks        -31003
+        └── NotNow                  the same request may succeed after `retry_after_seconds`
+            ├── TryAgain            nothing of it ran
+            │   ├── InProgress      -31001
+            │   ├── Overloaded      -31001
+            │   ├── RateLimited     -31003
+            │   ├── TooManyStreams  -31003
+            │   └── TooManyTasks    -31003
+            └── TaskStoreDown       -31004, it is unknown whether anything of it ran
+                └── TaskStoreAway   -31001, nothing of it ran: this is a `TryAgain` too
 
 Expected refusals are these; anything else is a bug or a tool's own exception. One function, in
 `gateway.web.errors`, turns them into HTTP.
@@ -288,8 +291,8 @@ class UnsupportedVersion(_FixedCode):
         super().__init__("Unsupported protocol version", {"supported": list(supported), "requested": requested})
 
 
-class TryAgain(_FixedCode):
-    """Nothing is wrong with the request, but it is not served now; nothing of it ran.
+class NotNow(_FixedCode):
+    """Nothing is wrong with the request, but it is not served now.
 
     Attributes:
         retry_after_seconds: when it may succeed, at least 1 (RFC 9110 section 10.2.3).
@@ -298,6 +301,19 @@ class TryAgain(_FixedCode):
     def __init__(self, message: str, retry_after_seconds: int) -> None:
         super().__init__(message, {"retryAfterSeconds": retry_after_seconds})
         self.retry_after_seconds = retry_after_seconds
+
+
+class TryAgain(NotNow):
+    """Nothing of the request ran, so that anybody may send it again, a load balancer included."""
+
+
+class InProgress(TryAgain):
+    """The same request came before and still runs. Once it has ended, a repetition gets its answer."""
+
+    CODE = -31001
+
+    def __init__(self, retry_after_seconds: int = 1) -> None:
+        super().__init__("The same request is still running", retry_after_seconds)
 
 
 class Overloaded(TryAgain):
@@ -345,13 +361,21 @@ class TooManyTasks(TryAgain):
         super().__init__(f"No more than {limit} tasks may be stored at a time", retry_after_seconds)
 
 
-class TaskStoreDown(TryAgain):
-    """The task store does not answer, is full, or is otherwise unable to serve. Whether it heard us is unknown."""
+class TaskStoreDown(NotNow):
+    """The task store does not serve. Unless this is a `TaskStoreAway`, it may have done what was asked."""
 
     CODE = -31004
+    MESSAGE: ClassVar[str] = "The task store did not answer in time; it may have done what was asked"
 
     def __init__(self, retry_after_seconds: int = 2) -> None:
-        super().__init__("The task store is not available", retry_after_seconds)
+        super().__init__(self.MESSAGE, retry_after_seconds)
+
+
+class TaskStoreAway(TaskStoreDown, TryAgain):
+    """The task store cannot be reached, is full, or refuses; nothing was done, and nothing will be."""
+
+    CODE = -31001
+    MESSAGE = "The task store is not available"
 
 
 class RejectReason(StrEnum):

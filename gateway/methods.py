@@ -157,6 +157,7 @@ class Methods:
             words=self.words,
             order=order,
             conversation=conversation,
+            forwarded_id=incoming.client.forwarded_id,
         )
         return self._calls.run(call)
 

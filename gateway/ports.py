@@ -95,6 +95,11 @@ class Client(Protocol):
         """
         ...
 
+    @property
+    def forwarded_id(self) -> str:
+        """What a trusted proxy calls the request, each time that it sends it; "" where none did."""
+        ...
+
     def ask(self, request: bytes) -> None:
         """Send a request of ours ahead of the answer, to a client that takes a stream. It waits for slow readers."""
         ...
@@ -233,6 +238,8 @@ class NewTask:
         max_attempts: how many workers may be lost over it.
         context: whatever else a worker needs to run it, kept sealed.
         request: what `TaskStore.of_request` finds it by, telling nothing by itself, such as a digest; "" for nothing.
+        order: what a repetition of the same order is recognised by, telling nothing by itself; "" for nothing.
+        order_ms: for how long it is.
     """
 
     owner: str
@@ -248,6 +255,8 @@ class NewTask:
     max_attempts: int = 3
     context: Mapping[str, Any] = field(default_factory=dict)
     request: str = ""
+    order: str = ""
+    order_ms: int = 0
 
 
 class TaskPlaceMark(NamedTuple):
@@ -357,22 +366,59 @@ class Spending(StrEnum):
     """What became of an attempt to use something that may be used once."""
 
     FIRST = "first"
+    RUNNING = "running"
     REFUSED = "refused"
     ANSWERED = "answered"
 
 
+class LegUse(NamedTuple):
+    """The use of a leg that can be used once.
+
+    Attributes:
+        mark: the key of its mark; the store's own.
+        token: tells it from any other use.
+        repeated: whether a use of the same request came before of which nobody knows all that it did.
+        ttl_ms: how long it must stay marked.
+    """
+
+    mark: str
+    token: str
+    repeated: bool
+    ttl_ms: int
+
+
+class UseEnd(StrEnum):
+    """What remains of a use that has no answer.
+
+    `NEVER`: nothing of it happened, the leg can be used again. `REPEATABLE`: the same request can use it again, and
+    no other. `USED`: it stays used.
+    """
+
+    NEVER = "never"
+    REPEATABLE = "repeatable"
+    USED = "used"
+
+
 class Spent(NamedTuple):
-    """Attributes: `outcome`, and with `ANSWERED` the `body` that the first use was answered with."""
+    """What became of an attempt.
+
+    Attributes:
+        outcome: that.
+        body: with `ANSWERED`, what the first use was answered with.
+        use: with `FIRST`, the use.
+    """
 
     outcome: Spending
     body: bytes | None = None
+    use: LegUse | None = None
 
 
 class TaskStore(Protocol):
     """Keeps tasks for those who own them.
 
-    Every method raises `TaskStoreDown` when the store does not do what is asked within about 2 s; whether it did it
-    nevertheless is then unknown. What belongs to another owner looks like what never was.
+    Every method raises `TaskStoreDown` when the store does not do what is asked within about 2 s. It may have done it
+    nevertheless by then, but it never does so later. It did nothing where the error is a `TaskStoreAway`. What belongs
+    to another owner looks like what never was.
     """
 
     async def check(self) -> None:
@@ -385,7 +431,7 @@ class TaskStore(Protocol):
         ...
 
     async def create(self, new: NewTask, quota: int) -> TaskView:
-        """Store a task and queue it; both are done when this returns.
+        """Store a task and queue it; both are done when this returns. An order that is repeated returns its first task.
 
         Args:
             new: the task.
@@ -483,8 +529,10 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
-        """Use a leg of a flow, which can be done once.
+    async def spend(
+        self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int, *, leg_ms: int
+    ) -> Spent:
+        """Use a leg of a flow, which can be done once. If this raises, the leg is not used.
 
         Args:
             owner: whose flow it is.
@@ -492,11 +540,20 @@ class TaskStore(Protocol):
             leg: the number of its leg.
             request_digest: of everything that makes a request the same one.
             ttl_ms: how long the leg must stay used: what is left of the lifetime of its state.
+            leg_ms: how long the leg may run. A use that has not ended by then never will.
 
         Returns:
-            `FIRST`: go ahead. `ANSWERED`: the same request was answered a short time ago, with this body. `REFUSED`:
-            anything else, the same request while the first still runs included.
+            `FIRST`: go ahead, and end with `store_answer` or `end_use`. `ANSWERED`: the same request was answered a
+            short time ago, with this body. `RUNNING`: the same request has been let go ahead, or any request is just
+            about to be. `REFUSED`: anything else.
+
+        Raises:
+            TaskStoreAway: the store does not answer in time. Nothing is used.
         """
+        ...
+
+    def end_use(self, use: LegUse, end: UseEnd) -> None:
+        """End a use without an answer, in the background and as soon as the store answers."""
         ...
 
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:

@@ -464,8 +464,8 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed, "
-            "separated by commas."
+            "The addresses or networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and "
+            "`X-Gateway-Request-Id` are believed, separated by commas."
         ),
     )
     metrics_host: Annotated[

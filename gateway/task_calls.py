@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ import msgspec
 from gateway.authoring.tools import Tool
 from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
-from gateway.errors import ArgumentsTooLarge, RpcError, TaskStoreDown, TryAgain, ValueTooLarge
-from gateway.ports import NewTask, RandomBytes, Spending, TaskStore
+from gateway.errors import ArgumentsTooLarge, InProgress, NotNow, RpcError, TaskStoreDown, TryAgain, ValueTooLarge
+from gateway.ports import NewTask, RandomBytes, Spending, TaskStore, UseEnd
 from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
 from gateway.sealing.binding import owner
+from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.task_runs import error_of
 from gateway.tasks.model import Retention, TaskView
@@ -25,9 +27,28 @@ log = logging.getLogger(__name__)
 
 TASK_ID_BYTES: Final = 32
 
+REPEATED_MS: Final = 300_000
+"""How long a request that comes again is known to be the same one, where it has a name of its own."""
+
+ENDED_MS: Final = 5_000
+"""How much longer than it may a leg is taken to run: it takes time to stop one, and to keep its answer."""
+
 
 class AlreadyUsed(Exception):
     """The leg was taken before, by another request or by one that has not been answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """What tells an order that is sent again from another order.
+
+    Attributes:
+        same: everything that is then the same.
+        ms: for how long it is recognised.
+    """
+
+    same: Mapping[str, Any]
+    ms: int = REPEATED_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +80,13 @@ class TaskLimits:
         ttl_ms: how long a task is kept from its creation, in milliseconds.
         per_principal: how many tasks one caller may have stored.
         max_argument_bytes: how large the arguments of a task may be, as JSON.
+        leg_ms: how long one leg of an ephemeral call may run, in milliseconds.
     """
 
     ttl_ms: int
     per_principal: int
     max_argument_bytes: int
+    leg_ms: int = 60_000
 
 
 class TaskCalls:
@@ -91,8 +114,11 @@ class TaskCalls:
         principal: Principal | None,
         arguments: Mapping[str, Any],
         capabilities: Mapping[str, Any],
+        repetition: Repetition | None = None,
     ) -> TaskView:
         """Make a task of a call; it is durable and queued when this returns.
+
+        An order that is known to be a repetition makes no task: it gets the first one.
 
         Args:
             tool: what it runs.
@@ -101,6 +127,7 @@ class TaskCalls:
             principal: the caller.
             arguments: as the client sent them.
             capabilities: what the client declared.
+            repetition: what a repetition of the order is known by, None for nothing.
 
         Raises:
             ArgumentsTooLarge: the arguments are larger than those of a task may be.
@@ -125,6 +152,8 @@ class TaskCalls:
             journal=journal.to_map(),
             max_attempts=tool.max_attempts,
             request=order.request,
+            order="" if repetition is None else arguments_digest(repetition.same).hex(),
+            order_ms=0 if repetition is None else repetition.ms,
         )
         try:
             return await self._store.create(new, self._limits.per_principal)
@@ -155,19 +184,27 @@ class TaskCalls:
             leg: runs it; returns the result as JSON and the name of the outcome.
 
         Raises:
-            AlreadyUsed: it was run for another request, or is running, or its answer is gone.
-            TaskStoreDown: the store does not answer; the leg did not run.
-            RpcError: what came of it is an error.
+            AlreadyUsed: it was run, or is running, for another request, or its answer is gone.
+            InProgress: it is running for the same request.
+            TaskStoreAway: the store does not answer; the leg did not run, and its state can still be used.
+            RpcError: what came of it is an error. After a `NotNow`, the same request can be sent again.
         """
         place = (owner(principal, self._audience), journal.flow_id, journal.legs, digest)
-        spent = await self._store.spend(*place, ttl_ms)
+        spent = await self._store.spend(*place, ttl_ms, leg_ms=self._limits.leg_ms + ENDED_MS)
         if spent.outcome is Spending.ANSWERED and spent.body is not None:
             return _replayed(spent.body)
-        if spent.outcome is not Spending.FIRST:
+        if spent.outcome is Spending.RUNNING:
+            raise InProgress
+        if spent.use is None:
             raise AlreadyUsed
         try:
             result, outcome = await leg()
-        except TryAgain:
+        except NotNow as error:
+            # Of what may have become a task, only the same request can be repeated: it finds that task.
+            self._store.end_use(spent.use, UseEnd.NEVER if isinstance(error, TryAgain) else UseEnd.REPEATABLE)
+            raise
+        except asyncio.CancelledError:
+            self._store.end_use(spent.use, UseEnd.USED)
             raise
         except RpcError as error:
             await self._keep(place, {"error": error_of(error)})

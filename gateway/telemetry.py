@@ -44,6 +44,7 @@ class RefusalReason(StrEnum):
     SLOW_HEAD = "slow_head"
     SLOW_BODY = "slow_body"
     SLOW_READER = "slow_reader"
+    IN_PROGRESS = "in_progress"
     OVERLOADED = "overloaded"
     AUDIT_LOG_DOWN = "audit_log_down"
     RATE_LIMITED = "rate_limited"
@@ -86,6 +87,7 @@ _HTTP_REASONS: Final = {
 _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.TooDeep: RefusalReason.TOO_DEEP,
     errors.TooManyAnswers: RefusalReason.TOO_MANY_ANSWERS,
+    errors.InProgress: RefusalReason.IN_PROGRESS,
     errors.Overloaded: RefusalReason.OVERLOADED,
     errors.AuditLogDown: RefusalReason.AUDIT_LOG_DOWN,
     errors.ArgumentsTooLarge: RefusalReason.ARGUMENTS_TOO_LARGE,

@@ -65,9 +65,10 @@ def read_answer(reply: Reply) -> Answer:
     On this wire a request that is refused for now is answered with status 200 as well; its code tells.
     """
     answer = wire.read_result(reply, _meaning)
-    code = wire.error_of(wire.decode(reply.body)).get("code")
+    error = wire.error_of(wire.decode(reply.body))
+    code = error.get("code")
     if answer.outcome == "failed" and type(code) is int and code in _REFUSED:
-        return replace(answer, outcome="refused", reason=str(code))
+        return replace(answer, outcome="refused", reason=wire.refusal(error))
     return answer
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadtest.rawdata import Call, Leg, RawRun, increase, percentile
+from loadtest.wire import STORE_AWAY, STORE_SILENT
 
 P99 = 0.99
 
-_STORE_DOWN = "-31004"
+_STORE_DOWN = {STORE_SILENT, STORE_AWAY}
 """Why a request is refused that needs the task store while there is none."""
 
 _SERVED = ("completed", "input_required", "shed", "task_created")
@@ -181,7 +182,7 @@ def _legs_with(outcome: str) -> Measure:
 
 
 def _legs_without_store(run: RawRun, bound: Bound) -> float:
-    return sum(leg.outcome == "refused" and leg.reason == _STORE_DOWN for leg in _legs(run, bound))
+    return sum(leg.outcome == "refused" and leg.reason in _STORE_DOWN for leg in _legs(run, bound))
 
 
 def _legs_served(run: RawRun, bound: Bound) -> float:

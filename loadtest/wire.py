@@ -24,6 +24,16 @@ _META: Final = "io.modelcontextprotocol"
 _CLIENT_INFO: Final = {"name": "loadtest", "version": "1"}
 _REFUSED: Final = frozenset({429, 503})
 _BROKEN_GATEWAYS: Final = frozenset({502, 504})
+
+STORE_SILENT: Final = "-31004"
+"""Why a request is refused whose task store did not answer in time."""
+
+STORE_AWAY: Final = "store away"
+"""Why a request is refused whose task store cannot be reached; its code is that of an overload."""
+
+_STORE_AWAY_CODE: Final = -31001
+_STORE_AWAY_MESSAGE: Final = "The task store is not available"
+
 _REFERENCE: Final = re.compile(r" \(reference \w+\)")
 _STATE_REFUSED: Final = (
     b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32602,"message":"Invalid or expired requestState",'
@@ -245,8 +255,9 @@ def read_result(reply: Reply, meaning: Meaning) -> Answer:
         return Answer("failed", reply, "connection")
     message = decode(reply.body)
     error = error_of(message)
-    if reply.status in _REFUSED:
-        return Answer("refused", reply, str(error.get("code", reply.status)))
+    reason = refusal(error) or str(reply.status)
+    if reply.status in _REFUSED or (reply.status in _BROKEN_GATEWAYS and reason == STORE_SILENT):
+        return Answer("refused", reply, reason)
     if error or reply.status != 200:
         return Answer("failed", reply, f"{error.get('code', reply.status)} {error.get('message', '')}".strip())
     result = message.get("result")
@@ -254,6 +265,14 @@ def read_result(reply: Reply, meaning: Meaning) -> Answer:
         return Answer("wrong", reply, "not the response to this request")
     outcome, reason = meaning(result)
     return Answer(outcome, reply, reason, result)
+
+
+def refusal(error: Mapping[str, Any]) -> str:
+    """Return why a request is refused, by the error that it is answered with; empty if there is none."""
+    code = error.get("code")
+    if code == _STORE_AWAY_CODE and error.get("message") == _STORE_AWAY_MESSAGE:
+        return STORE_AWAY
+    return "" if code is None else str(code)
 
 
 def _meaning(result: Mapping[str, Any]) -> tuple[Outcome, str]:

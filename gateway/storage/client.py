@@ -2,38 +2,45 @@
 
 Under load, the commands that wait while another batch is on its way travel together: one write and one read for many
 tasks. Everything that goes wrong is `TaskStoreDown`, and the log says what, once for each outage of a process; but what
-the server will never take is `ValueTooLarge`.
+the server will never take is `ValueTooLarge`. Where nothing was done for certain, it is `TaskStoreAway`.
+
+A script that changes something carries the moment at which its caller gives up, by the server's clock. The server may
+stand still and find the command in its socket long after: it does nothing then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections import defaultdict
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoScriptError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeout
 
-from gateway.errors import ConfigurationError, TaskStoreDown, ValueTooLarge
-from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
+from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
+from gateway.process_telemetry import ProcessTelemetry
 from gateway.settings import REDIS_SCHEMES
+from gateway.storage.clocks import ServerClocks
+from gateway.storage.failing import Pool, cause_of, did_nothing, is_late, is_refusal_of_size, kind_of, repeatable
+from gateway.storage.other_scripts import NOW
+from gateway.storage.outages import Outage, outages
 from gateway.storage.scripts import Script
 
 log = logging.getLogger("gateway.storage")
 
 SECONDS = 2.0
 """How long anything may take that does not wait on purpose."""
+
+_SOONER_SECONDS = 0.1
+"""How much sooner than its caller gives up the deadline of a script is: an event loop may see the time a bit late."""
 
 _CONNECT_SECONDS = 1.0
 _CONNECTIONS = 64
@@ -56,38 +63,8 @@ class _Waiting(NamedTuple):
     reply: asyncio.Future[Any]
 
 
-class _Outage:
-    """What this process has told of an outage of one server, whichever of its clients have noticed."""
-
-    def __init__(self) -> None:
-        self._told = False
-        self._noticed_by: set[RedisClient] = set()
-        self._lock = threading.Lock()
-
-    def begins(self, client: RedisClient, error: BaseException) -> None:
-        """Tell that the server is away, unless it was told."""
-        with self._lock:
-            self._noticed_by.add(client)
-            if not self._told:
-                self._told = True
-                log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
-
-    def ends(self, client: RedisClient) -> None:
-        """Tell that the server is back, once somebody finds so who had noticed that it was away."""
-        with self._lock:
-            if self._told and (client in self._noticed_by or not self._noticed_by):
-                self._told = False
-                self._noticed_by.clear()
-                log.warning("task store is available again")
-
-    def forget(self, client: RedisClient) -> None:
-        """Expect no news from a client that is closed."""
-        with self._lock:
-            self._noticed_by.discard(client)
-
-
-_outages: defaultdict[str, _Outage] = defaultdict(_Outage)
-"""By the URL of the server: what its clients in this process share."""
+class _Late(Exception):
+    """A script came after its deadline and did nothing."""
 
 
 class GroupMissing(Exception):
@@ -127,12 +104,12 @@ def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
             # Long enough to find a slot's new server; the time limit of a command ends it.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
             return RedisClient(
-                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), _outages[url], telemetry
+                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), outages[url], telemetry
             )
-        pool = BlockingConnectionPool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
+        pool = Pool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
     except (ValueError, TypeError, RedisError):
         raise ConfigurationError("GATEWAY_REDIS_URL cannot be read; it must be like redis://host:6379/0") from None
-    return RedisClient(lambda: Redis.from_pool(pool), _outages[url], telemetry)
+    return RedisClient(lambda: Redis.from_pool(pool), outages[url], telemetry)
 
 
 class RedisClient:
@@ -144,7 +121,7 @@ class RedisClient:
         telemetry: counts what fails, and what is sealed and opened by those who use the client.
     """
 
-    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: _Outage, telemetry: ProcessTelemetry) -> None:
+    def __init__(self, make: Callable[[], Redis | RedisCluster], outage: Outage, telemetry: ProcessTelemetry) -> None:
         self.telemetry = telemetry
         self._make = make
         self._outage = outage
@@ -152,14 +129,58 @@ class RedisClient:
         self._waiting: list[_Waiting] = []
         self._batches: set[asyncio.Task[None]] = set()
         self._sending = 0
+        self._clocks = ServerClocks()
+        self._asking: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run a script; a server that does not know it gets its text.
+        """Run a script, one that changes something with the deadline that it takes.
 
         Raises:
             TaskStoreDown: it did not answer in time, or with an error.
+            TaskStoreAway: the same, and it has done nothing, and never will.
             ValueTooLarge: an argument is larger than it takes.
         """
+        if not script.timely:
+            return await self._evaluate(script, keys, args)
+        began = time.monotonic()
+        try:
+            return await self._evaluate(script, keys, (*args, await self._deadline_ms(keys[0])))
+        except _Late:
+            self._clocks.forget()
+        # In time by our own clock: the server's was set, or another server has taken over.
+        with suppress(_Late):
+            if time.monotonic() - began < SECONDS:
+                return await self._evaluate(script, keys, (*args, await self._deadline_ms(keys[0])))
+        raise self._down(nothing_done=True)
+
+    async def _deadline_ms(self, key: str) -> int:
+        """Return when a script that is sent now is given up, by the clock of the server that has a key."""
+        server = key.partition("}")[0] if isinstance(self._client(), RedisCluster) else ""
+        now_ms = self._clocks.time_ms(server)
+        if now_ms is None:
+            try:
+                now_ms = await self._ask_time(server, key)
+            except TaskStoreDown:
+                raise TaskStoreAway from None  # what is to be done was not sent
+        elif not self._clocks.is_fresh(server) and self._asking is None:
+            self._asking = asyncio.create_task(self._refresh(server, key))
+        return int(now_ms + (SECONDS - _SOONER_SECONDS) * 1000)
+
+    async def _ask_time(self, server: str, key: str) -> int:
+        told_ms: int = await self._evaluate(NOW, [key], ())
+        self._clocks.learn(server, told_ms)
+        return told_ms
+
+    async def _refresh(self, server: str, key: str) -> None:
+        """Ask for the time before it is needed, so that nobody waits for it."""
+        try:
+            with suppress(TaskStoreDown):
+                await self._ask_time(server, key)
+        finally:
+            self._asking = None
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        """Run a script; a server that does not know it gets its text."""
         try:
             return await self.command("EVALSHA", script.sha, len(keys), *keys, *args)
         except NoScriptError:
@@ -180,17 +201,17 @@ class RedisClient:
             async with asyncio.timeout(SECONDS):
                 # What the server may refuse must not take others down with its connection.
                 if isinstance(redis, RedisCluster) or size > _ALWAYS_TAKEN_BYTES:
-                    reply = await _repeatable(lambda: redis.execute_command(*command))
+                    reply = await repeatable(lambda: redis.execute_command(*command))
                 else:
                     reply = await self._batched(redis, command)
         except NoScriptError:
             raise
         except (RedisError, OSError, TimeoutError) as error:
-            if size > _ALWAYS_TAKEN_BYTES and (_is_refusal(error) or await self._refuses(size)):
+            if size > _ALWAYS_TAKEN_BYTES and (is_refusal_of_size(error) or await self._refuses(size)):
                 log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
                 raise ValueTooLarge("What the task has to store", size) from None
             raise self._failed(error) from None
-        self._outage.ends(self)
+        self._outage.worked()
         return reply
 
     async def read_group(self, consumer: str, group: str, key: str, count: int, wait_ms: int) -> list[Any]:
@@ -207,7 +228,7 @@ class RedisClient:
                 reply = await self._client().execute_command(*command)
         except (RedisError, OSError, TimeoutError) as error:
             raise self._failed(error) from None
-        self._outage.ends(self)
+        self._outage.worked()
         if not reply:
             return []
         entries: list[Any] = (reply[key.encode()][0] if isinstance(reply, dict) else reply[0][1]) or []
@@ -245,8 +266,9 @@ class RedisClient:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        self._outage.forget(self)
         if self._redis is not None:
+            if self._asking is not None:
+                self._asking.cancel()
             await asyncio.gather(*self._batches, return_exceptions=True)
             await self._redis.aclose()
             if not isinstance(self._redis, RedisCluster):
@@ -282,7 +304,7 @@ class RedisClient:
                     await connection.send_packed_command([b"*1\r\n$%d\r\n" % size], check_health=False)
                     await connection.read_response(timeout=_REFUSAL_SECONDS)
                 except ResponseError as error:
-                    return _is_refusal(error)
+                    return is_refusal_of_size(error)
                 finally:
                     await connection.disconnect()
                     await redis.connection_pool.release(connection)
@@ -321,23 +343,23 @@ class RedisClient:
                 return GroupMissing()
             if str(error).startswith("BUSYGROUP"):
                 return GroupExists()
-        self._outage.begins(self, error)
-        self.telemetry.redis_failed(_kind(error))
-        return TaskStoreDown()
+            if is_late(error):
+                return _Late()
+        cause = cause_of(error)
+        self._outage.failed(cause)
+        self.telemetry.redis_failed(kind_of(cause))
+        self._clocks.forget()
+        return self._down(nothing_done=did_nothing(error))
 
-
-async def _repeatable(send: Callable[[], Any]) -> Any:
-    """Send, once more if the connection turns out to be lost. Every script of ours can be repeated."""
-    try:
-        return await send()
-    except ConnectionLost:
-        return await send()
+    def _down(self, *, nothing_done: bool) -> TaskStoreDown:
+        """Return the error for a failure. In a cluster redis-py sends again by itself and shows the last error only."""
+        return TaskStoreAway() if nothing_done and not isinstance(self._redis, RedisCluster) else TaskStoreDown()
 
 
 async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
     try:
         async with asyncio.timeout(SECONDS):
-            replies = await _repeatable(lambda: _send(redis, batch))
+            replies = await repeatable(lambda: _send(redis, batch))
     except (RedisError, OSError, TimeoutError) as error:
         replies = [error] * len(batch)
     for waiting, reply in zip(batch, replies, strict=True):
@@ -360,20 +382,6 @@ async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:
             pipeline.execute_command(*waiting.command)
         replies: list[Any] = await pipeline.execute(raise_on_error=False)
     return replies
-
-
-def _kind(error: BaseException) -> RedisErrorKind:
-    if isinstance(error, (RedisTimeout, TimeoutError)):
-        return RedisErrorKind.TIMEOUT
-    if isinstance(error, (ConnectionLost, OSError)):
-        return RedisErrorKind.CONNECTION
-    # By its text: Redis 6.2 wraps what a script was told into an error of its own.
-    return RedisErrorKind.FULL if "used memory > 'maxmemory'" in str(error) else RedisErrorKind.OTHER
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Tell whether a server says that what it is sent is none of its protocol: the size of a value, in our case."""
-    return isinstance(error, ResponseError) and str(error).startswith("Protocol error")
 
 
 def _largest(command: Command) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.keys import Keys
 from gateway.storage.other_scripts import AGREE
@@ -38,7 +38,7 @@ class Deployment:
         """Check again what was not checked for a long time, or never.
 
         Raises:
-            TaskStoreDown: the server cannot be reached, or does not fit; the log says why.
+            TaskStoreAway: the server cannot be reached, or does not fit; the log says why.
         """
         if asyncio.get_running_loop().time() < self._good_until:
             return
@@ -46,7 +46,9 @@ class Deployment:
             await self.check()
         except ConfigurationError as error:
             log.critical("task store does not fit", extra={"reason": str(error)})
-            raise TaskStoreDown from None
+            raise TaskStoreAway from None
+        except TaskStoreDown:
+            raise TaskStoreAway from None  # what is to be done was not sent
 
     async def check(self) -> None:
         """Check the server's version and eviction, agree on the partitions, and make their consumer groups.

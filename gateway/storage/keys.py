@@ -116,6 +116,10 @@ class Keys:
         """Name what the first use of a leg was answered with."""
         return f"{self._of_partition[self.partition_of(owner)]}:answer:{owner}:{flow_id}:{leg}"
 
+    def order(self, owner: str, order: str) -> str:
+        """Name the id of the task that an order has become."""
+        return f"{self._of_partition[self.partition_of(owner)]}:order:{owner}:{order}"
+
     def agreed_partitions(self) -> str:
         """Name the number of partitions that all processes must agree on. It is in partition 0, which always exists."""
         return f"{self._of_partition[0]}:partitions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.storage.scripts import CLOCK, GROUP, VIEW_FIELDS, Script
+from gateway.storage.scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repeat of a single-use request gets the first answer."""
@@ -13,7 +13,8 @@ BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "f
 """What a reader of a list gets of each task."""
 
 AGREE = Script(
-    """
+    DEADLINE
+    + """
 -- Write a number down once, or return the one that is written. KEYS[1] where, 1 the number, 2 lifetime (ms).
 local agreed = redis.call('GET', KEYS[1])
 if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
@@ -22,19 +23,89 @@ return agreed or ARGV[1]
 """
 )
 
-SPEND = Script(
-    """
--- Use something once. KEYS[1] the mark, KEYS[2] the first answer. 1 a token that tells a repeat of this very attempt,
--- 2 lifetime (ms).
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) or redis.call('GET', KEYS[1]) == ARGV[1] then
-  return {'first'}
+NOW = Script(CLOCK + "return now")
+"""Tell the time of the server that has KEYS[1]."""
+
+_MARK = """
+-- The mark of something that is used once is `<state> <use> <request> <until>`: which use, of which request. States:
+-- held  taken by a use that has not begun; ends by itself
+-- kept  the same, until the time given; from then on only the same request may take it
+-- runs  begun; until the time given, the same request may still get an answer
+-- used  over
+local function read()
+  local mark = redis.call('GET', KEYS[1])
+  if not mark then return nil end
+  local state, use, request, till = string.match(mark, '^(%l+) (%x+) (%x+) (%d+)$')
+  return state or 'used', use, request, tonumber(till or 0)
 end
+local function write(state, use, request, till, ...)
+  redis.call('SET', KEYS[1], string.format('%s %s %s %.0f', state, use, request, till), ...)
+end
+"""
+
+SPEND = Script(
+    DEADLINE
+    + _MARK
+    + """
+-- Take something that is used once. KEYS[1] the mark, KEYS[2] the first answer. 1 the use, 2 the request, 3 for how
+-- long (ms) to hold it until the use begins, 4 lifetime (ms).
+local state, use, request, till = read()
+local till_now = now + tonumber(ARGV[3])
+if not state then
+  write('held', ARGV[1], ARGV[2], till_now, 'PX', ARGV[3])
+  return {'first', 0}
+end
+if use == ARGV[1] and state == 'held' then return {'first', 0} end
+if use == ARGV[1] and state == 'kept' then return {'first', 1} end
+local same = request == ARGV[2]
+if state == 'kept' and same and now >= till then
+  write('kept', ARGV[1], ARGV[2], till_now, 'PX', ARGV[4])
+  return {'first', 1}
+end
+if state == 'held' or state ~= 'used' and same and now < till then return {'running'} end
 return {'spent', redis.call('GET', KEYS[2])}
 """
 )
 
+BEGIN = Script(
+    DEADLINE
+    + _MARK
+    + """
+-- Begin a use. KEYS[1] the mark, 1 the use, 2 lifetime (ms), 3 how long (ms) it may run. Returns whether it may begin.
+local state, use, request, till = read()
+if not state or use ~= ARGV[1] then return 0 end
+if state == 'held' or state == 'kept' and now < till then
+  write('runs', use, request, now + tonumber(ARGV[3]), 'PX', ARGV[2])
+  return 1
+end
+return state == 'runs' and 1 or 0
+"""
+)
+
+END_USE = Script(
+    DEADLINE
+    + _MARK
+    + """
+-- End a use that has no answer. KEYS[1] the mark, 1 the use, 2 the state that it leaves, or '' where it never was.
+local state, use, request = read()
+if use ~= ARGV[1] or state == 'used' then return end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else write(ARGV[2], '0', request, 0, 'KEEPTTL') end
+"""
+)
+
+KEEP_ANSWER = Script(
+    _MARK
+    + """
+-- End a use with its answer. KEYS[1] the mark, KEYS[2] the answer. 1 the answer, 2 for how long (ms) to keep it.
+local state, use, request = read()
+if request then write('used', use, request, 0, 'KEEPTTL') end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+"""
+)
+
 FORGET_CONSUMERS = Script(
-    """
+    DEADLINE
+    + """
 -- Forget consumers that hold nothing. KEYS[1] a queue, 1 the idle time (ms) from which on, 2 one to forget at once.
 local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], '"""
     + GROUP

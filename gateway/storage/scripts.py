@@ -1,9 +1,11 @@
 """Every transition of a task as one Lua script, so that it happens entirely or not at all.
 
 All scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments: the
-task's member in indexes, its id, and its owner's channel. The clock is the server's, to the millisecond. What a
-script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record names another claim, it reports and
-changes nothing. Each can be repeated after a lost reply: the second time finds its own work done.
+task's member in indexes, its id, and its owner's channel. A script that changes something has one argument more, the
+last: its deadline. Once that has passed, the script does nothing, as its caller has given up. The clock is the
+server's, to the millisecond. What a script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record
+names another claim, it reports and changes nothing. Each can be repeated after a lost reply: the second time finds its
+own work done.
 
 A deleted task leaves a record without a phase, which is no task to any script; it only keeps the id taken.
 
@@ -39,14 +41,17 @@ class Script:
     Attributes:
         text: its source.
         sha: the name that the server caches it under.
+        timely: whether it takes a deadline.
     """
 
     text: str
     sha: str = field(init=False)
+    timely: bool = field(init=False)
 
     def __post_init__(self) -> None:
         digest = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
         object.__setattr__(self, "sha", digest)
+        object.__setattr__(self, "timely", DEADLINE in self.text)
 
 
 CLOCK = """
@@ -54,9 +59,23 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
-_COMMON = (
+LATE = "LATE"
+"""How the error begins that a script ends in which comes after its deadline."""
+
+DEADLINE = (
     CLOCK
     + """
+-- The last argument is when the caller gives up, by the clock of this server. A script that was held up until then, by
+-- a server that stood still or by the network, must not surprise a caller who goes on as if it had never run.
+if now >= tonumber(table.remove(ARGV)) then return {err = '"""
+    + LATE
+    + """ the caller has given up'} end
+"""
+)
+"""How every script begins that changes something."""
+
+_NAMES = (
+    """
 local task, queue, segments, owned, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[10]
 local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
@@ -94,6 +113,8 @@ local function view()
 end
 """
 )
+
+_COMMON = DEADLINE + _NAMES
 
 _HELD = """
 -- ARGV[4] and ARGV[5] are the generation and the token of the claim that the caller believes to hold. The token tells
@@ -146,9 +167,14 @@ CREATE = Script(
     + """
 -- Store and queue a task. 4 quota, 5 longest life (ms), 6 retention (ms), 7 'created' or 'ended' (it counts from),
 -- 8 the request that it is found by or '', 9 what is told about it, with a token that tells a repeat of this creation
--- from another one; then pairs of fields.
+-- from another one; then pairs of fields; last for how long (ms) to remember which task the order has become, or 0.
+-- Where it is remembered, the last key says where.
+local remembered = tonumber(table.remove(ARGV))
+local order = remembered > 0 and KEYS[#KEYS]
 local about, created, expires = unpack(redis.call('HMGET', task, 'about', 'created', 'expires'))
 if about == ARGV[9] then return {'created', created, expires} end
+local first = order and redis.call('GET', order)
+if first then return {'first', first} end
 if redis.call('EXISTS', task) == 1 then return {'taken'} end
 if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
   local first = redis.call('ZRANGEBYSCORE', owned, '(' .. now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
@@ -174,6 +200,7 @@ if ARGV[8] ~= '' then
   redis.call('HSET', requests, ARGV[8], id)
   outlive(requests, expires)
 end
+if order then redis.call('SET', order, id, 'PX', math.max(1, math.min(remembered, expires - now))) end
 for i = 4, 9 do
   local old = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', now, 'LIMIT', 0, 8)
   if #old > 0 then redis.call('ZREM', KEYS[i], unpack(old)) end
@@ -183,7 +210,7 @@ return {'created', now, expires}
 """
 )
 
-READ = Script(_COMMON + "return view()")
+READ = Script(CLOCK + _NAMES + "return view()")
 
 CLAIM = Script(
     _COMMON
@@ -211,10 +238,12 @@ return {'claimed', now, redis.call('HGETALL', task)}
 )
 
 HEARTBEAT = Script(
-    _COMMON
+    CLOCK
+    + _NAMES
     + _HELD
     + """
--- Prolong a lease. 6 entry, 7 consumer.
+-- Prolong a lease. 6 entry, 7 consumer. No deadline: after a pause of the server, a heartbeat that waited there keeps
+-- the task with the worker that still runs it.
 if not phase then dequeue(ARGV[6]) end
 local refusal = held('running')
 if refusal then return refusal end

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
-from gateway.errors import TaskIdTaken, TooManyTasks
-from gateway.ports import NewTask, Spending, Spent, TaskPage, TaskPlaceMark
+from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTasks
+from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.sealing.envelope import Sealer
 from gateway.settings import MAX_STORED_BYTES
 from gateway.storage import other_scripts, scripts
-from gateway.storage.client import RedisClient
+from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
@@ -22,6 +24,14 @@ from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
 DEFAULT_MAX_TTL_MS = 86_400_000
+
+_HOLD_MS = int(SECONDS * 1000)
+"""How long a leg that is used once is held until its use begins: no longer than its replica waits for the store."""
+
+_REQUEST_DIGITS = 32
+_FIRST_PAUSE_SECONDS = 0.05
+_LONGEST_PAUSE_SECONDS = 1.0
+_STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"}
 
 
 class RedisTaskStore:
@@ -52,6 +62,7 @@ class RedisTaskStore:
         self._max_ttl_ms = max_ttl_ms
         self._deployment = Deployment(client, self._keys, max_ttl_ms)
         self._notices = Notices(client)
+        self._ending: set[asyncio.Task[None]] = set()
 
     def replace_sealer(self, sealer: Sealer) -> None:
         """Seal and open with another sealer from now on."""
@@ -66,8 +77,11 @@ class RedisTaskStore:
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
-        arguments = (quota, self._max_ttl_ms, *retention, new.request, *self._records.created(new))
-        reply = await self._run(scripts.CREATE, place, new.task_id, *arguments)
+        arguments = (quota, self._max_ttl_ms, *retention, new.request, *self._records.created(new), new.order_ms)
+        keys = (*place.keys, self._keys.order(new.owner, new.order)) if new.order_ms else place.keys
+        reply = await self._client.run(scripts.CREATE, keys, (place.member, new.task_id, place.channel, *arguments))
+        if reply[0] == b"first":
+            return await self._ordered(new.owner, reply[1].decode())
         if reply[0] == b"taken":
             raise TaskIdTaken
         if reply[0] == b"full":
@@ -89,6 +103,17 @@ class RedisTaskStore:
             progress=rest.progress(new.journal),
             kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )
+
+    async def _ordered(self, owner: str, task_id: str) -> TaskView:
+        """Return the task that an order has become before.
+
+        Raises:
+            TaskIdTaken: it is gone already.
+        """
+        view = await self.get(owner, task_id)
+        if view is None:
+            raise TaskIdTaken
+        return view
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.get`."""
@@ -171,12 +196,26 @@ class RedisTaskStore:
         """
         return await read_totals(self._client, self._keys)
 
-    async def spend(self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int) -> Spent:
-        """See `gateway.ports.TaskStore.spend`."""
-        keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
-        reply = await self._client.run(other_scripts.SPEND, keys, [secrets.token_hex(8), max(1, ttl_ms)])
+    async def spend(
+        self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int, *, leg_ms: int
+    ) -> Spent:
+        """See `gateway.ports.TaskStore.spend`.
+
+        It takes two scripts. What the first one takes is given up by itself if the second one does not come soon: so
+        a leg is not lost to a replica that never learns that it got it, or dies before it does.
+        """
+        mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
+        token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
+        try:
+            reply = await self._client.run(other_scripts.SPEND, [mark, answer], [token, request, _HOLD_MS, ttl_ms])
+        except TaskStoreDown:
+            raise TaskStoreAway from None
         if reply[0] == b"first":
-            return Spent(Spending.FIRST)
+            use = LegUse(mark, token, reply[1] == 1, ttl_ms)
+            await self._begin(use, leg_ms)
+            return Spent(Spending.FIRST, use=use)
+        if reply[0] == b"running":
+            return Spent(Spending.RUNNING)
         if reply[1] is None:
             return Spent(Spending.REFUSED)
         try:
@@ -185,14 +224,52 @@ class RedisTaskStore:
             return Spent(Spending.REFUSED)  # of another request: the digest is part of the binding
         return Spent(Spending.ANSWERED, body)
 
+    async def _begin(self, use: LegUse, leg_ms: int) -> None:
+        """Begin a use.
+
+        Raises:
+            TaskStoreAway: it has not begun, and never will.
+        """
+        began = False
+        try:
+            began = bool(await self._client.run(other_scripts.BEGIN, [use.mark], [use.token, use.ttl_ms, leg_ms]))
+        except TaskStoreDown:
+            raise TaskStoreAway from None
+        finally:
+            if not began:  # or so it seems here, so it does not
+                self.end_use(use, UseEnd.NEVER)
+        if not began:
+            raise TaskStoreAway
+
+    def end_use(self, use: LegUse, end: UseEnd) -> None:
+        """See `gateway.ports.TaskStore.end_use`."""
+        if use.repeated and end is UseEnd.NEVER:
+            end = UseEnd.REPEATABLE
+        ending = asyncio.create_task(self._end_use(use, _STATE_AFTER[end]))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+    async def _end_use(self, use: LegUse, state: str) -> None:
+        pause, over = _FIRST_PAUSE_SECONDS, time.monotonic() + use.ttl_ms / 1000
+        while time.monotonic() < over:
+            with suppress(TaskStoreDown):
+                await self._client.run(other_scripts.END_USE, [use.mark], [use.token, state])
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
         """See `gateway.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
-        key = self._keys.spent_answer(owner, flow_id, leg)
-        await self._command("SET", key, sealed, "PX", other_scripts.SPENT_ANSWER_MS)
+        keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
+        await self._client.run(other_scripts.KEEP_ANSWER, keys, [sealed, other_scripts.SPENT_ANSWER_MS])
 
     async def aclose(self) -> None:
         """See `gateway.ports.TaskStore.aclose`. Closes the client too."""
+        if self._ending:
+            _, late = await asyncio.wait(self._ending, timeout=SECONDS)
+            for ending in late:
+                ending.cancel()
         await self._notices.aclose()
         await self._client.aclose()
 

@@ -45,6 +45,9 @@ VISIT: Final = "gateway.visit"
 METHOD_NAMED: Final = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
 
+FORWARDED_ID: Final = "gateway.forwarded_id"
+"""Where the scope of a request holds what a trusted proxy calls it, if one does."""
+
 REFUSED: Final = object()
 
 NEVER_REFUSED: Final = (b"server/discover", b"initialize", b"notifications/")
@@ -238,6 +241,7 @@ class McpEndpoint:
             goes_on=body.find(_STATE_MARK) >= 0,
             refused=refused,
             may_stream=may_stream,
+            forwarded_id=scope.get(FORWARDED_ID, ""),
         )
         if method:
             await client.enter()
@@ -308,12 +312,24 @@ class _Client:
         goes_on: whether it seems to go on with a call.
         refused: whether there were too many requests when it came.
         may_stream: whether the client takes a stream.
+        forwarded_id: what a trusted proxy calls the request, or "".
 
     Attributes:
         post: sends a message ahead of the answer, None if the client takes no stream.
+        forwarded_id: as given.
     """
 
-    __slots__ = ("_entered", "_exchange", "_goes_on", "_refused", "_stream", "_streams", "_visit", "post")
+    __slots__ = (
+        "_entered",
+        "_exchange",
+        "_goes_on",
+        "_refused",
+        "_stream",
+        "_streams",
+        "_visit",
+        "forwarded_id",
+        "post",
+    )
 
     def __init__(
         self,
@@ -324,7 +340,9 @@ class _Client:
         goes_on: bool,
         refused: bool,
         may_stream: bool,
+        forwarded_id: str,
     ) -> None:
+        self.forwarded_id = forwarded_id
         self.post = exchange.post if may_stream else None
         self._exchange = exchange
         self._visit = visit

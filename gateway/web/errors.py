@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.errors import GatewayError, HttpRefusal, InsufficientScope, InternalError, RpcError, TryAgain
+from gateway.errors import GatewayError, HttpRefusal, InsufficientScope, InternalError, NotNow, RpcError
 from gateway.protocol.challenges import HEADER, Challenges
 from gateway.protocol.jsonrpc import RequestId, error_response
 
@@ -23,8 +23,11 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
 }
 """HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
 
-STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 503}
-"""HTTP status of a request that is not served now, by the code of its error."""
+STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 504}
+"""HTTP status of a request that is not served now, by the code of its error.
+
+Load balancers send again what gets 503, because nothing of it ran. Nobody may do that with a 504.
+"""
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -51,7 +54,7 @@ def to_http(
     A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
     protocol can show; what the status means does not depend on it.
     """
-    if isinstance(error, TryAgain):
+    if isinstance(error, NotNow):
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())
         return 200 if always_ok else STATUS_OF_LATER[error.code], [JSON, retry_after], error_response(request_id, error)
     if isinstance(error, RpcError):

@@ -16,6 +16,7 @@ import uvicorn
 
 from gateway.web.acceptor import Acceptor
 from gateway.web.connection import Connection, ConnectionRules, Sweeper
+from gateway.web.proxies import TrustedProxies
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class ReplicaServer(uvicorn.Server):
         rules: what holds for its connections.
         notice_seconds: how long it still listens after a signal.
         drain_seconds: how long what is in flight may take to finish after that.
-        trusted_proxies: addresses and networks whose `X-Forwarded-*` headers are believed.
+        trusted_proxies: addresses and networks whose `X-Forwarded-*` and `X-Gateway-Request-Id` headers are believed.
         answers_checks: whether it goes on listening until what is in flight is done, so that health checks see a
             replica that leaves and not one that is gone. Not for a socket that the next process serves.
         on_notice: called once, on the event loop, at the first signal.
@@ -64,15 +65,14 @@ class ReplicaServer(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                TrustedProxies(app, trusted_proxies) if trusted_proxies else app,
                 loop="uvloop",
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=bool(trusted_proxies),
-                forwarded_allow_ips=list(trusted_proxies),
+                proxy_headers=False,
                 backlog=BACKLOG,
             )
         )

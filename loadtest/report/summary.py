@@ -26,7 +26,8 @@ NOBODY = "no replica named"
 REASONS = {
     "-31001": "overloaded",
     "-31003": "rate limit",
-    "-31004": "task store down",
+    "-31004": "task store silent",
+    "store away": "task store away",
     "-32602": "invalid state",
 }
 

@@ -98,7 +98,7 @@ def test_a_refused_call_is_over() -> None:
         pytest.param(done(text="Computed 2 units: 2 on r1."), id="another result"),
         pytest.param(done(isError=True), id="an error of the tool"),
         pytest.param(answer({"resultType": "input_required", "inputRequests": {"a": {}}}), id="a question"),
-        pytest.param(Answer(503, b'{"error":{"code":-31004}}'), id="another 503"),
+        pytest.param(Answer(503, b'{"error":{"code":-31003}}'), id="another 503"),
         pytest.param(Answer(500, b""), id="an error status"),
     ],
 )

@@ -42,6 +42,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{STORAGE}a_server_that_hangs_is_given_up_and_found_again",
         f"{STORAGE}a_store_that_was_down_at_the_start_is_checked_at_its_first_use",
     ),
+    "the server stands still, for 3 and for 9 seconds, or its replies stay away": (
+        "tests/chaos/test_paused_stores.py",
+        f"{STORAGE}what_reaches_the_server_after_its_caller_has_given_up_does_nothing",
+        f"{STORAGE}while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything",
+        f"{STORAGE}a_leg_that_is_taken_but_not_begun_falls_free",
+    ),
+    "the server's clock is set": (f"{STORAGE}a_server_whose_clock_is_set_is_asked_for_its_time_again",),
     "replies get lost": (f"{STORAGE}every_transition_can_be_sent_twice",),
     "the server is full": (
         f"{OUTAGES}a_server_that_is_full_refuses_new_tasks_and_finishes_old_ones",

@@ -17,7 +17,7 @@ def keeps(field: bytes) -> Matcher:
 
 
 def emits(number: int) -> Matcher:
-    return lambda command: command.runs(EMIT) and command.parts[-3] == b"%d" % number
+    return lambda command: command.runs(EMIT) and command.parts[-4] == b"%d" % number
 
 
 WRITES: dict[str, Matcher] = {

@@ -50,6 +50,29 @@ async def wait_here(ctx: Context, gate: str) -> str:
     return f"held by {ctx.replica_id}"
 
 
+@tool(task="required")
+async def named(name: str) -> None:
+    """Note a name."""
+    note("named", name)
+
+
+@tool(single_use=True)
+async def charge(ctx: Context) -> str:
+    """Ask who pays, and charge them."""
+    name = (await ctx.elicit("name", "Who pays?", Name)).name
+    note("charged", name)
+    return f"{name} paid"
+
+
+@tool(task="required", start="call", single_use=True)
+async def charge_later(ctx: Context) -> str:
+    """Ask who pays, and charge them in the background."""
+    name = (await ctx.elicit("name", "Who pays?", Name)).name
+    await ctx.detach()
+    note("charged", name)
+    return f"{name} paid"
+
+
 @tool(task="required", max_attempts=3)
 async def count(ctx: Context, name: str, count: int) -> None:
     """Count in segments."""

@@ -217,6 +217,21 @@ async def test_a_task_id_is_a_string(user: DraftClient, member: str, value: Any,
     assert fleet.lines(name) == ["done"]
 
 
+async def test_a_request_that_is_sent_again_is_answered_as_its_task_is(
+    user: DraftClient, fleet: Deployment, name: str
+) -> None:
+    """The same message in the same session is no second use of the id, but what a lost answer makes a client do."""
+    await user.initialize()
+    message = {"jsonrpc": "2.0", "id": "again", "method": "tools/call", "params": wish("say", "once", {"call": name})}
+    first, again = await say(user, message), await say(user, message)
+    assert first.url != again.url
+    assert again.response["result"] == first.response["result"]
+    for changed in ({"id": "other"}, {"params": wish("say", "once", {"call": name}, keep_alive=1)}):
+        refused = await say(user, {**message, **changed})
+        assert refused.response["error"]["message"] == "Task ID already exists: once"
+    assert fleet.lines(name) == ["done"]
+
+
 async def test_an_id_is_used_once_by_each_requestor(
     user: DraftClient, client_of: ClientOf, fleet: Deployment, name: str
 ) -> None:

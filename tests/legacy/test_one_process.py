@@ -172,7 +172,7 @@ async def test_a_request_is_cancelled_though_the_store_does_not_answer(
         while not (tmp_path / "started-gate").exists():  # noqa: ASYNC110 - tools tell by files
             await asyncio.sleep(0)
     cancelled = await session.post({"method": "notifications/cancelled", "params": {"requestId": 1}})
-    assert (cancelled.status, cancelled.message["error"]["code"]) == (503, -31004)
+    assert (cancelled.status, cancelled.message["error"]["code"]) == (503, -31001)
     assert (await asyncio.wait_for(call, 10)).status == 202
     assert (tmp_path / "cancelled-gate").exists()
 

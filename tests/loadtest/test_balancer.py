@@ -119,7 +119,30 @@ def test_the_last_refusal_reaches_the_client_as_it_is(
     assert (answer.status, answer.content) == (503, b'{"from":"a replica"}')
     assert answer.headers["retry-after"] == "7"
     assert answer.headers["content-type"] == "application/json"
-    assert sum(len(stub.received) for stub in stubs) == 4
+    assert [len(stub.received) for stub in stubs] == [1, 1]
+
+
+def test_what_is_sent_again_has_the_id_of_the_first_attempt_and_no_other_request_has_it(
+    balancer: Balancer, stubs: tuple[StubReplica, StubReplica]
+) -> None:
+    for stub in stubs:
+        stub.behave = Exchange.hang_up
+    for _ in range(2):
+        post(balancer, headers={"x-gateway-request-id": "the client's own"})
+    first, second = [
+        [exchange.headers.get_all("x-gateway-request-id", []) for exchange in stub.received] for stub in stubs
+    ]
+    assert sorted(first) == sorted(second)
+    assert len({tuple(ids) for ids in first}) == 2
+    assert all(len(ids) == 1 and len(ids[0]) >= 32 for ids in first)
+
+
+def test_what_may_have_been_done_is_sent_once(balancer: Balancer, stubs: tuple[StubReplica, StubReplica]) -> None:
+    for stub in stubs:
+        stub.behave = lambda exchange: exchange.reply(504, b"silent", retry_after="2")
+    answer = post(balancer)
+    assert (answer.status, answer.content, answer.headers["retry-after"]) == (504, b"silent", "2")
+    assert sum(len(stub.received) for stub in stubs) == 1
 
 
 def test_a_body_that_does_not_fit_is_sent_once(balancer: Balancer, stubs: tuple[StubReplica, StubReplica]) -> None:

@@ -318,7 +318,7 @@ def test_a_task_that_ends_otherwise_fails_the_call(
 
 def test_who_has_a_task_is_patient_until_its_time_is_over(client: McpClient, replica: StubReplica, seen: Seen) -> None:
     """The clock of these tests goes on a second each time that somebody looks at it."""
-    away = itertools.cycle([error(503, {"code": -31004, "message": "no store"}, retry_after="0"), lost])
+    away = itertools.cycle([error(504, {"code": -31004, "message": "no store"}, retry_after="0"), lost])
     script(replica, result(resultType="task", **task("working")), *itertools.islice(away, 500))
     client.call(errand(tasks=True))
     assert (seen.call.outcome, seen.call.refusals > 3, seen.call.retries > 4) == ("refused", True, True)

@@ -254,6 +254,6 @@ def _result(method: str, response: httpx.Response) -> dict[str, Any]:
     code = message["error"]["code"]
     if response.status_code == 503 and code == OVERLOADED:
         raise Refused
-    if response.status_code == 503 and code == STORE_DOWN:
+    if response.status_code == 504 and code == STORE_DOWN:
         raise Unanswered
     raise Wrong(f"{method} was answered with HTTP {response.status_code}: {message['error']}")

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError as ConnectionLost
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
-from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskStoreDown
-from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
+from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskIdTaken, TaskStoreAway, TaskStoreDown
+from gateway.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
-from gateway.storage import RedisClient, RedisTaskStore, connect
+from gateway.storage import RedisClient, RedisTaskStore, connect, outages
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
-from gateway.storage.scripts import CREATE, Script
-from gateway.tasks.model import Phase, Progress
+from gateway.storage.failing import NotReached, did_nothing, repeatable
+from gateway.storage.other_scripts import SPEND
+from gateway.storage.scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
+from gateway.tasks.model import Phase, Progress, Retention
 from loadtest.cluster import free_port
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
 from tests.storage.servers import Server, make_certificate
@@ -84,6 +87,98 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
 
+async def test_what_reaches_the_server_after_its_caller_has_given_up_does_nothing(
+    there: Deployment, own_server: Server
+) -> None:
+    store, queue = there.store(), there.queue()
+    asking, unwanted, gone, late = (there.new() for _ in range(4))
+    await store.create(asking, 10)
+    claim = await there.claim_one(queue)
+    await queue.wait(claim, {"k": QUESTION}, claim.journal)
+    for new in (unwanted, gone):
+        await store.create(new, 10)
+    senders = [there.store() for _ in range(5)]  # each has a connection of its own, so that everything is sent
+    for sender in senders:
+        await sender.create(there.new(), 10)
+    for script in (ANSWER, CANCEL, DELIVER, SPEND):  # so that none has to be sent a second time, with its text
+        own_server.ask("SCRIPT", "LOAD", script.text)
+    own_server.signal(signal.SIGSTOP)
+    try:
+        given_up = await asyncio.gather(
+            senders[0].create(late, 10),
+            senders[1].answer(asking.owner, asking.task_id, {"k": {"result": 1}}),
+            senders[2].cancel(unwanted.owner, unwanted.task_id),
+            senders[3].deliver(gone.owner, gone.task_id, "stream", 60_000),
+            spent(senders[4], asking.owner),
+            return_exceptions=True,
+        )
+    finally:
+        own_server.signal(signal.SIGCONT)
+    assert all(isinstance(error, TaskStoreDown) for error in given_up)
+    await eventually(partial(answers_again, store, asking.owner, asking.task_id))
+    views = [await store.get(new.owner, new.task_id) for new in (asking, unwanted, late)]
+    assert [view and view.phase for view in views] == [Phase.WAITING, Phase.QUEUED, None]
+    assert await store.deliver(gone.owner, gone.task_id, "other", 60_000)
+    assert (await spent(store, asking.owner, digest=b"other")).outcome is Spending.FIRST
+
+
+async def test_while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything(
+    there: Deployment, own_server: Server
+) -> None:
+    store, first, second = there.store(), there.new(), there.new()
+    await store.check()
+    own_server.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(TaskStoreDown) as unknown:
+            await store.get(first.owner, first.task_id)
+        with pytest.raises(TaskStoreAway):
+            await store.create(second, 10)
+    finally:
+        own_server.signal(signal.SIGCONT)
+    assert not isinstance(unknown.value, TaskStoreAway)
+    await store.create(first, 10)
+    assert await store.get(second.owner, second.task_id) is None
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600, -1.5])
+async def test_a_server_whose_clock_is_set_is_asked_for_its_time_again(here: Deployment, seconds: float) -> None:
+    store, new = here.store(), here.new()
+    await store.check()
+    await store._client.run(SPEND, ["key"], ["0", "0", 1, 1])
+    clocks = store._client._clocks
+    known = clocks.time_ms("")
+    assert known is not None
+    clocks.learn("", int(known - seconds * 1000))  # as if its clock were ahead of what is known by so much
+    await store.create(new, 10)
+    assert await store.get(new.owner, new.task_id) is not None
+
+
+@pytest.mark.parametrize("told", [ResponseError("LATE"), ReadOnlyError("replica"), NotReached("refused")])
+async def test_what_was_sent_twice_may_have_been_done_whatever_is_said_to_the_second_attempt(told: RedisError) -> None:
+    lost = ConnectionLost("closed")
+
+    def sending(*outcomes: Any) -> Callable[[], Awaitable[Any]]:
+        left = list(outcomes)
+
+        async def send() -> Any:
+            outcome = left.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        return send
+
+    assert did_nothing(told)
+    assert not did_nothing(lost)
+    with pytest.raises(ConnectionLost) as raised:
+        await repeatable(sending(lost, told))
+    assert raised.value is lost
+    assert await repeatable(sending(lost, [b"done", told])) == [b"done", lost]
+    with pytest.raises(type(told)) as first:
+        await repeatable(sending(told, b"never asked"))
+    assert first.value is told
+
+
 async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is_not(
     there: Deployment, own_server: Server
 ) -> None:
@@ -130,24 +225,14 @@ def redis_errors(deployment: Deployment) -> dict[str, float]:
     return {sample.labels["kind"]: sample.value for sample in totals if sample.value}
 
 
+@pytest.fixture
+def short_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outages that are over a moment after the last failure."""
+    monkeypatch.setattr(outages, "QUIET_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("short_quiet")
 async def test_an_outage_is_logged_once_and_so_is_its_end(
-    there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    store, new = there.store(), there.new()
-    await store.create(new, 10)
-    own_server.kill()
-    for _ in range(3):
-        with pytest.raises(TaskStoreDown):
-            await store.get(new.owner, new.task_id)
-    own_server.start()
-    await eventually(lambda: answers_again(store, new.owner, new.task_id))
-    texts = [record.getMessage() for record in caplog.records if record.name == "gateway.storage"]
-    assert len(texts) == 2
-    assert texts[0] == "task store is not available"
-    assert texts[1] == "task store is available again"
-
-
-async def test_all_connections_of_a_process_log_an_outage_once(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     new = there.new()
@@ -159,11 +244,39 @@ async def test_all_connections_of_a_process_log_an_outage_once(
             await store.get(new.owner, new.task_id)
     await stores.pop().aclose()
     own_server.start()
-    for store in stores * 2:
+    for store in stores:
         await eventually(partial(answers_again, store, new.owner, new.task_id))
+    assert outages_told(caplog) == ["not available"]
+    await eventually(partial(ends, stores[0], new, caplog))
+    for store in stores:
+        assert await answers_again(store, new.owner, new.task_id)
     assert outages_told(caplog) == ["not available", "available again"]
 
 
+async def ends(store: RedisTaskStore, new: NewTask, caplog: pytest.LogCaptureFixture) -> bool:
+    """Read a task; tell whether the outage is over by that."""
+    return await answers_again(store, new.owner, new.task_id) and "available again" in outages_told(caplog)
+
+
+@pytest.mark.usefixtures("short_quiet")
+async def test_a_full_server_where_reads_work_and_writes_do_not_is_one_outage(
+    there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, new = there.store(), there.new()
+    await store.create(new, 10)
+    own_server.ask("CONFIG", "SET", "maxmemory", "1")
+    for _ in range(20):
+        with pytest.raises(TaskStoreAway):
+            await store.create(there.new(), 10)
+        assert await store.get(new.owner, new.task_id) is not None
+    own_server.ask("CONFIG", "SET", "maxmemory", "0")
+    await store.create(there.new(), 10)
+    assert outages_told(caplog) == ["not available"]
+    await eventually(partial(ends, store, new, caplog))
+    assert outages_told(caplog) == ["not available", "available again"]
+
+
+@pytest.mark.usefixtures("short_quiet")
 async def test_the_end_of_an_outage_is_logged_though_who_noticed_it_is_gone(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,7 +287,12 @@ async def test_the_end_of_an_outage_is_logged_though_who_noticed_it_is_gone(
     await passing.aclose()
     own_server.start()
     await eventually(lambda: checks(lasting))
+    await eventually(partial(ends_by_check, lasting, caplog))
     assert outages_told(caplog) == ["not available", "available again"]
+
+
+async def ends_by_check(store: RedisTaskStore, caplog: pytest.LogCaptureFixture) -> bool:
+    return await checks(store) and "available again" in outages_told(caplog)
 
 
 async def checks(store: RedisTaskStore) -> bool:
@@ -268,7 +386,8 @@ async def test_every_transition_can_be_sent_twice(here: Deployment, monkeypatch:
     await queue.finish(claim, result={"content": []})
     assert await store.segments(new.owner, new.task_id) == [{"text": "a"}]
     assert await here.claim(queue) == []
-    assert (await store.spend(new.owner, "flow", 1, b"digest", 1000)).outcome is Spending.FIRST
+    assert (await spent(store, new.owner)).outcome is Spending.FIRST
+    assert (await spent(store, new.owner)).outcome is Spending.RUNNING
     assert await store.deliver(new.owner, new.task_id, "stream", 1000) is False
     assert await store.delete(new.owner, new.task_id) is not None
     second = here.new(request="request")
@@ -319,7 +438,7 @@ async def test_nothing_that_users_gave_can_be_read_from_disk(there: Deployment, 
     claim = await there.claim_one(queue)
     assert claim.journal["answers"] == {"k": [[b"digest", {"result": "secret answer"}]]}
     await queue.finish(claim, result={"content": "secret result"})
-    await store.spend(new.owner, "flow", 1, b"digest", 60_000)
+    await spent(store, new.owner)
     await store.store_answer(new.owner, "flow", 1, b"digest", b"secret body")
     own_server.ask("SAVE")
     written = b"".join(file.read_bytes() for file in files(own_server.directory))
@@ -489,17 +608,108 @@ async def restore(store: RedisTaskStore, dumped: dict[bytes, tuple[int, bytes]])
             await server.restore(name, lifetime_ms, value, replace=True)
 
 
+async def spent(store: RedisTaskStore, owner: str, flow: str = "flow", digest: bytes = b"digest") -> Spent:
+    return await store.spend(owner, flow, 1, digest, 60_000, leg_ms=60_000)
+
+
 async def test_a_leg_is_spent_once_and_its_answer_repeats_for_the_same_request(here: Deployment) -> None:
     store, other = here.store(), here.store()
     mine = here.owner()
-    attempts = (replica.spend(mine, "flow", 1, b"digest", 60_000) for replica in itertools.chain([store, other] * 4))
-    outcomes = [spent.outcome for spent in await asyncio.gather(*attempts)]
-    assert sorted(outcomes) == [Spending.FIRST] + [Spending.REFUSED] * 7
+    outcomes = [(await attempt).outcome for attempt in [spent(store, mine), spent(other, mine), spent(store, mine)]]
+    assert outcomes == [Spending.FIRST, Spending.RUNNING, Spending.RUNNING]
+    assert (await spent(other, mine, digest=b"other")).outcome is Spending.REFUSED
     await store.store_answer(mine, "flow", 1, b"digest", b"body")
-    assert await other.spend(mine, "flow", 1, b"digest", 60_000) == (Spending.ANSWERED, b"body")
-    assert await other.spend(mine, "flow", 1, b"other", 60_000) == (Spending.REFUSED, None)
-    assert (await other.spend(mine, "flow", 2, b"digest", 60_000)).outcome is Spending.FIRST
-    assert (await other.spend(here.owner(None), "flow", 1, b"digest", 60_000)).outcome is Spending.FIRST
+    assert await spent(other, mine) == Spent(Spending.ANSWERED, b"body")
+    assert await spent(other, mine, digest=b"other") == Spent(Spending.REFUSED)
+    assert (await spent(other, mine, "next")).outcome is Spending.FIRST
+    assert (await spent(other, here.owner(None))).outcome is Spending.FIRST
+
+
+async def test_of_many_that_spend_a_leg_at_once_one_may_use_it(here: Deployment) -> None:
+    mine, replicas = here.owner(), [here.store(), here.store()]
+    outcomes = [use.outcome for use in await asyncio.gather(*(spent(store, mine) for store in replicas * 12))]
+    assert outcomes.count(Spending.FIRST) == 1
+    assert outcomes.count(Spending.RUNNING) == 23
+
+
+async def test_a_leg_that_is_taken_but_not_begun_falls_free(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a replica had died before it learned that it may go ahead."""
+    store, other, mine = here.store(), here.store(), here.owner()
+
+    async def dies(*_: object) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(store, "_begin", dies)
+    with pytest.raises(ConnectionResetError):
+        await spent(store, mine)
+    for digest in (b"digest", b"other"):
+        assert (await spent(other, mine, digest=digest)).outcome is Spending.RUNNING
+
+    async def free() -> bool:
+        return (await spent(other, mine, digest=b"other")).outcome is Spending.FIRST
+
+    await eventually(free)
+
+
+@pytest.mark.parametrize(
+    ("end", "same", "another"),
+    [
+        (UseEnd.NEVER, Spending.FIRST, Spending.FIRST),
+        (UseEnd.REPEATABLE, Spending.FIRST, Spending.REFUSED),
+        (UseEnd.USED, Spending.REFUSED, Spending.REFUSED),
+    ],
+)
+async def test_a_use_without_an_answer_ends_as_it_is_told_to(
+    here: Deployment, end: UseEnd, same: Spending, another: Spending
+) -> None:
+    store, other, mine = here.store(), here.store(), here.owner()
+    for flow, digest, outcome in (("one", b"digest", same), ("two", b"other", another)):
+        use = (await spent(store, mine, flow)).use
+        assert use is not None
+        store.end_use(use, end)
+        await asyncio.gather(*store._ending)
+        assert (await spent(other, mine, flow, digest)).outcome is outcome
+
+
+async def test_what_only_the_same_request_can_repeat_stays_so_whatever_becomes_of_the_repetition(
+    here: Deployment,
+) -> None:
+    store, mine = here.store(), here.owner()
+    for end in (UseEnd.REPEATABLE, UseEnd.NEVER, UseEnd.NEVER):
+        use = (await spent(store, mine)).use
+        assert use is not None
+        store.end_use(use, end)
+        await asyncio.gather(*store._ending)
+        assert (await spent(store, mine, digest=b"other")).outcome is Spending.REFUSED
+
+
+async def test_an_order_that_is_repeated_is_its_first_task(here: Deployment) -> None:
+    store, other, queue = here.store(), here.store(), here.queue()
+    first = here.new(order="order", order_ms=60_000)
+    await store.create(first, 1)
+    again = await other.create(here.new(order="order", order_ms=60_000), 1)
+    assert (again.task_id, again.phase) == (first.task_id, Phase.QUEUED)
+    await queue.finish(await here.claim_one(queue), result={"content": []})
+    assert (await other.create(here.new(order="order", order_ms=60_000), 1)).phase is Phase.DONE
+    await other.create(here.new(order="another", order_ms=60_000), 2)
+    await other.create(here.new(None, order="order", order_ms=60_000), 1)
+    assert [claim.owner for claim in await here.claim(queue, count=10)].count(first.owner) == 1
+    await store.delete(first.owner, first.task_id)
+    with pytest.raises(TaskIdTaken):
+        await other.create(here.new(order="order", order_ms=60_000), 10)
+
+
+async def test_an_order_is_remembered_for_its_time_and_no_longer_than_its_task(here: Deployment) -> None:
+    store = here.store()
+    for order, order_ms, kept_ms in (("short", 20, 60_000), ("long", 60_000, 20)):
+        ordered = [here.new(order=order, order_ms=order_ms, retention=Retention("created", kept_ms)) for _ in range(50)]
+
+        async def is_new() -> bool:
+            new = ordered.pop()  # noqa: B023 - used up within the round
+            return (await store.create(new, 1000)).task_id == new.task_id
+
+        assert await is_new()
+        await eventually(is_new)
 
 
 async def test_the_check_accepts_what_it_finds_twice_and_refuses_another_number_of_partitions(here: Deployment) -> None:

@@ -171,6 +171,17 @@ async def test_a_caller_has_so_many_tasks_and_no_more(server: Server) -> None:
     await world.close()
 
 
+async def test_an_order_that_is_repeated_with_its_state_finds_its_task(world: World) -> None:
+    state = (await world.call("ask_first")).state
+    first = await world.call("ask_first", requestState=state, inputResponses=ADA)
+    again = await world.call("ask_first", requestState=state, inputResponses=ADA, request_id="other")
+    assert again.result["taskId"] == first.result["taskId"]
+    eve = {"who": {"action": "accept", "content": {"name": "Eve"}}}
+    other = await world.call("ask_first", requestState=state, inputResponses=eve)
+    assert other.result["taskId"] != first.result["taskId"]
+    assert await world.start("work") != await world.start("work")
+
+
 async def test_without_its_store_a_task_is_refused_for_now_and_calls_do_not_notice(own_server: Server) -> None:
     world = World(own_server.url)
     task_id = await world.start("work")
@@ -182,7 +193,7 @@ async def test_without_its_store_a_task_is_refused_for_now_and_calls_do_not_noti
         await world.call("pay", requestState=first.state, inputResponses=ADA),
         await world.request("subscriptions/listen", {"notifications": {"taskIds": [task_id]}}),
     ):
-        assert answer.error == (503, -31004)
+        assert answer.error in {(503, -31001), (504, -31004)}  # a lost connection may have carried it over
         assert int(answer.headers["retry-after"]) >= 1
     assert tools.RAN.count("paid") == 0
     assert (await world.call("plain")).text == "plain"

@@ -1,0 +1,48 @@
+"""What a process logs about a task store that is not available: once when it begins, once when it is over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import defaultdict
+
+log = logging.getLogger("gateway.storage")
+
+QUIET_SECONDS = 10.0
+"""An outage is over when something works and nothing has failed for this long. Where a server is full, reads work all
+the time; and when it comes back, connections that were begun before still fail."""
+
+
+class Outage:
+    """The outages of one server, whichever client in this process notices them."""
+
+    def __init__(self) -> None:
+        self._told = False
+        self._failed_at = 0.0
+        self._lock = threading.Lock()
+
+    def failed(self, error: BaseException) -> None:
+        """Note a failure. The first one begins an outage and is logged."""
+        with self._lock:
+            self._failed_at = time.monotonic()
+            if not self._told:
+                self._told = True
+                log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
+
+    def worked(self) -> None:
+        """Note that the server has done something."""
+        if self._told and self._ends():
+            log.warning("task store is available again")
+
+    def _ends(self) -> bool:
+        """End the outage if nothing has failed for long enough; tell whether this call did so."""
+        with self._lock:
+            if not self._told or time.monotonic() - self._failed_at < QUIET_SECONDS:
+                return False
+            self._told = False
+            return True
+
+
+outages: defaultdict[str, Outage] = defaultdict(Outage)
+"""By the URL of the server: what its clients in this process share."""

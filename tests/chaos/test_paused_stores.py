@@ -1,0 +1,212 @@
+"""A store that stands still, or whose replies stay away: what is given up never runs later, and nothing is used up."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.storage.other_scripts import BEGIN, SPEND
+from gateway.storage.scripts import CREATE, Script
+from loadtest.cluster import Cluster, wait_until
+from tests.chaos.door import runs
+from tests.chaos.ground import Ground
+from tests.integration.raw import META, META_CAPABILITIES, headers_of, tool_call
+
+CAN: dict[str, Any] = {
+    META_CAPABILITIES: {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
+}
+LONG_SECONDS = 9.0
+SHORT_SECONDS = 3.0
+ORDERS = 10
+PAUSES = 6
+CHARGES = 100
+PATIENCE_SECONDS = 60.0
+
+
+def call(name: str, arguments: dict[str, Any] | None = None, /, **params: Any) -> dict[str, Any]:
+    return tool_call(name, arguments, _meta={**META, **CAN}, **params)
+
+
+def answer_of(name: str) -> dict[str, Any]:
+    return {"name": {"action": "accept", "content": {"name": name}}}
+
+
+class Customers:
+    """Send requests to a cluster, many at a time."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        assert cluster.redis is not None
+        self.cluster, self.redis, self.directory = cluster, cluster.redis, directory
+        self.http = httpx.Client(timeout=PATIENCE_SECONDS, limits=httpx.Limits(max_connections=200))
+        self.pool = ThreadPoolExecutor(CHARGES)
+
+    def post(self, message: dict[str, Any]) -> httpx.Response:
+        """Send a request once."""
+        return self.http.post(self.cluster.url, json=message, headers=headers_of(message))
+
+    def insist(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a request until it is answered, as often as its refusals allow."""
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            response = self.post(message)
+            if response.status_code not in {503, 504}:
+                body: dict[str, Any] = response.json()
+                assert "result" in body, body
+                return dict(body["result"])
+            assert time.monotonic() < ends_at, response.text
+            time.sleep(int(response.headers["retry-after"]))
+
+    def pause(self, seconds: float) -> None:
+        """Let the store stand still from now on, for a time."""
+        self.redis.pause()
+        threading.Timer(seconds, self.redis.resume).start()
+
+    def lines(self, name: str) -> list[str]:
+        path = self.directory / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def is_idle(self) -> bool:
+        """Tell whether no task is queued or running."""
+        with self.redis_client() as client:
+            return all(client.xlen(key) == 0 for key in client.scan_iter(match="*:queue"))
+
+    def redis_client(self) -> Any:
+        import redis  # noqa: PLC0415
+
+        return redis.Redis(port=self.redis.port)
+
+
+@pytest.fixture
+def customers(tmp_path: Path) -> Iterator[Customers]:
+    """Two replicas and a worker behind HAProxy, which know their store."""
+    environ = {"GATEWAY_TOOLS": "tests.chaos.tools", "GATEWAY_TASK_PARTITIONS": "2", "TEST_DIRECTORY": str(tmp_path)}
+    with Cluster(tmp_path / "cluster", replicas=2, workers=1, redis=True, environ=environ) as cluster:
+        customers = Customers(cluster, tmp_path)
+        for replica in cluster.replicas:
+            message = call("work", {"parts": 0})
+            assert customers.http.post(replica.url, json=message, headers=headers_of(message)).status_code == 200
+        yield customers
+        customers.redis.resume()
+        customers.pool.shutdown()
+        customers.http.close()
+
+
+@pytest.mark.parametrize("seconds", [SHORT_SECONDS, LONG_SECONDS])
+def test_an_order_that_is_sent_once_while_the_store_stands_still_is_one_task_at_most(
+    customers: Customers, seconds: float
+) -> None:
+    wait_until(customers.is_idle, "the first tasks to end")
+    before = len(customers.lines("started"))
+    customers.pause(seconds)
+    names = [f"order-{number}" for number in range(ORDERS)]
+    orders = [customers.pool.submit(customers.post, call("named", {"name": name})) for name in names]
+    answers = [order.result() for order in orders]
+    wait_until(customers.redis.is_ready, "the store")
+    customers.insist(call("named", {"name": "last"}))
+    wait_until(lambda: "last" in customers.lines("named") and customers.is_idle(), "all tasks to end")
+    ran = customers.lines("named")
+    for name, answer in zip(names, answers, strict=True):
+        if answer.status_code == 200:
+            assert ran.count(name) == 1
+        else:
+            assert (answer.status_code, answer.json()["error"]["code"]) in {(503, -31001), (504, -31004)}
+            assert ran.count(name) <= (0 if answer.status_code == 503 else 1)
+    assert len(customers.lines("started")) == before
+
+
+def test_every_single_use_answer_that_is_given_in_a_pause_ends_in_one_charge(customers: Customers) -> None:
+    states = list(customers.pool.map(lambda _: customers.insist(call("charge"))["requestState"], range(CHARGES)))
+    payers = iter([(f"payer-{number}", state) for number, state in enumerate(states)])
+    for _ in range(PAUSES):
+        customers.pause(SHORT_SECONDS)
+        paying = [
+            customers.pool.submit(customers.insist, call("charge", requestState=state, inputResponses=answer_of(name)))
+            for name, state in itertools.islice(payers, -(-CHARGES // PAUSES))
+        ]
+        for paid in paying:
+            assert paid.result()["content"][0]["text"].endswith(" paid")
+        wait_until(customers.redis.is_ready, "the store")
+    assert sorted(customers.lines("charged")) == sorted(f"payer-{number}" for number in range(CHARGES))
+
+
+@pytest.mark.parametrize("script", [SPEND, BEGIN], ids=["taken", "begun"])
+def test_an_answer_stays_good_where_the_store_did_its_part_and_nobody_heard_of_it(
+    start: Callable[..., Ground], script: Script
+) -> None:
+    ground = start("r1", "r2")
+    site = ground.site
+    state = site.request("tools/call", {"name": "charge", "arguments": {}})["requestState"]
+    given = {"name": "charge", "arguments": {}, "requestState": state, "inputResponses": answer_of("Ada")}
+    ground.door.trap(runs(script), ground.door.shut)  # it still runs, but its reply is held
+    refused = site.post("tools/call", given)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, -31001)
+    ground.door.open()
+    wait_until(lambda: not ground.refused("tools/call", replica=1, **given), "the answer to be taken")
+    assert site.lines("charged") == ["Ada"]
+    assert site.request("tools/call", given)["content"][0]["text"] == "Ada paid"
+    assert site.lines("charged") == ["Ada"]
+
+
+def test_a_single_use_call_that_may_have_become_a_task_finds_it_when_it_is_repeated(
+    start: Callable[..., Ground],
+) -> None:
+    ground = start("r1", "r2")
+    site = ground.site
+    state = site.request("tools/call", {"name": "charge_later", "arguments": {}})["requestState"]
+    given = {"name": "charge_later", "arguments": {}, "requestState": state, "inputResponses": answer_of("Ada")}
+    ground.door.trap(runs(CREATE), ground.door.shut)
+    unknown = site.post("tools/call", given)
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (504, -31004)
+    ground.door.open()
+    other = {**given, "inputResponses": answer_of("Eve")}
+    wait_until(lambda: not ground.refused("tools/call", replica=1, **given), "the answer to be taken")
+    assert site.post("tools/call", other).status_code == 400
+    site.worker("w1")
+    task = site.request("tools/call", given)["taskId"]
+    assert ground.result(task) == ["Ada paid"]
+    assert site.lines("charged") == ["Ada"]
+    ground.assert_balanced(task)
+
+
+def test_an_order_whose_replica_is_frozen_after_it_has_written_the_task_is_one_task(
+    start: Callable[..., Ground], tmp_path: Path
+) -> None:
+    """The balancer sends the order to another replica as soon as the connection to the frozen one is cut."""
+    ground = start("r0")
+    environ = {
+        "GATEWAY_TOOLS": "tests.chaos.tools",
+        "GATEWAY_TASK_PARTITIONS": "2",
+        "GATEWAY_AUDIENCE": "tests",
+        "GATEWAY_REDIS_URL": ground.site.server.url,
+        "TEST_DIRECTORY": str(tmp_path),
+    }
+    own = {"r1": {"GATEWAY_REDIS_URL": ground.door.url}}
+    with Cluster(tmp_path / "cluster", replicas=2, workers=1, environ=environ, own=own) as cluster:
+        assert cluster.balancer is not None
+        frozen = cluster["r1"]
+        trap = ground.door.trap(runs(CREATE), frozen.pause, after=True)
+        with httpx.Client(timeout=PATIENCE_SECONDS) as http, ThreadPoolExecutor(1) as pool:
+            for number in itertools.count():
+                message = call("named", {"name": f"order-{number}"})
+                order = pool.submit(http.post, cluster.url, json=message, headers=headers_of(message))
+                wait_until(lambda: trap.sprung.is_set() or order.done(), "the order")  # noqa: B023
+                if trap.sprung.is_set():
+                    break
+                assert order.result().status_code == 200
+            trap.wait_done()
+            cluster.balancer.wait_down("r1")
+            frozen.kill()
+            created = order.result().json()["result"]
+            assert created["resultType"] == "task"
+            assert order.result().headers["x-gateway-replica"] == "r2"
+            wait_until(lambda: f"order-{number}" in ground.site.lines("named"), "the task")
+            wait_until(lambda: ground.queued() == 0, "all tasks to end")
+        assert ground.site.lines("named").count(f"order-{number}") == 1
