@@ -26,6 +26,13 @@ class ShiftedClock:
         self._path = path
         self.set(shift)
 
+    @staticmethod
+    def clean_up() -> None:
+        """Remove what processes have left in memory that were killed."""
+        for left in Path("/dev/shm").glob("*faketime_*"):
+            if not Path(f"/proc/{left.name.rpartition('_')[2]}").exists():
+                left.unlink(missing_ok=True)
+
     def set(self, shift: str) -> None:
         """Set the clock, also while its process runs."""
         fresh = self._path.with_suffix(".new")
