@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ def leg(site: Site, tool: str, replica: int, **params: Any) -> httpx.Response:
 
 
 @pytest.fixture
-def clock(tmp_path: Path) -> ShiftedClock:
-    return ShiftedClock(tmp_path / "clock")
+def clock(tmp_path: Path) -> Iterator[ShiftedClock]:
+    yield ShiftedClock(tmp_path / "clock")
+    ShiftedClock.clean_up()
 
 
 @pytest.mark.parametrize(("shift", "seconds"), [("+1h", HOUR), ("-1h", -HOUR)], ids=["ahead", "behind"])
