@@ -55,9 +55,10 @@ conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the of
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
-chaos: $(STAMP) ## Kill, pause, fill and cut off the processes of tasks, and see that nothing is lost (CHAOS="-k replica")
+chaos: $(STAMP) ## Kill, pause, fill and cut off processes, logs and clocks, and see that nothing is lost (CHAOS="-k replica")
 	@$(need_redis)
 	@$(need_haproxy)
+	@$(need_faketime)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
 
 loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STAMP)),$(SDK_STAMP)) ## Load a cluster up to a verdict (SCENARIO=rolling-upgrade LOADTEST="--seconds 90"); without SCENARIO all of them, briefly
@@ -68,6 +69,7 @@ loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STA
 
 soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then account for each (SOAK_SECONDS=600, SOAK_SEED=1)
 	@$(need_redis)
+	@$(need_faketime)
 	@$(RUN) tests.soak.run
 
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
@@ -95,6 +97,10 @@ endef
 
 define need_haproxy
 command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
+endef
+
+define need_faketime
+command -v faketime >/dev/null || sh scripts/need.sh faketime "faketime, which sets the clocks of processes in tests"
 endef
 
 define need_prometheus

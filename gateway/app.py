@@ -79,10 +79,12 @@ class GatewayApp:
 
     def _create_site(self) -> FastAPI:
         metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
+        clock_offsets = self._services.telemetry.clocks.offsets
         if metadata is None:
-            return create_site(self._why_not_ready)
+            return create_site(self._why_not_ready, clock_offsets)
         return create_site(
             self._why_not_ready,
+            clock_offsets,
             metadata=lambda: metadata.document(dispatcher.registry.scopes),
             metadata_paths=metadata.paths,
         )

@@ -8,6 +8,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
+from gateway.clock_watch import ClockWatch
 from gateway.errors import RejectReason
 from gateway.logs import log_lines_lost
 from gateway.tallies import Count, Counts, ReadCount
@@ -57,12 +58,15 @@ class ProcessTelemetry:
     Attributes:
         registry: what `gateway.metrics_server.start_metrics_server` serves.
         audit_lines_lost: returns how many lines of the audit log were not written.
+        clocks: compares this process's clock with others.
     """
 
     def __init__(self) -> None:
         self.audit_lines_lost: Callable[[], int] = int
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        self.clocks = ClockWatch()
+        self.registry.register(self.clocks)
         self._build = Gauge(
             "gateway_build_info", "What runs; always 1.", ["version", "compiled"], registry=self.registry
         )

@@ -127,6 +127,10 @@ class Request(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the `Date` of an answer."""
+        return super().date_time_string((timestamp or time.time()) + self.server.ahead_seconds)
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
         """Say nothing."""
 
@@ -134,6 +138,7 @@ class Request(BaseHTTPRequestHandler):
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     requests = 0
+    ahead_seconds = 0.0
     seen: Mapping[str, str] = {}
     answer: Answer
 
@@ -196,6 +201,10 @@ class IdentityProvider:
         """Wait until it was asked so often; the time limit only ends a test that has failed."""
         with self._server.counted:
             assert self._server.counted.wait_for(lambda: self._server.requests >= number, seconds)
+
+    def set_clock(self, ahead_seconds: float) -> None:
+        """Let its clock be ahead of the system's from now on, or behind if negative."""
+        self._server.ahead_seconds = ahead_seconds
 
     def publish(self, *keys: SigningKey | Mapping[str, Any]) -> None:
         """Publish these keys from now on."""

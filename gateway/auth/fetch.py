@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import calendar
 import contextlib
+import email.utils
 import functools
 import http.client
 import socket
 import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
-from typing import Any, Final
+from email.message import Message
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from gateway import __version__
 from gateway.background import in_thread
+from gateway.clock_watch import Reading
 from gateway.errors import GatewayError
 from gateway.hosts import is_loopback
 
@@ -30,8 +35,20 @@ class FetchFailed(GatewayError):
     """The document could not be had. The message says why, without anything that the server sent."""
 
 
-async def fetch(url: str, *, seconds: float, max_bytes: int) -> bytes:
-    """Return the body of a 200 answer. Redirects are not followed.
+class Fetched(NamedTuple):
+    """An answer.
+
+    Attributes:
+        body: what was asked for.
+        time: what the server, or whoever has answered for it, told of the time; None if nothing.
+    """
+
+    body: bytes
+    time: Reading | None
+
+
+async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
+    """Return a 200 answer. Redirects are not followed.
 
     Args:
         url: http or https. The proxy is that of the environment (`HTTPS_PROXY`), for this machine none.
@@ -109,7 +126,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         return connection
 
 
-def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
+def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> Fetched:
     # Put together by hand: urllib's own opener also follows redirects and opens files.
     opener = urllib.request.OpenerDirector()
     here = is_loopback(urlsplit(url).hostname or "")
@@ -120,8 +137,10 @@ def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
         urllib.request.HTTPDefaultErrorHandler(),
     ):
         opener.add_handler(handler)
+    began = time.monotonic()
     try:
         with opener.open(urllib.request.Request(url, headers=HEADERS), timeout=seconds) as response:  # noqa: S310
+            reading = _reading(response.headers, time.monotonic() - began)
             if response.status != 200:
                 raise FetchFailed(f"HTTP {response.status}")
             body: bytes = response.read(max_bytes + 1)
@@ -138,7 +157,21 @@ def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> bytes:
         raise FetchFailed(_words(error)) from None
     if len(body) > max_bytes:
         raise FetchFailed(f"the answer is larger than {max_bytes} bytes")
-    return body
+    return Fetched(body, reading)
+
+
+def _reading(headers: Message, took: float) -> Reading | None:
+    """Return what an answer that has just come tells of the time.
+
+    A cache answers with the server's `Date` of then, and with the `Age` that the answer has had since (RFC 9111, 5.1).
+    """
+    heard_at = time.time()
+    try:
+        date = email.utils.parsedate(headers["Date"])
+        age = int(headers.get("Age", "0"))
+        return Reading(calendar.timegm(date) + float(age), 2.0 if age else 1.0, heard_at, took) if date else None
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _words(reason: object) -> str:

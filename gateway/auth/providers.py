@@ -16,6 +16,7 @@ from typing import Any, Final
 from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
 from gateway.background import task_running
+from gateway.clock_watch import ClockSource
 from gateway.errors import ConfigurationError, Overloaded
 from gateway.hosts import place_of
 from gateway.ports import Clock
@@ -239,8 +240,10 @@ class UrlKeys(CurrentKeys):
     async def _read_once(self) -> None:
         problem: str | None = None
         try:
-            content = await fetch(self._url, seconds=self._fetch_seconds, max_bytes=MAX_KEY_SET_BYTES)
-            self.take(KeySet.parse(content, self._algorithms, source=URL_SETTING))
+            fetched = await fetch(self._url, seconds=self._fetch_seconds, max_bytes=MAX_KEY_SET_BYTES)
+            if fetched.time is not None:
+                self._telemetry.clocks.compare(ClockSource.IDENTITY_PROVIDER, fetched.time)
+            self.take(KeySet.parse(fetched.body, self._algorithms, source=URL_SETTING))
         except (FetchFailed, ConfigurationError) as error:
             problem = str(error)
         except Exception as error:  # whoever waits for the keys must not get an unknown error

@@ -25,6 +25,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
+from gateway.clock_watch import ClockSource, Reading
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.settings import REDIS_SCHEMES
@@ -167,8 +168,10 @@ class RedisClient:
         return int(now_ms + (SECONDS - _SOONER_SECONDS) * 1000)
 
     async def _ask_time(self, server: str, key: str) -> int:
+        began = time.monotonic()
         told_ms: int = await self._evaluate(NOW, [key], ())
         self._clocks.learn(server, told_ms)
+        self.compare_clocks(told_ms, began)
         return told_ms
 
     async def _refresh(self, server: str, key: str) -> None:
@@ -178,6 +181,11 @@ class RedisClient:
                 await self._ask_time(server, key)
         finally:
             self._asking = None
+
+    def compare_clocks(self, told_ms: float, began: float) -> None:
+        """Compare our clock with what a server has just told, in answer to what was sent at a monotonic time."""
+        reading = Reading(told_ms / 1000, 0.001, time.time(), time.monotonic() - began)
+        self.telemetry.clocks.compare(ClockSource.REDIS, reading)
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script; a server that does not know it gets its text."""
@@ -240,15 +248,20 @@ class RedisClient:
         Raises:
             TaskStoreDown: one of them did not answer in time.
         """
-        redis = self._client()
+        redis, began = self._client(), time.monotonic()
         try:
             async with asyncio.timeout(SECONDS):
                 if isinstance(redis, RedisCluster):
                     by_node = await redis.info(target_nodes=RedisCluster.PRIMARIES)
-                    return [by_node] if "redis_version" in by_node else list(by_node.values())
-                return [await redis.info()]
+                    infos = [by_node] if "redis_version" in by_node else list(by_node.values())
+                else:
+                    infos = [await redis.info()]
         except (RedisError, OSError, TimeoutError) as error:
             raise self._failed(error) from None
+        for info in infos:
+            if "server_time_usec" in info:
+                self.compare_clocks(info["server_time_usec"] / 1000, began)
+        return infos
 
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:

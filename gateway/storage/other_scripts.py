@@ -225,10 +225,11 @@ return briefs
 TOTALS = Script(
     CLOCK
     + """
--- Count the living tasks in each of the indexes KEYS; it takes the same time however many there are.
-local counts = {}
+-- Count the living tasks in each of the indexes KEYS, after the time of counting; it takes the same time however many
+-- there are.
+local counts = {now}
 for i, index in ipairs(KEYS) do
-  counts[i] = redis.call('ZCOUNT', index, '(' .. now, '+inf')
+  counts[i + 1] = redis.call('ZCOUNT', index, '(' .. now, '+inf')
 end
 return counts
 """

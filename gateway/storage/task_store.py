@@ -312,10 +312,13 @@ async def read_segments(client: RedisClient, records: Records, place: TaskPlace,
 
 async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
     """Count the tasks of all owners by phase: one script for each partition."""
+    began = time.monotonic()
     counted = await asyncio.gather(
         *(client.run(other_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
     )
-    return {phase: sum(counts) for phase, counts in zip(PHASES, zip(*counted, strict=True), strict=True)}
+    for now_ms, *_ in counted:
+        client.compare_clocks(now_ms, began)
+    return {phase: sum(counts) for phase, counts in zip(PHASES, list(zip(*counted, strict=True))[1:], strict=True)}
 
 
 def _retry_after(milliseconds: int) -> int:

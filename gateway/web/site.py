@@ -22,12 +22,17 @@ Metadata = Callable[[], dict[str, Any]]
 
 
 def create_site(
-    why_not_ready: Callable[[], str | None], *, metadata: Metadata | None = None, metadata_paths: Iterable[str] = ()
+    why_not_ready: Callable[[], str | None],
+    clock_offsets: Callable[[], dict[str, float]],
+    *,
+    metadata: Metadata | None = None,
+    metadata_paths: Iterable[str] = (),
 ) -> FastAPI:
     """Return the FastAPI application.
 
     Args:
         why_not_ready: returns why this replica takes no new work, None if it does.
+        clock_offsets: returns by how many seconds this replica's clock is ahead of others.
         metadata: gives the protected-resource metadata (RFC 9728), where there is some.
         metadata_paths: where it is served.
     """
@@ -45,11 +50,12 @@ def create_site(
         return {"status": "alive"}
 
     @site.get("/readyz")
-    async def readyz(response: Response) -> dict[str, str]:
+    async def readyz(response: Response) -> dict[str, Any]:
         reason = why_not_ready()
         if reason is not None:
             response.status_code = 503
-        return {"status": reason or "ready"}
+        # A wrong clock is told and no reason to leave: if it is the other one's, all replicas would.
+        return {"status": reason or "ready", "clock": clock_offsets()}
 
     if metadata is not None:
         for path in metadata_paths:

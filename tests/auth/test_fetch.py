@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def fetching_threads() -> list[threading.Thread]:
 
 async def test_the_body_of_an_answer_is_returned_and_we_say_who_asks(provider: IdentityProvider) -> None:
     provider.send(b"{}")
-    assert await fetch(provider.url, seconds=SECONDS, max_bytes=2) == b"{}"
+    assert (await fetch(provider.url, seconds=SECONDS, max_bytes=2)).body == b"{}"
     assert provider.seen["User-Agent"].startswith("sealed-gateway/")
     assert "application/jwk-set+json" in provider.seen["Accept"]
 
@@ -46,7 +47,43 @@ async def test_a_chunked_body_is_put_together(provider: IdentityProvider) -> Non
         request.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n")
 
     provider.answer(answer)
-    assert await fetch(provider.url, seconds=SECONDS, max_bytes=1000) == b"{}"
+    assert (await fetch(provider.url, seconds=SECONDS, max_bytes=1000)).body == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("headers", "told", "step"),
+    [
+        ([("Date", "Sun, 06 Nov 1994 08:49:37 GMT")], 784111777.0, 1.0),
+        ([("Date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("Age", "3600")], 784115377.0, 2.0),
+    ],
+    ids=["from the provider", "from a cache"],
+)
+async def test_an_answer_tells_the_time(
+    provider: IdentityProvider, headers: list[tuple[str, str]], told: float, step: float
+) -> None:
+    provider.answer(lambda request: undated(request, headers))
+    before = time.time()
+    reading = (await fetch(provider.url, seconds=SECONDS, max_bytes=1000)).time
+    assert reading is not None
+    assert reading[:2] == (told, step)
+    assert before <= reading.heard_at <= time.time()
+    assert 0 < reading.took < SECONDS
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[], [("Date", "yesterday")], [("Date", "Sun, 06 Nov 1994 08:49:37 GMT"), ("Age", "9" * 400)]],
+    ids=["none", "no date", "no age"],
+)
+async def test_a_time_that_makes_no_sense_is_none(provider: IdentityProvider, headers: list[tuple[str, str]]) -> None:
+    provider.answer(lambda request: undated(request, headers))
+    assert await fetch(provider.url, seconds=SECONDS, max_bytes=1000) == (b"{}", None)
+
+
+def undated(request: Request, headers: list[tuple[str, str]]) -> None:
+    """Answer with no other headers than these."""
+    lines = [f"{name}: {value}\r\n" for name, value in [*headers, ("Content-Length", "2")]]
+    request.wfile.write(f"HTTP/1.1 200 OK\r\n{''.join(lines)}\r\n{{}}".encode())
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 401, 404, 429, 500, 503])
@@ -68,7 +105,7 @@ async def test_a_redirect_is_not_followed_to_wherever_it_points(provider: Identi
 
 async def test_a_body_may_be_as_large_as_the_limit_and_no_larger(provider: IdentityProvider) -> None:
     provider.send(b"x" * 1000)
-    assert len(await fetch(provider.url, seconds=SECONDS, max_bytes=1000)) == 1000
+    assert len((await fetch(provider.url, seconds=SECONDS, max_bytes=1000)).body) == 1000
     provider.send(b"x" * 1001)
     assert await failure(provider.url) == "the answer is larger than 1000 bytes"
 
@@ -147,7 +184,7 @@ async def test_proxies_are_for_other_machines_only(provider: IdentityProvider, m
     with IdentityProvider() as gone:
         url = gone.url
     assert await failure(url) == "Connection refused"
-    assert await fetch("http://id.example.test/keys", seconds=SECONDS, max_bytes=10) == b"{}"
+    assert (await fetch("http://id.example.test/keys", seconds=SECONDS, max_bytes=10)).body == b"{}"
 
 
 @pytest.fixture
@@ -162,7 +199,7 @@ async def test_a_certificate_must_be_trusted(certificate: Path, monkeypatch: pyt
         provider.send(b"{}")
         assert "its certificate is not trusted" in await failure(provider.url)
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert await fetch(provider.url, seconds=SECONDS, max_bytes=10) == b"{}"
+        assert (await fetch(provider.url, seconds=SECONDS, max_bytes=10)).body == b"{}"
         provider.drip(in_head=False)
         assert await failure(provider.url, SHORT) == f"no answer within {SHORT:g} seconds"
         assert "its certificate is not trusted" in await failure(provider.url.replace("127.0.0.1", "localhost"))

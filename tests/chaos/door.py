@@ -132,14 +132,14 @@ class Door:
             self._traps.append(trap)
         return trap
 
-    def replies(self, script: Script, task_id: str) -> list[Any]:
-        """Return what the server answered to a script for one task, in order; errors are left out."""
+    def replies(self, script: Script, task_id: str, *, errors: bool = False) -> list[Any]:
+        """Return what the server answered to a script for one task, in order; errors are left out unless asked for."""
         with self._lock:
             passed = list(self.passed)
         return [
             reply
             for command, reply in passed
-            if command.runs(script) and command.concerns(task_id) and not _is_error(reply)
+            if command.runs(script) and command.concerns(task_id) and (errors or not _is_error(reply))
         ]
 
     def _accept(self) -> None:

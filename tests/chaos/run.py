@@ -1,4 +1,4 @@
-"""Every fault that tasks must survive, the tests that show it, and the command that runs them: `make chaos`.
+"""Every fault that calls and tasks must survive, the tests that show it, and the command that runs them: `make chaos`.
 
 The tests have real replicas and workers, or at least a real server. Those of `tests/chaos` stand between the processes
 and their server and strike at an exact command. Some faults are shown where the part they hit is tested; these tests
@@ -47,6 +47,21 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{STORAGE}what_reaches_the_server_after_its_caller_has_given_up_does_nothing",
         f"{STORAGE}while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything",
         f"{STORAGE}a_leg_that_is_taken_but_not_begun_falls_free",
+    ),
+    "the server, or a replica and a worker, stand still for 3 and for 35 seconds, and go on": (
+        "tests/chaos/test_standstills.py",
+    ),
+    "a replica stands still for good": ("tests/chaos/test_frozen_replicas.py",),
+    "the disk of a log is full, its reader is dead, or nobody reads it": (
+        "tests/integration/test_log_faults.py",
+        f"{WORKERS}an_audit_log_whose_reader_is_gone_holds_up_no_worker",
+        f"{WORKERS}a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot",
+    ),
+    "readers are slow": ("tests/integration/test_slow_readers.py",),
+    "the clock of a replica, a worker, or the store is an hour off": ("tests/chaos/test_shifted_clocks.py",),
+    "the identity provider hangs, or its clock is an hour off": (
+        "tests/security/test_hanging_provider.py",
+        "tests/integration/test_providers_clock.py",
     ),
     "the server's clock is set": (f"{STORAGE}a_server_whose_clock_is_set_is_asked_for_its_time_again",),
     "replies get lost": (f"{STORAGE}every_transition_can_be_sent_twice",),

@@ -12,6 +12,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from gateway import telemetry
 from gateway.bootstrap import build
+from gateway.clock_watch import ClockSource
 from gateway.errors import HopReason, RejectReason
 from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
 from gateway.settings import Settings
@@ -40,6 +41,7 @@ VALUES: Final = {
     ("gateway_hop_messages_refused_total", "reason"): frozenset(HopReason),
     ("gateway_tasks", "phase"): frozenset(Phase),
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),
+    ("gateway_clock_offset_seconds", "source"): frozenset(ClockSource),
     ("gateway_build_info", "compiled"): frozenset({"true", "false"}),
     ("gateway_requests_refused_total", "reason"): frozenset(RefusalReason),
     ("gateway_state_rejections_total", "reason"): frozenset(RejectReason),

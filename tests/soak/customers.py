@@ -27,6 +27,7 @@ MIND_CHANGES: Final = 0.15
 MIND_CHANGE_SECONDS: Final = 2.0
 STORE_DOWN: Final = -31004
 OVERLOADED: Final = -31001
+NOT_TAKEN: Final = -32602
 
 
 class Unanswered(Exception):
@@ -39,6 +40,10 @@ class Refused(Exception):
 
 class Wrong(Exception):
     """An answer that no customer should get."""
+
+
+class Used(Wrong):
+    """What was sent is not taken, or not any more."""
 
 
 @dataclass
@@ -94,7 +99,7 @@ class Customer:
     async def check_all(self) -> None:
         """Look at everything again that has ended: it must be told as it was, until its time is over."""
         for order in self._market.orders:
-            if order.customer == self._number and order.final is not None:
+            if order.customer == self._number and order.final is not None and order.is_task:
                 try:
                     await self._check(order)
                 except Wrong as wrong:
@@ -123,13 +128,22 @@ class Customer:
             order.refused = True
             return
         except Unanswered:
-            order.unanswered += order.kind != "ship"  # whose first leg only asks
+            order.unanswered += order.kind not in ("ship", "charge")  # whose first legs only ask
             return
         while result["resultType"] == "input_required":
             answers = {key: answer_to(order.name, key) for key in result.get("inputRequests", {})}
             retry = {**params, "requestState": result["requestState"], "inputResponses": _accepted(answers)}
-            result = await self._next_leg(order, retry)
+            try:
+                result = await self._next_leg(order, retry)
+            except Used:
+                if order.is_task:
+                    raise
+                order.used = True
+                return
             order.answers.update(answers)
+        if not order.is_task:
+            order.final = {"status": "completed", "result": result, "error": None}
+            return
         if result["resultType"] != "task":
             raise Wrong(f"did not become a task: {result}")
         order.task_id = result["taskId"]
@@ -141,7 +155,7 @@ class Customer:
             except Refused:
                 pass
             except Unanswered:
-                order.unanswered += 1
+                order.unanswered += order.is_task
             await self._pause()
 
     async def _follow(self, order: Order) -> None:
@@ -256,4 +270,5 @@ def _result(method: str, response: httpx.Response) -> dict[str, Any]:
         raise Refused
     if response.status_code == 504 and code == STORE_DOWN:
         raise Unanswered
-    raise Wrong(f"{method} was answered with HTTP {response.status_code}: {message['error']}")
+    told = f"{method} was answered with HTTP {response.status_code}: {message['error']}"
+    raise Used(told) if code == NOT_TAKEN else Wrong(told)

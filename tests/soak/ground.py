@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import resource
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,8 +19,11 @@ import redis
 from gateway.auth.tokens import mint
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import Cluster, ClusterError, RedisServer, Replica, Worker, new_key, wait_until
+from tests.chaos.clocks import ShiftedClock
+from tests.integration.pipes import Pipe
 from tests.soak.effects import DIRECTORY
 from tests.soak.ledger import Rest
+from tests.soak.relay import Relay
 from tests.storage.deployments import keys_without_lifetime
 
 REPLICAS: Final = 2
@@ -30,10 +37,23 @@ PATIENCE_SECONDS: Final = 60.0
 AUDIENCE: Final = "soak"
 SECRET: Final = "a secret that only the soak knows, 32 bytes"
 
-EXPECTED_ERRORS: Final = ("tool failed", "task is given up")
-"""How the errors begin that tools of the soak ask for: one raises, one is given up when its worker is lost."""
+EXPECTED_ERRORS: Final = (
+    "tool failed",
+    "task is given up",
+    "lines cannot be written",
+    "the worker does not come to its end",
+)
+"""How the errors begin that the soak asks for: one tool raises, one is given up when its worker is lost, logs fail, and
+a worker is asked to leave while the store stands still for longer than it may take to do so."""
+
+LEG_SECONDS: Final = 20.0
+"""How long it takes at most until a charge whose replica was killed over it is told to be used."""
+
+FULL_BYTES: Final = 1 << 30
+"""The size of audit logs on disks that get full: nothing else is as large. They are holes, and nobody reads them."""
 
 SHOWN_CHARACTERS: Final = 500
+PIPE_SECONDS: Final = 0.05
 
 
 class Ground:
@@ -55,7 +75,12 @@ class Ground:
         self.struck: Counter[str] = Counter()
         # The file is the history of all tasks, so it must never be rewritten.
         self._store = RedisServer(directory, "--auto-aof-rewrite-percentage", "0")
+        self._relay = Relay(self._store.port)
         self._keys = KeyFile(directory / "seal-keys")
+        self._clocks = {name: ShiftedClock(directory / f"{name}.clock") for name in ("r1", "w3")}
+        self._pipes = [Pipe(directory / f"{name}.audit") for name in ("r2", "w2")]
+        self._reads_pipes = threading.Event()
+        self._ended = threading.Event()
         settings = {
             "GATEWAY_TOOLS": tools,
             "GATEWAY_AUDIENCE": AUDIENCE,
@@ -67,6 +92,7 @@ class Ground:
             "GATEWAY_REDIS_URL": self._store.url,
             "GATEWAY_DRAIN_NOTICE_SECONDS": "1",
             "GATEWAY_DRAIN_SECONDS": "5",
+            "GATEWAY_LEG_SECONDS": str(LEG_SECONDS),
             "GATEWAY_TASK_LEASE_SECONDS": str(LEASE_SECONDS),
             "GATEWAY_TASK_MAX_TTL_SECONDS": str(TTL_SECONDS),
             "GATEWAY_TASKS_PER_PRINCIPAL": "1000000",
@@ -74,10 +100,23 @@ class Ground:
             "GATEWAY_WORKER_CONCURRENCY": "8",
             DIRECTORY: str(directory),
         }
-        self._cluster = Cluster(directory, replicas=REPLICAS, workers=WORKERS, balancer=False, environ=settings)
+        own = {name: dict(clock.environ) for name, clock in self._clocks.items()}
+        for name in ("r1", "w1"):
+            audit = directory / f"{name}.audit"
+            audit.touch()
+            os.truncate(audit, FULL_BYTES)
+            required = {"GATEWAY_AUDIT_LOG": str(audit), "GATEWAY_AUDIT_LOG_REQUIRED": "on"}
+            own.setdefault(name, {}).update(required)
+        for name, pipe in zip(("r2", "w2"), self._pipes, strict=True):
+            own[name] = {"GATEWAY_AUDIT_LOG": str(pipe.path), "GATEWAY_REDIS_URL": self._relay.url}
+        self._cluster = Cluster(
+            directory, replicas=REPLICAS, workers=WORKERS, balancer=False, environ=settings, own=own
+        )
 
     def __enter__(self) -> Self:
         """Start everything."""
+        self._reads_pipes.set()
+        threading.Thread(target=self._read_pipes, daemon=True).start()
         try:
             self._store.restart()
             self._cluster.__enter__()
@@ -90,6 +129,9 @@ class Ground:
         """End everything that still runs."""
         self._cluster.__exit__()
         self._store.stop()
+        self._relay.close()
+        self._ended.set()
+        ShiftedClock.clean_up()
 
     @property
     def urls(self) -> list[str]:
@@ -197,6 +239,76 @@ class Ground:
             self._store.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
         return True
 
+    def _pause_store_for_long(self, chance: random.Random) -> bool:
+        self._store.pause()
+        time.sleep(chance.uniform(5, 35))
+        self._store.resume()
+        return True
+
+    def _withhold_replies(self, chance: random.Random) -> bool:
+        """Let what one replica and one worker ask of the store happen, and tell them nothing."""
+        self._relay.withhold_replies()
+        time.sleep(chance.uniform(0.5, 5))
+        self._relay.release_replies()
+        return True
+
+    def _freeze_replica(self, chance: random.Random) -> bool:
+        replica = chance.choice(self._cluster.replicas)
+        replica.pause()
+        time.sleep(chance.uniform(1, 8))
+        replica.resume()
+        return True
+
+    def _fill_disk(self, chance: random.Random) -> bool:
+        """Let no line more into the audit logs of a replica and a worker whose calls need their lines."""
+        members = [self._cluster["r1"], self._cluster.worker("w1")]
+        before = [resource.prlimit(member.pid, resource.RLIMIT_FSIZE) for member in members]
+        for member, (_, hard) in zip(members, before, strict=True):
+            resource.prlimit(member.pid, resource.RLIMIT_FSIZE, (FULL_BYTES, hard))
+        time.sleep(chance.uniform(1, 5))
+        for member, limits in zip(members, before, strict=True):
+            resource.prlimit(member.pid, resource.RLIMIT_FSIZE, limits)
+        return True
+
+    def _leave_pipes_unread(self, chance: random.Random) -> bool:
+        self._reads_pipes.clear()
+        for pipe in self._pipes:
+            pipe.fill()
+        time.sleep(chance.uniform(1, 5))
+        self._reads_pipes.set()
+        return True
+
+    def _lose_readers(self, chance: random.Random) -> bool:
+        self._reads_pipes.clear()
+        for pipe in self._pipes:
+            pipe.lose_reader()
+        time.sleep(chance.uniform(1, 5))
+        for pipe in self._pipes:
+            pipe.gain_reader()
+        self._reads_pipes.set()
+        return True
+
+    def _shift_workers_clock(self, chance: random.Random) -> bool:
+        return self._shift("w3", chance.choice(("+1h", "-1h")), chance)
+
+    def _shift_replicas_clock(self, chance: random.Random) -> bool:
+        """Let a replica's clock be off, by less than makes it refuse tokens and states: that would be as documented."""
+        return self._shift("r1", chance.choice(("+20s", "-20s")), chance)
+
+    def _shift(self, name: str, shift: str, chance: random.Random) -> bool:
+        self._clocks[name].set(shift)
+        time.sleep(chance.uniform(2, 5))
+        self._clocks[name].set("+0")
+        return True
+
+    def _read_pipes(self) -> None:
+        """Take the lines out of the pipes, as the collector of logs does."""
+        while not self._ended.wait(PIPE_SECONDS):
+            for pipe in self._pipes if self._reads_pipes.is_set() else ():
+                # The reader may be lost at any moment.
+                with contextlib.suppress(AssertionError, OSError):
+                    pipe.read()
+
     def _kill(self, process: Replica | Worker | RedisServer, away_seconds: float) -> None:
         self._expect_alive(process)
         process.kill()
@@ -271,7 +383,13 @@ PROCESS_FAULTS: Final[Mapping[str, Fault]] = {
     "worker killed": Ground._kill_worker,
     "worker paused past its lease": Ground._pause_worker,
     "worker drained": Ground._drain_worker,
+    "worker's clock an hour off": Ground._shift_workers_clock,
     "replica killed": Ground._kill_replica,
+    "replica frozen": Ground._freeze_replica,
+    "replica's clock 20 s off": Ground._shift_replicas_clock,
+    "disk of audit logs full": Ground._fill_disk,
+    "pipes of audit logs unread": Ground._leave_pipes_unread,
+    "readers of audit logs dead": Ground._lose_readers,
     "replica drained": Ground._drain_replica,
     "seal keys: next phase": Ground._rotate_keys,
 }
@@ -279,6 +397,8 @@ STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "store killed": Ground._kill_store,
     "store restarted": Ground._restart_store,
     "store paused": Ground._pause_store,
+    "store paused for long": Ground._pause_store_for_long,
+    "replies withheld": Ground._withhold_replies,
     "scripts flushed": Ground._flush_scripts,
     "connections cut": Ground._cut_connections,
 }

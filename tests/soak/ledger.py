@@ -15,6 +15,8 @@ from tests.soak.orders import KINDS, Order
 
 LOST_WORKERS: Final = -32603
 SHOWN: Final = 10
+LOSE_ANSWERS: Final = frozenset({"replica killed", "replica frozen", "replica drained"})
+"""Faults over which the answer to a charge can be lost between the replica and its customer, for good."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,9 @@ class Ledger:
         tasks = self._tasks
         refused = [order for order in self._orders.values() if order.refused]
         completed = [order for order in tasks if order.final and order.final["status"] == "completed"]
+        charges = [order for order in self._orders.values() if not order.is_task]
+        paid = [order for order in charges if order.final]
+        unpaid = [order for order in charges if not order.final]
         answers = sum(len(order.answers) for order in completed)
         return [
             Account("acknowledged tasks are stored", len(tasks), _problems(tasks, self._not_stored)),
@@ -128,6 +133,8 @@ class Ledger:
             Account("completed: all side effects, by key", len(completed), _problems(completed, self._wrong_effects)),
             Account("no leg ran without a claim", len(tasks), _problems(tasks, self._too_many_legs)),
             Account("one flow an order, and no other's work", len(self._runs), list(self._mixed_up())),
+            Account("paid: charged once, and told so", len(paid), _problems(paid, self._wrong_charge)),
+            Account("not paid: charged once at most", len(unpaid), _problems(unpaid, self._doubtful_charge)),
             Account("refused orders ran nothing", len(refused), _problems(refused, self._ran)),
             Account("no task went a forbidden way", len(self._history), list(self._forbidden_ways())),
             Account("unknown to customers: accounted for", len(self._unknown), list(self._unaccounted())),
@@ -209,6 +216,25 @@ class Ledger:
         legs = sum(run.legs for run in self._runs[order.name].values())
         return None if legs <= claims else f"ran {legs} legs: {' → '.join(phases)}"
 
+    def _wrong_charge(self, order: Order) -> str | None:
+        if self._charged(order) != 1:
+            return f"was charged {self._charged(order)} times"
+        signed = order.flow in self._runs[order.name] and order.texts == order.expected_texts()
+        return None if signed else f"ended as {order.final}"
+
+    def _doubtful_charge(self, order: Order) -> str | None:
+        """Only where a replica was lost over it may nobody know whether it was charged."""
+        if self._charged(order) > order.used:
+            return f"was charged {self._charged(order)} times, and its customer does not know"
+        return "is used, and no replica was lost" if order.used and not self._replicas_lost else None
+
+    @property
+    def _replicas_lost(self) -> int:
+        return sum(count for fault, count in self._faults.items() if fault in LOSE_ANSWERS)
+
+    def _charged(self, order: Order) -> int:
+        return sum(run.steps.total() for run in self._runs.get(order.name, {}).values())
+
     def _mixed_up(self) -> Iterator[str]:
         for name, runs in self._runs.items():
             order = self._orders.get(name)
@@ -253,7 +279,8 @@ class Ledger:
         columns = ("completed", "failed", "cancelled")
         yield f"{'kind':10} {'acknowledged':>12} " + " ".join(f"{column:>10}" for column in columns)
         for kind in (*KINDS, "all"):
-            tasks = [order for order in self._tasks if kind in (order.kind, "all")]
+            orders = [order for order in self._orders.values() if order.task_id is not None or not order.is_task]
+            tasks = [order for order in orders if kind in (order.kind, "all") and (order.is_task or order.answers)]
             ends = Counter(order.final["status"] for order in tasks if order.final)
             yield f"{kind:10} {len(tasks):12,} " + " ".join(f"{ends[column]:10,}" for column in columns)
 
@@ -265,6 +292,9 @@ class Ledger:
         runs = [run for runs in self._runs.values() for run in runs.values()]
         steps, repeated = sum(len(run.steps) for run in runs), sum(run.repeated for run in runs)
         yield f"side effects: {steps:,} by key; {repeated:,} times one was done again"
+        used = [order for order in self._orders.values() if order.used]
+        charged = sum(self._charged(order) for order in used)
+        yield f"charges whose answer was lost with a replica: {len(used)}, {charged} of them done"
         phases = Counter(phases[-1] for phases in self._unknown.values())
         made = "".join(f", {count} {phase}" for phase, count in sorted(phases.items()))
         yield f"calls that nobody answered: {self._unanswered}; they made {len(self._unknown)} tasks{made}"

@@ -28,6 +28,7 @@ class Order:
         answers: question → answer, of those that were acknowledged.
         cancelled: a cancellation was acknowledged.
         final: the end that its customer saw.
+        used: its customer was told that what was asked is used: the answer to an earlier attempt got lost.
         complaints: what the customer saw that must not be.
     """
 
@@ -42,6 +43,7 @@ class Order:
     answers: dict[str, str] = field(default_factory=dict)
     cancelled: bool = False
     final: dict[str, Any] | None = None
+    used: bool = False
     complaints: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -51,6 +53,11 @@ class Order:
     def arguments(self) -> dict[str, Any]:
         """What its tool is called with."""
         return {"order": self.name, **({"amount": self.amount} if self.amount else {})}
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it becomes a task."""
+        return self.kind != "charge"
 
     @property
     def steps(self) -> frozenset[str]:
@@ -99,11 +106,13 @@ _STEPS: Final[Mapping[str, frozenset[str]]] = {
     "survey": frozenset({"look up"}),
     "ship": frozenset({"pack", "send"}),
     "fail": frozenset({"try"}),
+    "charge": frozenset({"charge"}),
 }
 _TEXTS: Final[Mapping[str, Callable[[Order, str], list[str]]]] = {
     "fail": lambda _, __: [],
     "hold": lambda _, __: [],
     "plain": lambda _, signed: [signed],
+    "charge": lambda order, signed: [f"{_answers(order, 'name')}, {signed}"],
     "once": lambda _, signed: [signed],
     "build": lambda order, signed: [*(f"part {part} of {order.name}" for part in range(order.amount)), signed],
     "count": lambda order, signed: [f"{sum(unit**2 for unit in range(order.amount + 1))}, {signed}"],

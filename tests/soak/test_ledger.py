@@ -26,6 +26,7 @@ class Books:
     history: dict[str, list[str]] = field(default_factory=dict)
     rest: Rest = field(default_factory=Rest)
     incidents: list[str] = field(default_factory=list)
+    faults: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, phases: list[str], *, amount: int = 0, keys: tuple[str, ...] = ()) -> Order:
         """Add an order that went as it should, with answers to these questions."""
@@ -42,7 +43,14 @@ class Books:
         return order
 
     def ledger(self) -> Ledger:
-        return Ledger(list(self.orders.values()), self.effects, self.history, self.rest, incidents=self.incidents)
+        return Ledger(
+            list(self.orders.values()),
+            self.effects,
+            self.history,
+            self.rest,
+            incidents=self.incidents,
+            faults=self.faults,
+        )
 
     def wrong(self) -> set[str]:
         return {account.name for account in self.ledger().accounts if account.problems}
@@ -87,9 +95,15 @@ def books() -> Books:
     end(broken, "completed", result={**texts("fail failed (reference 1)"), "isError": True})
     held = Order("hold", "hold", task_id="t_hold", cancelled=True)
     end(held, "cancelled")
+    paid = Order("charge", "charge", answers={"name": answer_to("charge", "name")})
+    paid.final = {"status": "completed", "error": None, "result": texts("order charge by flow fc")}
+    paid.final["result"] = texts(*paid.expected_texts())
+    doubtful = Order("doubtful", "charge", used=True)
     refused = Order("refused", "plain", refused=True)
     unanswered = Order("unanswered", "survey", unanswered=1)
-    books.orders |= {order.name: order for order in (broken, held, refused, unanswered)}
+    books.orders |= {order.name: order for order in (broken, held, paid, doubtful, refused, unanswered)}
+    books.effects += [Effect("step", "charge", "fc", "fc:charge"), Effect("step", "doubtful", "fd", "fd:charge")]
+    books.faults["replica killed"] = 1
     books.effects += [Effect("leg", "fail", "ff"), Effect("step", "fail", "ff", "ff:try"), Effect("leg", "hold", "fh")]
     books.history |= {"t_fail": [*RUN], "t_hold": ["queued", "running", "cancelled"], "t_new": [*ASKED[:3]]}
     books.rest = Rest({"queue": 0}, {task: phases[-1] for task, phases in books.history.items()})
@@ -110,6 +124,7 @@ LEGS, FLOWS, REFUSED = (
     "refused orders ran nothing",
 )
 WAYS, UNKNOWN, LEFT = "no task went a forbidden way", "unknown to customers: accounted for", "nothing is left over"
+PAID, UNPAID = "paid: charged once, and told so", "not paid: charged once at most"
 COMPLAINTS, PROCESSES = "no customer had to complain", "no process failed"
 
 WRONGS: dict[str, tuple[set[str], Callable[[Books], object]]] = {
@@ -169,6 +184,24 @@ WRONGS: dict[str, tuple[set[str], Callable[[Books], object]]] = {
     ),
     "a flow ran for two orders": ({FLOWS}, lambda b: b.effects.append(Effect("unit", "count", "fplain", "0"))),
     "something ran that was never ordered": ({FLOWS}, lambda b: b.effects.append(Effect("leg", "?", "f?"))),
+    "a charge that was told never happened": ({PAID}, lambda b: b.drop("charge", "step")),
+    "a customer was charged twice": (
+        {PAID},
+        lambda b: b.effects.append(Effect("step", "charge", "fc", "fc:charge")),
+    ),
+    "a customer got another one's receipt": (
+        {PAID},
+        lambda b: b.result("charge").update(texts("name for another, order another by flow fc")),
+    ),
+    "a customer was charged twice and told nothing": (
+        {UNPAID},
+        lambda b: b.effects.append(Effect("step", "doubtful", "fd", "fd:charge")),
+    ),
+    "a customer was charged and told that nothing ran": (
+        {UNPAID},
+        lambda b: setattr(b.orders["doubtful"], "used", False),
+    ),
+    "a state was used up though no replica was lost": ({UNPAID}, lambda b: b.faults.clear()),
     "a refused order ran": ({REFUSED}, lambda b: b.effects.append(Effect("leg", "refused", "fr"))),
     "there are tasks that nobody can have made": ({UNKNOWN}, lambda b: b.history.__setitem__("t_x", [*RUN])),
     "a task that nobody knows of is still queued": (

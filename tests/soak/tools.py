@@ -124,6 +124,14 @@ async def hold(ctx: Context, order: str) -> str:
     return receipt(ctx, order)
 
 
+@tool(single_use=True)
+async def charge(ctx: Context, order: str) -> str:
+    """Ask who pays, and charge them. What it is answered with counts once."""
+    name = (await ctx.elicit("name", "Who pays?", Name)).name
+    note(Effect("step", order, ctx.call_id, f"{ctx.call_id}:charge"))
+    return f"{name}, {receipt(ctx, order)}"
+
+
 @tool(task="required", max_attempts=1)
 async def once(ctx: Context, order: str) -> str:
     """Take a while. May be tried once."""

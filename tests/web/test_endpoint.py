@@ -436,7 +436,10 @@ async def test_calls_at_the_same_time_do_not_mix(app: GatewayApp) -> None:
 
 async def test_other_paths_are_served_by_the_site(app: GatewayApp) -> None:
     assert (await Client(app).send([b""], [HOST], method="GET", path="/healthz")).message == {"status": "alive"}
-    assert (await Client(app).send([b""], [HOST], method="GET", path="/readyz")).message == {"status": "ready"}
+    assert (await Client(app).send([b""], [HOST], method="GET", path="/readyz")).message == {
+        "status": "ready",
+        "clock": {},
+    }
     assert (await Client(app).send([b""], [HOST], method="GET", path="/other")).status == 404
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.cluster import wait_until
+from tests.integration.pipes import Pipe
 from tests.workers.site import Site, let_pass
 
 LEASE_SECONDS = 1
@@ -102,6 +103,20 @@ def test_a_worker_that_starts_without_its_store_waits_for_it(site: Site) -> None
     site.worker("w1")
     site.server.start()
     assert site.text(task) == "hello"
+
+
+@pytest.mark.parametrize("reader", ["unread", "dead"])
+def test_an_audit_log_whose_reader_is_gone_holds_up_no_worker(site: Site, tmp_path: Path, reader: str) -> None:
+    pipe = Pipe(tmp_path / "audit")
+    worker = site.worker("w1", GATEWAY_AUDIT_LOG=str(pipe.path))
+    if reader == "unread":
+        pipe.fill()
+    else:
+        pipe.lose_reader()
+    for number in range(5):
+        assert site.text(site.create("say", text=str(number))) == str(number)
+    assert worker.terminate() == 0
+    pipe.lose_reader()
 
 
 def test_a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot(site: Site, tmp_path: Path) -> None:

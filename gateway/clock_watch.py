@@ -1,0 +1,115 @@
+"""How far this process's clock is from the clocks of those that it talks to, and saying so where it is too far.
+
+Nobody is asked for this: every comparison is made with an answer that is needed for something else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+log = logging.getLogger(__name__)
+
+OFF_SECONDS: Final = 5.0
+"""A clock that is off by more is told of. An answer that took longer tells nothing."""
+
+RIGHT_SECONDS: Final = 30.0
+"""A clock is right again when nothing has shown it off for so long: of several servers, one may be off."""
+
+
+class ClockSource(StrEnum):
+    """Whose clock this process's is compared with."""
+
+    REDIS = "redis"
+    IDENTITY_PROVIDER = "identity_provider"
+
+
+class Reading(NamedTuple):
+    """What somebody has told of the time.
+
+    Attributes:
+        told: seconds since the epoch; the clock that they were read from showed this, or a fraction of `step` more.
+        step: what that clock's time is rounded down to, in seconds.
+        heard_at: what our own clock showed when the answer was there.
+        took: how many seconds before that it was asked for.
+    """
+
+    told: float
+    step: float
+    heard_at: float
+    took: float
+
+    @property
+    def offset(self) -> float:
+        """By how many seconds our clock is ahead, or behind if negative, for certain; 0 if the two may agree."""
+        at_most = self.heard_at - self.told
+        at_least = at_most - self.took - self.step
+        return at_least if at_least > 0 else min(at_most, 0.0)
+
+
+@dataclass
+class _Compared:
+    offset: float = 0.0
+    off: bool = False
+    off_at: float = 0.0
+
+
+class ClockWatch(Collector):
+    """Compares this process's clock with others. Any thread may tell it of a reading.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._compared: dict[ClockSource, _Compared] = {}
+        self._lock = threading.Lock()
+
+    def compare(self, source: ClockSource, reading: Reading) -> None:
+        """Note a reading. The log is told when the clock turns out to be off, and when it is right again."""
+        if reading.took > OFF_SECONDS:
+            return
+        with self._lock:
+            compared = self._compared.setdefault(source, _Compared())
+            was_off, now = compared.off, self._clock()
+            if abs(reading.offset) > OFF_SECONDS:
+                compared.off, compared.off_at = True, now
+            elif was_off and now - compared.off_at < RIGHT_SECONDS:
+                return
+            else:
+                compared.off = False
+            compared.offset = reading.offset
+        if compared.off != was_off:
+            message = "clock is off" if compared.off else "clock is right again"
+            log.warning(message, extra={"source": source.value, "seconds": round(reading.offset, 1)})
+
+    def offsets(self) -> dict[str, float]:
+        """Return by how many seconds the clock is ahead of each that it was compared with, or behind if negative."""
+        with self._lock:
+            return {source.value: round(compared.offset, 3) for source, compared in self._compared.items()}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Show the last comparisons; called by the thread that serves metrics."""
+        (family,) = self.describe()
+        for source, offset in self.offsets().items():
+            family.add_metric([source], offset)
+        yield family
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Return the metric without its values."""
+        return [
+            GaugeMetricFamily(
+                "gateway_clock_offset_seconds",
+                "By how much this process's clock is ahead of another one, or behind it if negative.",
+                labels=["source"],
+            )
+        ]
