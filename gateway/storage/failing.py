@@ -17,6 +17,9 @@ _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "
 """What is in the errors of a server that does nothing of what is asked. Redis 6.2 wraps what a script was told into an
 error of its own, so only the text tells."""
 
+_CLOSED = "the handler is closed"
+"""How uvloop says that a connection was closed before something is written to it."""
+
 
 class NotReached(ConnectionLost):
     """There is no connection to the server, so nothing was sent to it. The cause says why."""
@@ -49,6 +52,10 @@ async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:
         raise
     except ConnectionLost as error:
         lost = error
+    except RuntimeError as error:
+        if not str(error).endswith(_CLOSED):
+            raise
+        lost = ConnectionLost(str(error))
     try:
         replies = await send()
     except RedisError as error:

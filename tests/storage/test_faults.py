@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
@@ -825,3 +826,28 @@ async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_di
             await there.aclose()
     finally:
         server.end()
+
+
+async def send_over_a_closed_connection() -> list[str]:
+    """Send over a connection that was closed just before, then over a good one; return what came of it."""
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    _, closed = await asyncio.open_connection(*server.sockets[0].getsockname())
+    closed.transport.abort()
+    await asyncio.sleep(0)
+    sent: list[str] = []
+
+    async def send() -> str:
+        sent.append("sent")
+        if len(sent) == 1:
+            closed.writelines([b"PING"])
+        return "answered"
+
+    try:
+        sent.append(await repeatable(send))
+    finally:
+        server.close()
+    return sent
+
+
+def test_a_connection_that_closes_just_before_something_is_written_to_it_counts_as_lost() -> None:
+    assert uvloop.run(send_over_a_closed_connection()) == ["sent", "sent", "answered"]
