@@ -26,6 +26,10 @@ META_SCHEMA: Final = "refused: refers to a meta-schema, which jsonschema brings 
 DIALECT: Final = "refused: has a dialect of its own, which jsonschema reads as 2020-12"
 EXPRESSION: Final = "right: expressions are those of ECMA 262"
 DEPENDENCIES: Final = "right: `dependencies` still counts"
+RIGHT: Final = {
+    "optional/ecmascript-regex.json": EXPRESSION,
+    "optional/dependencies-compatibility.json": DEPENDENCIES,
+}
 FORMAT: Final = "as jsonschema: formats only inform"
 
 DEVIATIONS: Final = {REMOTE: 45, META_SCHEMA: 4, DIALECT: 9, EXPRESSION: 32, DEPENDENCIES: 14, FORMAT: 204}
@@ -63,10 +67,8 @@ def reason(file: str, refusal: str | None, ours: bool | None, theirs: bool | Non
         return DIALECT
     if refusal is not None and "never fetched" in refusal:
         return REMOTE if theirs is None else META_SCHEMA
-    if ours == expected and file == "optional/ecmascript-regex.json":
-        return EXPRESSION
-    if ours == expected and file == "optional/dependencies-compatibility.json":
-        return DEPENDENCIES
+    if ours == expected:
+        return RIGHT.get(file, file)
     if ours == theirs and file.startswith("optional/format/"):
         return FORMAT
     return file
