@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.authoring.schema_costs import Costs
 from gateway.authoring.schema_problems import find_problem
+from gateway.authoring.schema_references import OUTSIDE
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
@@ -116,7 +117,7 @@ def _why_not(error: jsonschema_rs.ValidationError) -> str:
     """Return why a schema cannot be used, and what to do."""
     message = str(error.message)
     if "retrieving it failed" in message:
-        return f"the schema refers to something outside itself, which is never fetched; copy it into $defs ({message})"
+        return f"{OUTSIDE} ({message})"
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     if 'is not a "regex"' in message:
         return (

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import unquote
 
+from gateway.authoring.schema_references import References
 from gateway.errors import AuthoringError
 
 KEYWORD: Final = 0.3
@@ -129,18 +129,11 @@ class Costs:
         self.has_unique = False
         self.has_multiples = False
         self._root = schema
-        self._anchors: dict[str, Any] = {}
+        self._references = References(schema)
         self._known: dict[int, _Cost] = {}
         self._beside: list[int] = []  # the schemas that apply to the part that is being looked at
         self._above: list[int] = []  # those of the parts above it
         self._returned: set[int] = set()
-        self._kept: dict[int, Any] = {}
-        for part in _parts(schema):
-            for name in ("$anchor", "$dynamicAnchor"):
-                if isinstance(part.get(name), str):
-                    self._anchors[part[name]] = part
-            if isinstance(part.get("$id"), str) and part is not schema:
-                self._anchors[part["$id"]] = part
         try:
             self.most = self._whole()
         except RecursionError:
@@ -199,10 +192,10 @@ class Costs:
             if name in schema:
                 yield schema[name]
         for name in _BESIDE_BY_NAME:
-            yield from (part for part in _map(schema.get(name)).values() if not isinstance(part, list))
+            yield from (part for part in _map(schema.get(name)).values() if not isinstance(part, list | tuple))
         for name in _REFERENCES:
             if isinstance(schema.get(name), str):
-                yield self._target(schema[name])
+                yield from self._references.targets(schema, name)
 
     def _below(self, schema: Mapping[str, Any]) -> _Cost:
         """Return what a schema asks at most of one part below."""
@@ -218,7 +211,7 @@ class Costs:
                 if name in schema:
                     property_ += self._of(schema[name]).anywhere()
             first = schema.get("items")
-            for part in [*_list(schema.get("prefixItems")), *(first if isinstance(first, list) else [first])]:
+            for part in [*_list(schema.get("prefixItems")), *(first if isinstance(first, list | tuple) else [first])]:
                 if part is not None:
                     item = item.or_(self._of(part).anywhere())
             for name in _OF_ANY_ITEM:
@@ -261,26 +254,9 @@ class Costs:
             scalar=len(choices) + COMPARED_NUMBER * sum(not _is_small(number) for number in numbers),
             object_=len(choices)
             + COMPARED_PROPERTY * sum(_size(choice) for choice in choices if isinstance(choice, dict)),
-            array=len(choices) + COMPARED_ITEM * sum(_size(choice) for choice in choices if isinstance(choice, list)),
+            array=len(choices)
+            + COMPARED_ITEM * sum(_size(choice) for choice in choices if isinstance(choice, list | tuple)),
         )
-
-    def _target(self, reference: str) -> Any:
-        """Return the schema that a reference names; the whole one where that cannot be told for sure."""
-        if reference in self._anchors:
-            return self._anchors[reference]
-        where, _, fragment = reference.partition("#")
-        found: Any = self._root if where in ("", self._root.get("$id")) else self._anchors.get(where)
-        if found is None:
-            found = next((part for name, part in self._anchors.items() if name.endswith(where)), self._root)
-        if fragment and not fragment.startswith("/"):
-            return self._anchors.get(fragment, found)
-        for step in fragment.split("/")[1:]:
-            name = unquote(step).replace("~1", "/").replace("~0", "~")
-            try:
-                found = found[int(name)] if isinstance(found, list) else found[name]
-            except (KeyError, IndexError, ValueError, TypeError):
-                return self._root
-        return found
 
 
 def _is_small(number: Any) -> bool:
@@ -298,26 +274,15 @@ def _size(value: Any) -> int:
     """Count the parts of a value that the author wrote."""
     if isinstance(value, dict):
         return 1 + sum(map(_size, value.values()))
-    return 1 + sum(map(_size, value)) if isinstance(value, list) else 1
+    return 1 + sum(map(_size, value)) if isinstance(value, list | tuple) else 1
 
 
 def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else ()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    waiting = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Mapping):
-            yield part
-            waiting.extend(part.values())
-        elif isinstance(part, list):
-            waiting.extend(part)
 
 
 _PART: Final = re.compile(

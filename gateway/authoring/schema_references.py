@@ -1,0 +1,116 @@
+"""Finds what the references of a schema name, all inside the schema itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urljoin
+
+from gateway.errors import AuthoringError
+
+OUTSIDE: Final = "the schema refers to something outside itself, which is never fetched; copy it into $defs"
+
+_OF_NAMED_SCHEMAS: Final = frozenset(
+    {"$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies"}
+)
+_NO_SCHEMAS: Final = frozenset({"enum", "const", "default", "examples"})
+
+
+class References:
+    """What references in a schema name: by `$id`, `$anchor`, `$dynamicAnchor`, or a pointer.
+
+    Args:
+        schema: the whole schema.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        dialect = str(schema.get("$schema", ""))
+        self._id = "id" if "draft-03" in dialect or "draft-04" in dialect else "$id"
+        self._root = schema
+        self._resources: dict[str, Any] = {"": schema}
+        self._anchors: dict[str, Any] = {}
+        self._dynamic: dict[str, list[Any]] = {}
+        self._bases: dict[int, str] = {}
+        self._read(schema, "")
+
+    def targets(self, schema: Mapping[str, Any], keyword: str) -> list[Any]:
+        """Return the schemas that a reference can lead to; a dynamic one has several.
+
+        Raises:
+            AuthoringError: it leads to none that is inside.
+        """
+        reference = schema[keyword]
+        base = self._bases.get(id(schema), "")
+        target = self._target(base, reference)
+        if keyword == "$ref" or not isinstance(target, Mapping):
+            return [target]
+        name = "" if keyword == "$recursiveRef" else reference.partition("#")[2]
+        others = self._dynamic.get(name, [])
+        # What is no dynamic anchor itself is named as if by `$ref`.
+        return others if any(other is target for other in others) else [target]
+
+    def _target(self, base: str, reference: str) -> Any:
+        where, _, fragment = _joined(base, reference).partition("#")
+        fragment = unquote(fragment)
+        resource = self._resources.get(where)
+        if resource is None:
+            raise AuthoringError(f"{OUTSIDE} ({reference})")
+        if fragment and not fragment.startswith("/"):
+            found = self._anchors.get(f"{where}#{fragment}")
+        else:
+            found = _pointed(resource, fragment)
+        if found is None:
+            raise AuthoringError(f"the schema refers to {reference}, which is not in it")
+        if isinstance(found, Mapping) and id(found) not in self._bases:
+            self._read(found, where)  # beneath a keyword that is not known
+        return found
+
+    def _read(self, schema: Any, base: str) -> None:
+        waiting = [(schema, base)]
+        while waiting:
+            part, base = waiting.pop()
+            if isinstance(part, list | tuple):
+                waiting.extend((inner, base) for inner in part)
+            elif isinstance(part, Mapping):
+                base = self._entered(part, base)
+                for name, inner in part.items():
+                    if name in _OF_NAMED_SCHEMAS and isinstance(inner, Mapping):
+                        waiting.extend((named, base) for named in inner.values())
+                    elif name not in _NO_SCHEMAS:
+                        waiting.append((inner, base))
+
+    def _entered(self, part: Mapping[str, Any], base: str) -> str:
+        """Note the names of a schema; return the address that its references are relative to."""
+        own = part.get(self._id)
+        if isinstance(own, str):
+            where, _, fragment = _joined(base, own).partition("#")
+            if fragment:  # the anchors of draft 7 and older
+                self._anchors.setdefault(f"{where}#{fragment}", part)
+            if not own.startswith("#"):
+                base = where
+                self._resources.setdefault(base, part)
+        self._bases[id(part)] = base
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(part.get(keyword), str):
+                self._anchors.setdefault(f"{base}#{part[keyword]}", part)
+        if isinstance(part.get("$dynamicAnchor"), str):
+            self._dynamic.setdefault(part["$dynamicAnchor"], []).append(part)
+        if part.get("$recursiveAnchor") is True:
+            self._dynamic.setdefault("", []).append(part)
+        return base
+
+
+def _joined(base: str, reference: str) -> str:
+    return base + reference if reference.startswith("#") else urljoin(base, reference)
+
+
+def _pointed(resource: Any, pointer: str) -> Any:
+    """Return what a JSON pointer leads to, None if nothing."""
+    found = resource
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        try:
+            found = found[int(name)] if isinstance(found, list | tuple) else found[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return None
+    return found
