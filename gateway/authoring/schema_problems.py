@@ -9,13 +9,19 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
+
+import jsonschema_rs
 
 MOST_STEPS: Final = 2500
 """How many parts are looked at."""
 
 COMPARISONS_OF_STEP: Final = 20
 """How many choices are compared in the time of a step."""
+
+MATCHED_CHARACTERS_OF_STEP: Final = 1000
+"""How much of a text is matched against a pattern in the time of a step."""
 
 SHOWN_CHARACTERS: Final = 200
 
@@ -50,7 +56,7 @@ def find_problem(schema: Mapping[str, Any], value: Any) -> str:
     if found is None:
         return _DOES_NOT_FIT
     place, reason = found
-    return f"{place.removeprefix('.')}: {reason}" if place else reason
+    return f"{_cut(place.removeprefix('.'))}: {reason}" if place else reason
 
 
 class _Search:
@@ -74,6 +80,8 @@ class _Search:
         if not isinstance(schema, Mapping):
             return None
         self._left -= len(_list(schema.get("enum"))) // COMPARISONS_OF_STEP
+        if "pattern" in schema and isinstance(value, str):
+            self._left -= len(value) // MATCHED_CHARACTERS_OF_STEP
         reason = _plain_problem(schema, value)
         if reason is not None:
             return place, reason
@@ -107,7 +115,7 @@ class _Search:
             part = properties.get(name, True if patterns else rest)
             if part is False and name not in properties:
                 return place, f"{_shown(name)} is not a property that it may have"
-            found = self.problem(part, item, f"{place}.{name}" if _PLAIN_NAME.fullmatch(name) else f"{place}[{name!r}]")
+            found = self.problem(part, item, place + _step(name))
             if found is not None:
                 return found
         return None
@@ -143,7 +151,7 @@ def _plain_problem(schema: Mapping[str, Any], value: Any) -> str | None:
     wanted = schema.get("type")
     types = [wanted] if isinstance(wanted, str) else _list(wanted)
     if types and not any(_is_type(value, name) for name in types):
-        return f"{_shown(value)} is not of type {', '.join(repr(name) for name in types)}"
+        return f"{_shown(value)} is not of type {_cut(', '.join(repr(name) for name in types))}"
     if "const" in schema and value != schema["const"]:
         return f"{_shown(schema['const'])} was expected"
     choices = schema.get("enum")
@@ -168,7 +176,7 @@ def _limit_problem(schema: Mapping[str, Any], value: Any) -> str | None:
 def _object_problem(schema: Mapping[str, Any], value: Mapping[str, Any]) -> str | None:
     for name in _list(schema.get("required")):
         if name not in value:
-            return f"{name!r} is a required property"
+            return f"{_shown(name)} is a required property"
     return _count_problem(schema, len(value), "minProperties", "maxProperties", "properties")
 
 
@@ -176,26 +184,33 @@ def _number_problem(schema: Mapping[str, Any], value: float) -> str | None:
     for keyword, (breaks, words) in _LIMITS.items():
         limit = schema.get(keyword)
         if isinstance(limit, int | float) and not isinstance(limit, bool) and breaks(value, limit):
-            return f"{_shown(value)} is {words} {limit}"
+            return f"{_shown(value)} is {words} {_shown(limit)}"
     divisor = schema.get("multipleOf")
     if isinstance(divisor, int) and isinstance(value, int) and value % divisor:
-        return f"{_shown(value)} is not a multiple of {divisor}"
+        return f"{_shown(value)} is not a multiple of {_shown(divisor)}"
     return None
 
 
 def _text_problem(schema: Mapping[str, Any], value: str) -> str | None:
     problem = _count_problem(schema, len(value), "minLength", "maxLength", "characters")
-    if problem is None and isinstance(schema.get("pattern"), str) and set(schema) <= {"type", "pattern", "description"}:
-        return f"{_shown(value)} does not match {schema['pattern']!r}"
+    pattern = schema.get("pattern")
+    if problem is None and isinstance(pattern, str) and not _matcher(pattern).is_valid(value):
+        return f"{_shown(value)} does not match {_shown(pattern)}"
     return problem
+
+
+@lru_cache(maxsize=256)
+def _matcher(pattern: str) -> Any:
+    """Return what matches texts against one pattern, in a time that is linear in the text."""
+    return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
 
 
 def _count_problem(schema: Mapping[str, Any], count: int, least: str, most: str, what: str) -> str | None:
     low, high = schema.get(least), schema.get(most)
     if isinstance(low, int | float) and count < low:
-        return f"it has {count} {what}; at least {low} are expected"
+        return f"it has {count} {what}; at least {_shown(low)} are expected"
     if isinstance(high, int | float) and count > high:
-        return f"it has {count} {what}; at most {high} are expected"
+        return f"it has {count} {what}; at most {_shown(high)} are expected"
     return None
 
 
@@ -218,6 +233,15 @@ def _map(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _step(name: str) -> str:
+    """Return what leads to a property, as a place names it."""
+    return f".{_cut(name)}" if _PLAIN_NAME.fullmatch(name) else f"[{_shown(name)}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+
+
 def _shown(value: Any) -> str:
     """Return a value as a message quotes it, without writing out what is cut."""
     if isinstance(value, str):
@@ -226,8 +250,7 @@ def _shown(value: Any) -> str:
         return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a number of very many digits"
     elif isinstance(value, dict | list) and len(value) > SHOWN_CHARACTERS // 4:
         return "an array" if isinstance(value, list) else "an object"
-    text = repr(_shortened(value, 3))
-    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "…"
+    return _cut(repr(_shortened(value, 3)))
 
 
 def _shortened(value: Any, depth: int) -> Any:

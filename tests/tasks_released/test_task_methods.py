@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data
 from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
+from loadtest.cluster import wait_until
 from tests.authorities import caller
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
@@ -75,8 +78,12 @@ async def test_who_answers_and_who_cancels_is_noted_and_who_polls_is_not(server:
     await world.request("tasks/cancel", {"taskId": task_id})
     await world.request("tasks/cancel", {"taskId": task_id}, sub="eve")
     await world.close()
-    text = (tmp_path / "audit").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+    audit = tmp_path / "audit"
+    await asyncio.to_thread(wait_until, lambda: audit.read_text().count('"ada"') >= 3, "all lines of the owner")
+    await asyncio.to_thread(wait_until, lambda: '"eve"' in audit.read_text(), "the line of the other")
+    text = audit.read_text()
+    # Two replicas wrote them, each when it came to it.
+    lines = sorted(map(json.loads, text.splitlines()), key=itemgetter("time"))
     noted = [line for line in lines if line["audit"] == "task"]
     assert [(line["method"], line["phase"], line["subject"]) for line in noted] == [
         ("tasks/update", "waiting", "ada"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from typing import Any
 
 import pytest
@@ -42,10 +43,17 @@ def wait_for(replica: Replica, *words: str) -> None:
     wait_until(lambda: bool(lines(replica, *words)), f"a line with {words}")
 
 
-def flow_of_leg(replica: Replica, tool: str) -> str:
-    """The id of the newest call of a tool, as the audit log has it."""
-    wait_for(replica, "audit", tool)
-    return flows(replica, "audit", tool)[-1]
+def legs_of(replica: Replica, tool: str) -> list[str]:
+    """The ids of the calls of a tool, one for each of their legs, as the audit log has them so far."""
+    return flows(replica, "audit", f'"target":"{tool}"')
+
+
+def flow_of(replica: Replica, tool: str, **arguments: Any) -> str:
+    """Call a tool and return the id of the call, as the audit log has it."""
+    before = len(legs_of(replica, tool))
+    Calling([replica], tasks=False).call(tool, **arguments)
+    wait_until(lambda: len(legs_of(replica, tool)) > before, f"the leg of {tool} in the audit log")
+    return legs_of(replica, tool)[-1]
 
 
 @pytest.mark.parametrize(
@@ -60,11 +68,9 @@ def flow_of_leg(replica: Replica, tool: str) -> str:
 def test_what_a_leg_and_its_threads_and_the_watchdog_log_names_the_call(
     replica: Replica, tool: str, arguments: dict[str, Any], messages: list[str]
 ) -> None:
-    Calling([replica], tasks=False).call(tool, **arguments)
-    flow = flow_of_leg(replica, tool)
+    flow = flow_of(replica, tool, **arguments)
     for message in messages:
-        wait_for(replica, message)
-        assert flow in flows(replica, message)
+        wait_for(replica, message, flow)
 
 
 def test_a_leg_that_is_handed_on_names_its_call_too(replica: Replica) -> None:
@@ -74,8 +80,8 @@ def test_a_leg_that_is_handed_on_names_its_call_too(replica: Replica) -> None:
         wait_for(replica, "computing")
         assert replica.terminate() == 0
         assert "requestState" in answer.result()["result"]
-    assert flows(replica, "computing") == [flow_of_leg(replica, "compute")]
-    assert "shed" in lines(replica, "audit", "compute")[0]
+    assert flows(replica, "computing") == legs_of(replica, "compute")
+    assert "shed" in lines(replica, "audit", '"target":"compute"')[0]
     replica.start()
     replica.wait_ready()
 
@@ -87,15 +93,15 @@ def test_what_belongs_to_no_call_names_none(replica: Replica) -> None:
 
 
 def test_a_failure_is_one_line_or_one_line_and_what_is_indented_below_it(replica: Replica) -> None:
-    Calling([replica]).call("fail", how="crash")
-    flow = flow_of_leg(replica, "fail")
+    flow = flow_of(replica, "fail", how="crash")
+    wait_for(replica, "tool failed", flow)
     texts = replica.log_text().splitlines()
     (at,) = [number for number, line in enumerate(texts) if "tool failed" in line and flow in line]
     if texts[at].startswith("{"):
         assert "of secret cause" in texts[at]
         return
     below = texts[at + 1 :]
-    trace = below[: next(number for number, line in enumerate(below) if not line.startswith("    "))]
+    trace = takewhile(lambda line: line.startswith("    "), below)
     assert "ValueError: of secret cause" in "".join(trace)
     assert not any(line.startswith("2026-01-01") for line in texts)
 
