@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.app import GatewayApp
@@ -239,16 +239,8 @@ async def test_arbitrary_credentials_are_refused(guarded: GatewayApp, authorizat
 async def test_an_altered_bearer_token_is_refused(guarded: GatewayApp, data: st.DataObject) -> None:
     token = mint(SECRET, "alice", "tests", now=2e9, ttl_seconds=10**6)
     altered = data.draw(alterations(token))
-    assume(altered.isascii() and altered.isprintable() and not _same_token(altered, token))
     answer = await Client(guarded).post(ECHO, authorization=f"Bearer {altered}")
     assert answer.status == 401
-
-
-def _same_token(altered: str, token: str) -> bool:
-    """A JWT has several texts: bits beyond the signature's last byte do not count."""
-    *head, signature = altered.strip().split(".")
-    *same_head, same_signature = token.split(".")
-    return head == same_head and signature[:-1] == same_signature[:-1]
 
 
 @st.composite
@@ -256,10 +248,9 @@ def alterations(draw: st.DrawFn, token: str) -> str:
     """A text that is nearly this token."""
     start = draw(st.integers(0, len(token)))
     end = draw(st.integers(start, min(len(token), start + 3)))
-    characters = st.sampled_from("ABCXYZabcxyz0189-_.=+/ \n\0é") | st.characters(exclude_categories=["Cs"])
+    characters = st.sampled_from("ABCXYZabcxyz0189-_.=+/ ") | st.characters(min_codepoint=0x20, max_codepoint=0x7E)
     altered = token[:start] + draw(st.text(characters, max_size=3)) + token[end:]
-    assume(altered != token)
-    return altered
+    return token + "A" if altered.strip() == token else altered
 
 
 async def first_leg(app: GatewayApp) -> str:
