@@ -16,7 +16,7 @@ from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
 FREE_UNITS: Final = 1_200_000
-UNITS_OF_BYTE: Final = 7
+UNITS_OF_BYTE: Final = 5
 """What one check may take: so much for any value, and so much more for each byte of it.
 
 A unit is 30 nanoseconds at most, and far less for what most schemas ask."""

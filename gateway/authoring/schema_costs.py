@@ -28,6 +28,8 @@ COMPARED_NUMBER: Final = 27
 """Units that it takes to compare a number with one that is no integer of 64 bits."""
 UNEVALUATED_FACTOR: Final = 3
 """`unevaluated…` evaluates what stands beside it again, for each property or item."""
+LOOKED_UP: Final = 3
+"""Units that it takes to look up what was found about an item before, where `contains` leads back."""
 MOST_UNITS: Final = 1_000_000
 """A schema that asks more of one part of a value is refused."""
 
@@ -90,6 +92,7 @@ class Units:
 
 _NOTHING: Final = Units()
 _RETURN: Final = Units(returns=1)
+_LOOKED_UP: Final = Units(LOOKED_UP, LOOKED_UP, LOOKED_UP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,8 @@ class Costs:
             for name in _OF_ANY_ITEM:
                 if name in schema:
                     item += self._of(schema[name]).anywhere()
+            if "contains" in schema:
+                item += _LOOKED_UP.times(item.returns)
         finally:
             self._beside, self._above = beside, above
         return _Cost(property_=property_, item=item)
