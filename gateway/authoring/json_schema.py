@@ -15,7 +15,7 @@ from gateway.authoring.schema_references import OUTSIDE
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
-FREE_UNITS: Final = 1_200_000
+FREE_UNITS: Final = 600_000
 UNITS_OF_BYTE: Final = 5
 """What one check may take: so much for any value, and so much more for each byte of it.
 

@@ -26,7 +26,7 @@ DIVIDED_BY_LITTLE: Final = 2000
 """Units that it takes to divide a number by a fraction, and by one that is next to nothing."""
 COMPARED_NUMBER: Final = 27
 """Units that it takes to compare a number with one that is no integer of 64 bits."""
-UNEVALUATED_FACTOR: Final = 3
+UNEVALUATED_FACTOR: Final = 5
 """`unevaluated…` evaluates what stands beside it again, for each property or item."""
 LOOKED_UP: Final = 3
 """Units that it takes to look up what was found about an item before, where `contains` leads back."""
@@ -242,7 +242,7 @@ class Costs:
         return (
             Units(
                 scalar=base + divided + 2 * len(patterns),
-                object_=base + len(names) + len(_map(schema.get("properties"))),
+                object_=base + len(names) + len(_map(schema.get("dependentSchemas"))),
                 array=base,
                 byte=text,
             )

@@ -234,5 +234,5 @@ def test_an_ordinary_big_schema_takes_ordinary_big_values() -> None:
 def test_a_value_that_costs_too_much_is_refused_and_a_small_one_checked() -> None:
     schema = {"type": "array", "items": {"enum": [{"a": number} for number in range(1000)]}}
     validator = SchemaValidator(schema)
-    assert validator.problem([{"a": 999}] * 100) is None
+    assert validator.problem([{"a": 999}] * 50) is None
     assert validator.problem([{"a": 999}] * 50_000) == "it is too large to be checked against its schema"

@@ -123,6 +123,7 @@ def validator(schema: dict[str, Any]) -> SchemaValidator | str:
 
 
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@example({"multipleOf": 0.5}, [10**16])
 @example({"enum": [1]}, [True, 1.0, 1])
 @example({"const": 0}, [False, -0.0, 0])
 @example({"uniqueItems": True}, [[1, True], [1, 1.0], [[1], [True]], [{"a": 1}, {"a": 1.0}], ["é", "é"]])
@@ -138,6 +139,9 @@ def test_generated_verdicts_are_those_of_jsonschema(schema: dict[str, Any], valu
     theirs = jsonschema.Draft202012Validator(schema, registry=EMPTY_REGISTRY)
     for value in [*values, *([value] * (2048 // (len(json.dumps(value)) + 2)) for value in values)]:
         problem = ours.problem(value)
+        if problem is not None and problem.startswith("it has more than 100 numbers of 16 digits"):
+            event("refused: many large numbers")
+            continue
         assert problem is None or "too large" not in problem, json.dumps(value)
         assert (problem is None) == theirs.is_valid(value), (value, problem)
         event("valid" if problem is None else "not valid")
