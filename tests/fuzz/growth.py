@@ -48,20 +48,20 @@ class Growth(NamedTuple):
 
     Attributes:
         what: is checked.
-        count: how often the unit is repeated in the smaller value.
+        units: how often the unit is repeated in the smaller value.
         smaller: CPU seconds for that.
         larger: CPU seconds for twice as many.
     """
 
     what: str
-    count: int
+    units: int
     smaller: float
     larger: float
 
     def __str__(self) -> str:
         return (
-            f"{self.what} costs {self.smaller * 1e3:.1f} ms for {self.count} and {self.larger * 1e3:.1f} ms for "
-            f"{2 * self.count}, {self.larger / self.smaller:.1f} times as much"
+            f"{self.what} costs {self.smaller * 1e3:.1f} ms for {self.units} and {self.larger * 1e3:.1f} ms for "
+            f"{2 * self.units}, {self.larger / self.smaller:.1f} times as much"
         )
 
 
