@@ -47,8 +47,9 @@ async def check_slowly(ctx: Context, gate: Annotated[str, AfterValidator(wait_at
 @tool
 async def ask_much(ctx: Context, gate: str) -> str:
     """Have the gateway read a large form, again and again until a gate opens."""
-    while not _is_open(gate):
-        Elicit("", LARGE_FORM).question("form")
+    while not _is_open(gate):  # seldom: it lets other threads run, which then find the stack here
+        for _ in range(100):
+            Elicit("", LARGE_FORM).question("form")
     return gate
 
 

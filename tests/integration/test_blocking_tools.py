@@ -111,4 +111,3 @@ def test_the_gateway_is_named_where_its_own_work_for_a_tool_takes_long(watched: 
     assert "/gateway/" in record["where"].partition(" < ")[0]
     (leg,) = [line for line in watched.replica.log_lines() if line.get("audit") == "leg"]
     assert record["flow"] == leg["flow"] == watched.replica.logged("event loop runs again")[0]["flow"]
-    assert watched.replica.logged(BLOCKED) == []
