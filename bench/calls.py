@@ -28,6 +28,7 @@ COMPARED = {OURS: (SDK, FASTMCP), MANY: (SDK, SDK_MANY, SDK_STREAMS)}
 """Whom those of ours are compared with, where they run the same case."""
 ECHO, FIRST, RETRY = BASIC = ("echo", "first leg", "retry leg")
 FIXED = "fixed answer"
+FIRST_BY_SCHEMA = "first leg, form by a JSON Schema"
 BUSY_LOAD = 0.97
 """From this share of its core on, the load may have been the limit and not the server."""
 REPEATS = 2
@@ -36,7 +37,8 @@ REPEATS = 2
 CASES: Mapping[str, tuple[Callable[[Target], Plans], Sequence[str]]] = {
     FIXED: (cases.fixed_plans, (RAW, FASTAPI)),
     ECHO: (cases.echo_plans, (SDK, OURS, MANY, SDK_MANY, FASTMCP)),
-    FIRST: (cases.first_leg_plans, (SDK, OURS, FASTMCP)),
+    FIRST: (cases.first_leg_plans, (FASTMCP, SDK, OURS, MANY)),
+    FIRST_BY_SCHEMA: (partial(cases.first_leg_plans, tool="ask_by_schema"), (MANY,)),
     RETRY: (cases.retry_leg_plans, (SDK, OURS, SECOND, FASTMCP)),
     "four legs of three questions": (cases.rounds_plans, (SDK, MANY)),
     "retry leg, 16 KiB of state": (partial(cases.carrying_plans, kib=16), (SDK, OURS)),
@@ -190,6 +192,7 @@ class Report:
             self._speed(goals.ECHO_BESIDE_RAW, self.ratio(ECHO, RAW, peer_case=FIXED)),
             self._speed(goals.ECHO_BESIDE_SDK, self.ratio(ECHO, SDK)),
             self._speed(goals.FIRST_BESIDE_SDK, self.ratio(FIRST, SDK)),
+            self._speed(goals.SCHEMA_BESIDE_MODEL, self.ratio(FIRST_BY_SCHEMA, MANY, server=MANY, peer_case=FIRST)),
             self._speed(goals.RETRY_BESIDE_SDK, self.ratio(RETRY, SDK)),
             self._tail_beside_raw(),
             self._tail(),

@@ -104,11 +104,11 @@ def echo_plans(target: Target) -> Plans:
     return _plans(target, exchange)
 
 
-def first_leg_plans(target: Target) -> Plans:
+def first_leg_plans(target: Target, tool: str = "ask") -> Plans:
     """Plans for the first leg: each answer is one question and a state that differs every time."""
 
     def exchange(number: int, token: str | None) -> Exchange:
-        return _asking(call(target.port, number, "ask", {}, token=token), number)
+        return _asking(call(target.port, number, tool, {}, token=token), number)
 
     return _plans(target, exchange)
 

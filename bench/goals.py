@@ -45,6 +45,9 @@ class Verdict(NamedTuple):
 ECHO_BESIDE_RAW: Final = Goal("requests/s of an echo `tools/call`, beside raw ASGI", 0.4, at_least=True)
 ECHO_BESIDE_SDK: Final = Goal("requests/s of an echo `tools/call`, beside the SDK", 4, at_least=True)
 FIRST_BESIDE_SDK: Final = Goal("requests/s of a first leg, beside the SDK", 4, at_least=True)
+SCHEMA_BESIDE_MODEL: Final = Goal(
+    "requests/s of a first leg whose form is a JSON Schema, beside one from a model", 0.6, at_least=True
+)
 RETRY_BESIDE_SDK: Final = Goal("requests/s of a retry leg, beside the SDK", 4, at_least=True)
 P99_BESIDE_RAW: Final = Goal("99th percentile of latency, beside raw ASGI", 4)
 P999: Final = Goal("99.9th percentile of latency", 10, " ms")
@@ -64,6 +67,7 @@ BUDGETS: Final = (
     ECHO_BESIDE_RAW,
     ECHO_BESIDE_SDK,
     FIRST_BESIDE_SDK,
+    SCHEMA_BESIDE_MODEL,
     RETRY_BESIDE_SDK,
     P99_BESIDE_RAW,
     P999,

@@ -15,6 +15,10 @@ class Name(BaseModel):
     name: str
 
 
+NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+"""The same as a JSON Schema."""
+
+
 @tool
 async def echo(text: str) -> str:
     """Say the text again."""
@@ -26,6 +30,13 @@ async def ask(ctx: Context) -> str:
     """Greet the user by name."""
     answer = await ctx.elicit("name", "What is your name?", Name)
     return f"Hello, {answer.name}!"
+
+
+@tool
+async def ask_by_schema(ctx: Context) -> str:
+    """Greet the user by name; a JSON Schema describes the form."""
+    answer = await ctx.elicit("name", "What is your name?", NAME_SCHEMA)
+    return f"Hello, {answer['name']}!"
 
 
 @tool(task="optional")

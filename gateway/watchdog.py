@@ -1,7 +1,7 @@
-"""Tells, in the log, that an event loop stands still, and whose function holds it. No call pays for it.
+"""Logs that an event loop is blocked, and by what: a tool, or the gateway's own work for its call. No call pays for it.
 
-A loop that runs shows a sign of life now and then. Whoever looks from another thread and finds none for a while reads
-the stack of the loop's thread.
+A loop that runs shows a sign of life now and then. Another thread looks for it. If there is none for a while, that
+thread reads the stack of the loop's thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Final
 
-from gateway.authoring.served import work_in
+from gateway.authoring.served import Work, work_in
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,21 @@ LOOK_SECONDS: Final = 0.25
 
 _SHOWN_FRAMES: Final = 3
 _BLOCKED: Final = "the event loop is blocked"
+_BLOCKED_BY_GATEWAY: Final = "the gateway blocks the event loop"
 _BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
+_CERTAINTY: Final = ("", _BLOCKED, _BLOCKED_BY_GATEWAY, _BLOCKED_BY_TOOL)
+"""Only a message further on follows another one: a tool may run in the same turn of the loop as what blocked before."""
+
+_OURS: Final = frozenset({"gateway", "workers"})
+_DEMO: Final = "gateway.demo."
+"""Our modules that are written as those of an author are."""
+
+_LIBRARIES: Final = sys.stdlib_module_names | {
+    *("fastapi", "jwt", "msgspec", "opentelemetry", "pydantic", "pydantic_core", "redis", "starlette", "uvicorn"),
+}
+"""What both an author and we call: the caller is what blocks."""
+
+_LOOP: Final = frozenset({"asyncio.base_events", "asyncio.events", "asyncio.runners"})
 
 
 def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
@@ -91,7 +105,7 @@ class LoopWatch:
             return 0.0
         if self._blocked_since is None:
             self._blocked_since = seen
-        if self._told != _BLOCKED_BY_TOOL:  # a tool may begin in the same turn of the loop as what blocked it before
+        if self._told != _BLOCKED_BY_TOOL:
             self._accuse()
         return now - self._blocked_since
 
@@ -100,8 +114,8 @@ class LoopWatch:
             self.blocker = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for this
         work = work_in(frame)
-        message = _BLOCKED if work is None else _BLOCKED_BY_TOOL
-        if message == self._told:
+        message = _what_blocks(frame, work)
+        if _CERTAINTY.index(message) <= _CERTAINTY.index(self._told):
             return
         self._told = message
         self._flow = {} if work is None or work.journal is None else {"flow": work.journal.flow_id}
@@ -132,6 +146,24 @@ def watchdog() -> Iterator[None]:
         stopped.set()
         thread.join()
         watch.stop()
+
+
+def _what_blocks(frame: FrameType | None, work: Work | None) -> str:
+    """Return the message for a stack: the innermost frame that is no library's tells what blocks.
+
+    Compiled modules of ours have no frames, so what an author's function calls there counts as the function's.
+    """
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        package = module.partition(".")[0]
+        if module in _LOOP:
+            break
+        if package in _OURS and not module.startswith(_DEMO):
+            return _BLOCKED_BY_GATEWAY
+        if package not in _LIBRARIES:
+            return _BLOCKED if work is None else _BLOCKED_BY_TOOL
+        frame = frame.f_back
+    return _BLOCKED
 
 
 def _where(frame: FrameType | None) -> str:

@@ -7,7 +7,23 @@ from typing import Any
 import pytest
 
 from bench import calls
-from bench.calls import BASIC, CASES, ECHO, FIXED, MANY, OURS, RAW, RETRY, SDK, SECOND, TWO_REPLICAS, Report, Run
+from bench.calls import (
+    BASIC,
+    CASES,
+    ECHO,
+    FIRST,
+    FIRST_BY_SCHEMA,
+    FIXED,
+    MANY,
+    OURS,
+    RAW,
+    RETRY,
+    SDK,
+    SECOND,
+    TWO_REPLICAS,
+    Report,
+    Run,
+)
 from bench.goals import (
     BUDGETS,
     ECHO_BESIDE_RAW,
@@ -18,6 +34,7 @@ from bench.goals import (
     P999,
     RESIDENT,
     RETRY_BESIDE_SDK,
+    SCHEMA_BESIDE_MODEL,
     Goal,
 )
 from bench.load import Measurement
@@ -39,6 +56,7 @@ def report(
     *ours: Measurement,
     sdk: int = 100,
     many: int | None = None,
+    by_schema: int | None = None,
     second: int | None = None,
     resident_mib: float = 60.0,
 ) -> Report:
@@ -49,6 +67,8 @@ def report(
             runs += [Run(SDK, case, number, measured(sdk), 70.0), Run(OURS, case, number, measurement, resident_mib)]
         tools = measurement if many is None else measured(many)
         runs.append(Run(MANY, ECHO, number, tools, 80.0))
+        given = measurement if by_schema is None else measured(by_schema)
+        runs += [Run(MANY, FIRST, number, measurement, 80.0), Run(MANY, FIRST_BY_SCHEMA, number, given, 80.0)]
         other = measurement if second is None else measured(second)
         runs.append(Run(SECOND, RETRY, number, other, 60.0))
     return Report(runs, Options(rounds=len(ours), seconds=1.0, connections=4))
@@ -67,6 +87,7 @@ def test_what_reaches_all_goals_passes() -> None:
         ECHO_BESIDE_RAW,
         ECHO_BESIDE_SDK,
         FIRST_BESIDE_SDK,
+        SCHEMA_BESIDE_MODEL,
         RETRY_BESIDE_SDK,
         P99_BESIDE_RAW,
         P999,
@@ -82,6 +103,11 @@ def test_what_is_not_fast_enough_is_named_with_its_case() -> None:
 
 def test_many_tools_may_cost_nothing() -> None:
     assert missed(report(measured(500), many=470)) == [MANY_TOOLS]
+
+
+def test_a_form_by_a_schema_may_cost_a_little_more_than_one_by_a_model() -> None:
+    assert missed(report(measured(500), by_schema=300)) == []
+    assert missed(report(measured(500), by_schema=299)) == [SCHEMA_BESIDE_MODEL]
 
 
 def test_a_leg_may_cost_no_more_where_another_replica_began_the_call() -> None:
@@ -102,7 +128,7 @@ def test_the_median_of_the_rounds_counts() -> None:
 
 def test_a_wrong_answer_outweighs_every_speed() -> None:
     fast_and_wrong = report(measured(900, wrong=["expected 1, got 2"]))
-    assert len(fast_and_wrong.wrong) == len(BASIC) + 2
+    assert len(fast_and_wrong.wrong) == len(BASIC) + 4
     assert "WRONG" in fast_and_wrong.markdown()
     assert not fast_and_wrong.section().verdicts
 
@@ -119,10 +145,10 @@ def test_programs_get_all_numbers() -> None:
     document = report(measured(200), measured(200)).section().document
     (beside_sdk,) = [ratio for ratio in document["ratios"] if (ratio["server"], ratio["case"]) == (OURS, ECHO)]
     assert beside_sdk == {"case": ECHO, "server": OURS, "peer": SDK, "by_clock": 2.0, "by_cpu": 2.0}
-    assert len(document["runs"]) == 1 + 2 * (2 * len(BASIC) + 2)
+    assert len(document["runs"]) == 1 + 2 * (2 * len(BASIC) + 4)
     (ours,) = [median for median in document["medians"] if (median["server"], median["case"]) == (OURS, "echo")]
     assert (ours["p50_ms"], ours["p99_ms"], ours["requests_per_second"]) == (2.525, 4.975, 200.0)
-    assert set(BASIC) < set(CASES)
+    assert {*BASIC, FIRST_BY_SCHEMA} < set(CASES)
 
 
 QUIET = Measurement([1], elapsed_seconds=1, server_cpu_seconds=0.95)

@@ -55,7 +55,7 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import open_state
 from gateway.settings import Settings
 from gateway.web.origins import OriginPolicy
-from tests.fuzz import slow_json
+from tests.fuzz import growth, slow_json
 
 Target: TypeAlias = Callable[[bytes], None]
 T = TypeVar("T")
@@ -471,6 +471,15 @@ def settings(data: bytes) -> None:
     assert not any(secret in told for secret in secrets)
 
 
+def costs(data: bytes) -> None:
+    """Letters of a schema, a line feed, and those of a unit. A value of twice as many units costs about twice as much.
+
+    `tests.fuzz.growth.Generator` says what each letter means.
+    """
+    schema, unit = growth.read_case(data)
+    growth.check_growth(schema, unit, growth.CHECKS)
+
+
 SECRET_SETTINGS: Final = ("SEAL_KEYS", "JWT_SECRET")
 
 
@@ -488,6 +497,7 @@ TARGETS: Final[Mapping[str, Target]] = {
         bearer_tokens,
         key_sets,
         settings,
+        costs,
     )
 }
 

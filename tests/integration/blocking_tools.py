@@ -10,12 +10,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from gateway import Context, prompt, tool
+from gateway import Context, Elicit, prompt, tool
 
 GATES_VARIABLE = "BLOCKING_TOOLS_GATES"
 """Names the directory of the files that open gates."""
 
 POLL_SECONDS = 0.01
+LARGE_FORM = {
+    "type": "object",
+    "properties": {f"field_{number}": {"type": "string", "maxLength": 100} for number in range(5000)},
+}
 
 
 def _is_open(gate: str) -> bool:
@@ -37,6 +41,15 @@ async def block(ctx: Context, gate: str) -> str:
 @tool("check")
 async def check_slowly(ctx: Context, gate: Annotated[str, AfterValidator(wait_at)]) -> str:
     """Hold the event loop while the arguments are checked."""
+    return gate
+
+
+@tool
+async def ask_much(ctx: Context, gate: str) -> str:
+    """Have the gateway read a large form, again and again until a gate opens."""
+    while not _is_open(gate):  # seldom: it lets other threads run, which then find the stack here
+        for _ in range(100):
+            Elicit("", LARGE_FORM).question("form")
     return gate
 
 

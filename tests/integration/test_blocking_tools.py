@@ -1,4 +1,4 @@
-"""A tool that blocks the event loop of a replica is named in its log, once for each time."""
+"""What blocks the event loop of a replica, a tool or the gateway itself, is named in its log, once for each time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, headers_of, post_bytes, request
 
 BLOCKED = "a tool blocks the event loop"
+BLOCKED_BY_US = "the gateway blocks the event loop"
 
 
 class Watched:
@@ -42,8 +43,8 @@ class Watched:
 
         wait_until(lambda: last_said() != BLOCKED, "the end of it")
 
-    def wait_accused(self, times: int = 1) -> None:
-        wait_until(lambda: len(self.replica.logged(BLOCKED)) == times, "an accusation")
+    def wait_accused(self, times: int = 1, message: str = BLOCKED) -> None:
+        wait_until(lambda: len(self.replica.logged(message)) == times, "an accusation")
 
 
 @pytest.fixture
@@ -97,3 +98,16 @@ def test_and_a_prompt(watched: Watched) -> None:
     assert watched.replica.logged(BLOCKED)[0]["tool"] == "recite"
     watched.open("gate")
     assert answer.result().status == 200
+
+
+def test_the_gateway_is_named_where_its_own_work_for_a_tool_takes_long(watched: Watched) -> None:
+    answer = watched.call("ask_much", "gate")
+    watched.wait_accused(message=BLOCKED_BY_US)
+    watched.open("gate")
+    assert answer.result().text == "gate"
+    wait_until(lambda: bool(watched.replica.logged("event loop runs again")), "the end of it")
+    (record,) = watched.replica.logged(BLOCKED_BY_US)
+    assert record["tool"] == "ask_much"
+    assert "blocking_tools.py" not in record["where"].partition(" < ")[0]
+    (leg,) = [line for line in watched.replica.log_lines() if line.get("audit") == "leg"]
+    assert record["flow"] == leg["flow"] == watched.replica.logged("event loop runs again")[0]["flow"]
