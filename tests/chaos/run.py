@@ -55,6 +55,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "the disk of a log is full, its reader is dead, or nobody reads it": (
         "tests/integration/test_log_faults.py",
         f"{WORKERS}an_audit_log_whose_reader_is_gone_holds_up_no_worker",
+        f"{WORKERS}a_worker_whose_log_nobody_reads_works_and_stops",
         f"{WORKERS}a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot",
     ),
     "readers are slow": ("tests/integration/test_slow_readers.py",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -18,9 +19,7 @@ class Pipe:
     def fill(self) -> None:
         """Leave no room in it."""
         writer = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                os.write(writer, b"x" * 4096)
+        _fill(writer)
         os.close(writer)
 
     def read(self) -> bytes:
@@ -41,3 +40,23 @@ class Pipe:
     def gain_reader(self) -> None:
         """Let another reader come."""
         self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+
+
+@contextlib.contextmanager
+def unread() -> Iterator[int]:
+    """Return the writing end of a pipe that is full and that nobody reads, for the output of a process."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    _fill(writing)
+    os.set_blocking(writing, True)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+        os.close(reading)
+
+
+def _fill(writing: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writing, b"x" * 4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import signal
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 from loadtest.cluster import Replica, wait_until
 from loadtest.cluster.common import REPOSITORY, clean_environment, new_key, port_of, reserve_port
 from tests.integration.fleet import Fleet
-from tests.integration.pipes import Pipe
+from tests.integration.pipes import Pipe, unread
 from tests.integration.raw import Answer, RawConnection, post, tool_call
 
 ECHO = tool_call("echo", {"text": "hello"})
@@ -128,12 +127,6 @@ def test_where_every_line_is_required_an_unread_pipe_refuses_calls_until_it_is_r
 
 
 def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(writing, b"x" * 4096)
-    os.set_blocking(writing, True)
     environ = {
         "GATEWAY_TOOLS": "tests.integration.tools",
         "GATEWAY_AUDIENCE": "tests",
@@ -142,12 +135,11 @@ def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> No
         "GATEWAY_DRAIN_NOTICE_SECONDS": "0",
         "GATEWAY_METRICS_PORT": "off",
     }
-    with reserve_port() as listener:
+    with reserve_port() as listener, unread() as log:
         command = [sys.executable, "-m", "gateway", "serve", "--fd", str(listener.fileno())]
         process = subprocess.Popen(
-            command, cwd=REPOSITORY, env=clean_environment(environ), pass_fds=[listener.fileno()], stderr=writing
+            command, cwd=REPOSITORY, env=clean_environment(environ), pass_fds=[listener.fileno()], stderr=log
         )
-        os.close(writing)
         listener.listen()
         try:
             served = At(f"http://127.0.0.1:{port_of(listener)}/mcp")
@@ -158,4 +150,3 @@ def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> No
         finally:
             process.kill()
             process.wait()
-            os.close(reading)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from loadtest.cluster import wait_until
-from tests.integration.pipes import Pipe
+from loadtest.cluster.common import REPOSITORY, clean_environment
+from tests.integration.pipes import Pipe, unread
 from tests.workers.site import Site, let_pass
 
 LEASE_SECONDS = 1
@@ -117,6 +120,21 @@ def test_an_audit_log_whose_reader_is_gone_holds_up_no_worker(site: Site, tmp_pa
         assert site.text(site.create("say", text=str(number))) == str(number)
     assert worker.terminate() == 0
     pipe.lose_reader()
+
+
+def test_a_worker_whose_log_nobody_reads_works_and_stops(site: Site) -> None:
+    environ = clean_environment({**site.fleet.environ, "GATEWAY_METRICS_PORT": "off"})
+    with unread() as log:
+        command = [sys.executable, "-m", "gateway", "worker", "--worker-id", "w1"]
+        worker = subprocess.Popen(command, cwd=REPOSITORY, env=environ, stderr=log)
+        try:
+            for number in range(5):
+                assert site.text(site.create("say", text=str(number))) == str(number)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(30) == 0
+        finally:
+            worker.kill()
+            worker.wait()
 
 
 def test_a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot(site: Site, tmp_path: Path) -> None:
