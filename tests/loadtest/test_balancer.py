@@ -209,6 +209,27 @@ def made_by_the_proxy(answer: Answer) -> tuple[int, int]:
     return answer.status, message["error"]["code"]
 
 
+def test_a_request_that_was_lost_with_the_last_replica_is_not_said_to_have_done_nothing(
+    balancer: Balancer, stubs: tuple[StubReplica, StubReplica]
+) -> None:
+    last, leaving = stubs
+    leaving.ready = False
+    balancer.wait_down(leaving.name)
+
+    def be_lost(exchange: Exchange) -> None:
+        last.ready = False
+        balancer.wait_down(last.name)
+        exchange.reset()
+
+    last.behave = be_lost
+    lost = post(balancer)
+    assert made_by_the_proxy(lost) == (504, -31004)
+    assert lost.headers["retry-after"] == "2"
+    assert "x-gateway-lost" not in lost.headers
+    assert made_by_the_proxy(post(balancer)) == (503, -31001)
+    assert len(last.received) == 1
+
+
 def test_a_replica_that_answers_nonsense_or_not_at_all_is_reported_as_an_error_that_clients_can_read(
     tmp_path: Path,
 ) -> None:
