@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Annotated
@@ -47,9 +48,15 @@ async def check_slowly(ctx: Context, gate: Annotated[str, AfterValidator(wait_at
 @tool
 async def ask_much(ctx: Context, gate: str) -> str:
     """Have the gateway read a large form, again and again until a gate opens."""
-    while not _is_open(gate):  # seldom: it lets other threads run, which then find the stack here
-        for _ in range(100):
-            Elicit("", LARGE_FORM).question("form")
+    opened = threading.Event()  # to look at a file lets other threads run, and they would find the stack here
+
+    def look() -> None:
+        wait_at(gate)
+        opened.set()
+
+    threading.Thread(target=look, daemon=True).start()
+    while not opened.is_set():
+        Elicit("", LARGE_FORM).question("form")
     return gate
 
 

@@ -75,5 +75,5 @@ async def test_hints_reach_listeners_whichever_node_they_are_at(spread: Deployme
 
 async def test_a_leg_is_spent_once(spread: Deployment) -> None:
     mine = spread.owner()
-    outcomes = [(await spread.store().spend(mine, "flow", 1, b"d", 1000, leg_ms=1000)).outcome for _ in range(2)]
+    outcomes = [(await spread.store().spend(mine, "flow", 1, b"d", 60_000, leg_ms=60_000)).outcome for _ in range(2)]
     assert outcomes == [Spending.FIRST, Spending.RUNNING]
