@@ -1,6 +1,6 @@
-"""How far this process's clock is from the clocks of those that it talks to, and saying so where it is too far.
+"""Compares this process's clock with the clocks of those that it talks to, and reports one that is off.
 
-Nobody is asked for this: every comparison is made with an answer that is needed for something else.
+Nobody is asked for this: every comparison uses an answer that is needed for something else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 log = logging.getLogger(__name__)
 
 OFF_SECONDS: Final = 5.0
-"""A clock that is off by more is told of. An answer that took longer tells nothing."""
+"""A clock that differs by more is reported. An answer that took longer is no evidence, and is ignored."""
 
 RIGHT_SECONDS: Final = 30.0
 """A clock is right again when nothing has shown it off for so long: of several servers, one may be off."""

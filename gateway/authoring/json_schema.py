@@ -57,6 +57,7 @@ class SchemaValidator:
         except ValueError as error:
             raise AuthoringError(f"not a valid JSON Schema: {error}") from None
         costs = Costs(self._schema)
+        self._references = costs.references
         self._most = most = costs.most
         self._free_bytes = FREE_UNITS / max(1.0, most.scalar + most.object_ + most.array + most.byte)
         self._minds_numbers = costs.has_unique or costs.has_multiples
@@ -71,7 +72,7 @@ class SchemaValidator:
                 return None
         except (ValueError, OverflowError):  # by a number or a depth that JSON cannot have
             return "it has a part that cannot be checked"
-        return find_problem(self._schema, value)
+        return find_problem(self._schema, self._references, value)
 
     def _too_costly(self, value: Any) -> str | None:
         """Return why a value is not checked, None if it can be."""

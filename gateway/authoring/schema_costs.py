@@ -121,6 +121,7 @@ class Costs:
 
     Attributes:
         most: of one part.
+        references: finds what the schema refers to.
         has_unique: whether items are compared with each other, or numbers with choices.
         has_multiples: whether numbers are divided by one that is no integer.
 
@@ -132,7 +133,7 @@ class Costs:
         self.has_unique = False
         self.has_multiples = False
         self._root = schema
-        self._references = References(schema)
+        self.references = References(schema)
         self._known: dict[int, _Cost] = {}
         self._beside: list[int] = []  # the schemas that apply to the part that is being looked at
         self._above: list[int] = []  # those of the parts above it
@@ -198,7 +199,7 @@ class Costs:
             yield from (part for part in _map(schema.get(name)).values() if not isinstance(part, list | tuple))
         for name in _REFERENCES:
             if isinstance(schema.get(name), str):
-                yield from self._references.targets(schema, name)
+                yield from self.references.targets(schema, name)
 
     def _below(self, schema: Mapping[str, Any]) -> _Cost:
         """Return what a schema asks at most of one part below."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import jsonschema_rs
+
+from gateway.authoring.schema_references import References
+from gateway.errors import AuthoringError
 
 MOST_STEPS: Final = 2500
 """How many parts are looked at."""
@@ -46,9 +49,9 @@ class _Exhausted(Exception):
     """Enough parts were looked at."""
 
 
-def find_problem(schema: Mapping[str, Any], value: Any) -> str:
+def find_problem(schema: Mapping[str, Any], references: References, value: Any) -> str:
     """Return what is wrong with a value that the schema does not allow, `place: reason` where it is inside."""
-    search = _Search(schema)
+    search = _Search(references)
     try:
         found = search.problem(schema, value, "")
     except (_Exhausted, RecursionError):
@@ -63,11 +66,11 @@ class _Search:
     """One search for a problem.
 
     Args:
-        root: the whole schema, which local references lead into.
+        references: finds what the schema refers to.
     """
 
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
+    def __init__(self, references: References) -> None:
+        self._references = references
         self._left = MOST_STEPS
 
     def problem(self, schema: Any, value: Any, place: str) -> tuple[str, str] | None:
@@ -96,16 +99,15 @@ class _Search:
             return self._in_object(schema, value, place)
         return self._in_array(schema, value, place) if isinstance(value, list) else None
 
-    def _all_of(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        reference = schema.get("$ref")
-        if isinstance(reference, str) and reference.startswith("#/"):
-            target: Any = self._root
-            for step in reference.split("/")[1:]:
-                target = target.get(step) if isinstance(target, Mapping) else None
-            yield target
-        elif reference == "#":
-            yield self._root
-        yield from _list(schema.get("allOf"))
+    def _all_of(self, schema: Mapping[str, Any]) -> list[Any]:
+        """Return the schemas that apply beside this one for certain."""
+        others = _list(schema.get("allOf"))
+        if not isinstance(schema.get("$ref"), str):
+            return others
+        try:
+            return [*self._references.targets(schema, "$ref"), *others]
+        except AuthoringError:  # no schema that was accepted has such a reference
+            return others
 
     def _in_object(self, schema: Mapping[str, Any], value: dict[str, Any], place: str) -> tuple[str, str] | None:
         properties = _map(schema.get("properties"))

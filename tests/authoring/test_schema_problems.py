@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.authoring.schema_problems import find_problem
+from gateway.authoring.schema_references import References
 
 MEGABYTE = 1 << 20
 LONGEST = 600
@@ -41,6 +42,8 @@ LONGEST = 600
         ({"prefixItems": [True, {"type": "null"}]}, [1, 2], "[1]: 2 is not of type 'null'"),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"type": "null"}}}, 1, "1 is not of type 'null'"),
         ({"properties": {"a": {"$ref": "#"}}, "type": "object"}, {"a": {"a": 1}}, "a.a: 1 is not of type 'object'"),
+        ({"$ref": "#a", "$defs": {"a": {"$anchor": "a", "type": "null"}}}, 1, "1 is not of type 'null'"),
+        ({"$ref": "other", "$defs": {"a": {"$id": "other", "type": "null"}}}, 1, "1 is not of type 'null'"),
         ({"allOf": [{"minimum": 1}, {"minimum": 3}]}, 2, "2 is less than the minimum of 3"),
         ({"anyOf": [{"type": "null"}, {"type": "string"}]}, 1, "1 fits none of the choices in anyOf"),
         (
@@ -53,7 +56,7 @@ LONGEST = 600
     ],
 )
 def test_a_problem_has_words_and_a_place(schema: dict[str, Any], value: Any, problem: str) -> None:
-    assert find_problem(schema, value) == problem
+    assert find_problem(schema, References(schema), value) == problem
 
 
 TREE: dict[str, Any] = {
@@ -96,7 +99,7 @@ def nested(depth: int) -> Any:
 )
 def test_words_are_short_and_soon_found_however_large_a_value_is(schema: dict[str, Any], value: Any) -> None:
     began = time.process_time()
-    problem = find_problem(schema, value)
+    problem = find_problem(schema, References(schema), value)
     assert time.process_time() - began < 0.5
     assert 0 < len(problem) <= LONGEST
 
@@ -112,4 +115,4 @@ def test_words_are_short_and_soon_found_however_large_a_value_is(schema: dict[st
     ),
 )
 def test_there_are_always_words(schema: dict[str, Any], value: Any) -> None:
-    assert 0 < len(find_problem(schema, value)) <= LONGEST
+    assert 0 < len(find_problem(schema, References(schema), value)) <= LONGEST
