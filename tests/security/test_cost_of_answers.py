@@ -35,7 +35,8 @@ def problems(asked: Asked) -> Iterator[str]:
             if excess is not None:
                 yield f"{where}: {excess}"
             accepted = asked.accepted(answer)
-            if accepted is not (shape is Shape.VALID) and not (asked.case.may_refuse and not accepted):
+            refusable = asked.case.may_refuse and size > SIZES[0]
+            if accepted is not (shape is Shape.VALID) and not (refusable and not accepted):
                 yield f"{where}: {str(answer)[:200]}"
 
 

@@ -38,7 +38,8 @@ def problems(replica: Measured, case: Case) -> Iterator[str]:
             if excess is not None:
                 yield f"{where}: {excess}"
             fits = text_of(answer) == "fits"
-            if case.judged and fits is not (shape is Shape.VALID) and not (case.may_refuse and not fits):
+            refusable = case.may_refuse and (case in PRODUCTS or size > SIZES[0])
+            if case.judged and fits is not (shape is Shape.VALID) and not (refusable and not fits):
                 yield f"{where}: {text_of(answer)[:200]}"
 
 
