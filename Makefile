@@ -20,7 +20,7 @@ SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/test_audit.py tests/test_line_writer.py
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 

@@ -38,6 +38,7 @@ COMPILED = (
     "gateway/engine/keys.py",
     "gateway/engine/leg.py",
     "gateway/fairness.py",
+    "gateway/line_writer.py",
     "gateway/methods.py",
     "gateway/protocol/capabilities.py",
     "gateway/protocol/fields.py",

@@ -54,7 +54,8 @@ class LineWriter:
         self.max_queued_bytes = max_queued_bytes
         self._descriptor = descriptor
         self._name = name
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()  # entered for each line, and unlike a condition without a call
+        self._changed = threading.Condition(self._lock)
         self._queue: list[tuple[Lines, bytes]] = []
         self._queued_bytes = 0
         self._is_idle = False
@@ -62,8 +63,8 @@ class LineWriter:
         self._writing_since: float | None = None
         self._broken_line = False
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name="log writer", daemon=True)
+        self._worker.start()
 
     def put(self, source: Lines, line: bytes, limit_bytes: int) -> bool:
         """Queue one line; return False if there is no room for it. Any thread may call this; it never waits.
@@ -73,11 +74,12 @@ class LineWriter:
             line: the whole line, its line break included.
             limit_bytes: what may wait at a time, this line included.
         """
-        with self._changed:
-            if self._queued_bytes + len(line) > limit_bytes:
+        with self._lock:
+            queued_bytes = self._queued_bytes + len(line)
+            if queued_bytes > limit_bytes:
                 return False
             self._queue.append((source, line))
-            self._queued_bytes += len(line)
+            self._queued_bytes = queued_bytes
             if self._is_idle:
                 self._is_idle = False
                 self._changed.notify()
@@ -95,7 +97,7 @@ class LineWriter:
         self._closing.set()
         with self._changed:
             self._changed.notify()
-        self._thread.join(seconds)
+        self._worker.join(seconds)
 
     def _run(self) -> None:
         while True:
@@ -117,22 +119,28 @@ class LineWriter:
             left = b"\n" + left
         while left:
             self._writing_since = time.monotonic()
-            try:
-                written = os.write(self._descriptor, left)
-            except OSError as error:
-                self._note(error.strerror or type(error).__name__)
-                if not self.keeps or self._closing.is_set():
-                    _count_lost(batch, len(left))
-                    break
-                self._closing.wait(RETRY_SECONDS)
-            else:
-                self._note(None)
+            written = self._write_some(left)
+            self._writing_since = None
+            if written is not None:
                 self._broken_line = left[written - 1 : written] != b"\n"
                 left = left[written:]
-            finally:
-                self._writing_since = None
-        with self._changed:
+            elif not self.keeps or self._closing.is_set():
+                _count_lost(batch, len(left))
+                break
+            else:
+                self._closing.wait(RETRY_SECONDS)
+        with self._lock:
             self._queued_bytes -= size
+
+    def _write_some(self, lines: bytes) -> int | None:
+        """Return how many bytes the destination took, None if it refuses."""
+        try:
+            written = os.write(self._descriptor, lines)
+        except OSError as error:
+            self._note(error.strerror or type(error).__name__)
+            return None
+        self._note(None)
+        return written
 
     def _note(self, problem: str | None) -> None:
         """Note whether the destination takes lines, and report when that has changed."""
