@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 log = logging.getLogger("gateway.storage")
 
@@ -15,9 +16,14 @@ the time; and when it comes back, connections that were begun before still fail.
 
 
 class Outage:
-    """The outages of one server, whichever client in this process notices them."""
+    """The outages of one server, whichever client in this process notices them.
 
-    def __init__(self) -> None:
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._told = False
         self._failed_at = 0.0
         self._lock = threading.Lock()
@@ -25,7 +31,7 @@ class Outage:
     def failed(self, error: BaseException) -> None:
         """Note a failure. The first one begins an outage and is logged."""
         with self._lock:
-            self._failed_at = time.monotonic()
+            self._failed_at = self._clock()
             if not self._told:
                 self._told = True
                 log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
@@ -38,7 +44,7 @@ class Outage:
     def _ends(self) -> bool:
         """End the outage if nothing has failed for long enough; tell whether this call did so."""
         with self._lock:
-            if not self._told or time.monotonic() - self._failed_at < QUIET_SECONDS:
+            if not self._told or self._clock() - self._failed_at < QUIET_SECONDS:
                 return False
             self._told = False
             return True

@@ -1,0 +1,42 @@
+"""What is logged of an outage: that it has begun, and that it is over, once each."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.storage.outages import QUIET_SECONDS, Outage
+
+
+class Clock:
+    """Shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message.removeprefix("task store is ") for record in caplog.records]
+
+
+def test_failures_between_things_that_work_are_one_outage(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    outage = Outage(clock)
+    for _ in range(10):
+        outage.failed(OSError("full"))
+        clock.now += 0.9 * QUIET_SECONDS
+        outage.worked()
+    assert told(caplog) == ["not available"]
+    clock.now += 0.2 * QUIET_SECONDS
+    outage.worked()
+    outage.worked()
+    assert told(caplog) == ["not available", "available again"]
+    outage.failed(OSError("full"))
+    assert told(caplog) == ["not available", "available again", "not available"]
+
+
+def test_without_a_failure_there_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+    Outage(Clock()).worked()
+    assert told(caplog) == []
