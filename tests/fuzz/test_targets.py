@@ -11,7 +11,6 @@ import jwt
 import pytest
 
 from gateway.auth import keys, verifier
-from gateway.authoring.json_schema import SchemaValidator
 from gateway.authoring.uri_templates import UriTemplate
 from gateway.engine.journal import Journal
 from gateway.errors import ConfigurationError
@@ -78,7 +77,6 @@ BREAKAGES: dict[str, tuple[str, object, str, Callable[..., Any]]] = {
         "check_serving",
         lambda made: _raise(ConfigurationError(f"not {made.seal_keys and made.seal_keys.get_secret_value()}")),
     ),
-    "a check that no limit bounds": ("costs", SchemaValidator, "_too_costly", lambda *_: None),
     "settings that crash": ("settings", Settings, "check_serving", fail),
 }
 
