@@ -30,7 +30,8 @@ from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, Val
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.settings import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
-from gateway.storage.failing import Pool, cause_of, did_nothing, is_late, is_refusal_of_size, kind_of, repeatable
+from gateway.storage.connections import Pool
+from gateway.storage.failing import cause_of, did_nothing, is_late, is_refusal_of_size, kind_of, repeatable
 from gateway.storage.other_scripts import NOW
 from gateway.storage.outages import Outage, outages
 from gateway.storage.scripts import Script

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool
 from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as RedisTimeout
@@ -23,21 +22,6 @@ _CLOSED = "the handler is closed"
 
 class NotReached(ConnectionLost):
     """There is no connection to the server, so nothing was sent to it. The cause says why."""
-
-
-class Pool(BlockingConnectionPool):
-    """Tells apart those errors before which nothing was sent."""
-
-    async def get_connection(self, *args: Any, **options: Any) -> Any:
-        """Return a connection.
-
-        Raises:
-            NotReached: there is none.
-        """
-        try:
-            return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
-        except (RedisError, OSError) as error:
-            raise NotReached(str(error)) from error
 
 
 async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:

@@ -24,6 +24,9 @@ GROUP = "workers"
 DELETED_MS = 60_000
 """How long an id that is never given twice is remembered after its task was deleted: as long as a repeat may take."""
 
+SPARE_MS = 60_000
+"""How much longer than the last task in it an index may live."""
+
 DELETED_IDS = 10_000
 """How many ids of deleted tasks, chosen by the client, are remembered for an owner; more count for the quota."""
 
@@ -87,9 +90,13 @@ local task, queue, segments, owned, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
 
--- Let an index live as long as the last task in it.
+-- Let an index live as long as the last task in it, and a bit longer, so that the next one need not prolong it again.
 local function outlive(key, expires)
-  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIREAT', key, expires) end
+  if redis.call('PTTL', key) >= expires - now then return false end
+  redis.call('PEXPIREAT', key, expires + """
+    + str(SPARE_MS)
+    + """)
+  return true
 end
 
 local function move(from, to, expires)
@@ -132,12 +139,17 @@ end
 
 local function limit_of_sizes() return redis.call('HGET', sizes, 'limit') end
 
+-- The sizes live as long as the index of all tasks.
+local function own(expires)
+  redis.call('ZADD', owned, expires, id)
+  if outlive(owned, expires) then outlive(sizes, expires) end
+end
+
 local function grow(bytes, expires)
-  if bytes ~= 0 then
-    redis.call('HINCRBY', sizes, 'total', bytes)
-    redis.call('HINCRBY', sizes, 't:' .. id, bytes)
-  end
-  outlive(sizes, expires)
+  if bytes == 0 then return end
+  redis.call('HINCRBY', sizes, 'total', bytes)
+  -- A task that was not counted so far was stored by an older release, which kept no sizes.
+  if redis.call('HINCRBY', sizes, 't:' .. id, bytes) == bytes then outlive(sizes, expires) end
 end
 
 -- How long until the first of the owner's tasks expires.
@@ -203,12 +215,15 @@ _CLOSE = """
 -- What an ended task needs no more, and how many bytes of it count.
 local parts = {a = true, s = true, n = true}
 local singles = {call = true, head = true, cp = true, questions = true}
+local uncounted = {open = true, asked = true, entry = true, stream = true, stream_ends = true}
 local function leftovers()
   local names, bytes = {}, 0
   for _, name in ipairs(redis.call('HKEYS', task)) do
     if singles[name] or parts[string.match(name, '^(%l):')] then
       names[#names + 1] = name
       bytes = bytes + redis.call('HSTRLEN', task, name)
+    elseif uncounted[name] then
+      names[#names + 1] = name
     end
   end
   return names, bytes
@@ -216,19 +231,17 @@ end
 
 -- End the task: keep what a reader needs, drop the rest, begin the retention that counts from the end.
 local function close(from, to, generation, names, bytes, ...)
-  local entry, kept, expires = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires'))
+  local entry, kept, expires, emitted = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires', 'segments'))
   if entry then dequeue(entry) end
-  for _, name in ipairs(names) do redis.call('HDEL', task, name) end
-  redis.call('HDEL', task, 'open', 'asked', 'entry', 'stream', 'stream_ends')
+  for i = 1, #names, 1000 do redis.call('HDEL', task, unpack(names, i, math.min(i + 999, #names))) end
   expires = kept and now + tonumber(kept) or tonumber(expires)
   redis.call('HSET', task, 'phase', to, 'updated', now, 'ended', now, 'expires', expires, ...)
   move(from, to, expires)
   grow(bytes, expires)
   if kept then
-    redis.call('ZADD', owned, expires, id)
-    outlive(owned, expires)
+    own(expires)
     -- Last: what has no time left is gone at once, and must not be written to again.
-    redis.call('PEXPIREAT', segments, expires)
+    if emitted then redis.call('PEXPIREAT', segments, expires) end
     redis.call('PEXPIREAT', task, expires)
   end
   tell(generation)
@@ -244,19 +257,33 @@ CREATE = Script(
 -- order has become, or 0. Where it is remembered, the last key says where.
 local remembered = tonumber(table.remove(ARGV))
 local order = remembered > 0 and KEYS[#KEYS]
-local about, created, expires = unpack(redis.call('HMGET', task, 'about', 'created', 'expires'))
+local about, created, expires, phase, deleted =
+  unpack(redis.call('HMGET', task, 'about', 'created', 'expires', 'phase', 'deleted'))
 if about == ARGV[10] then return {'created', created, expires} end
 local first = order and redis.call('GET', order)
 if first then return {'first', first} end
-if redis.call('EXISTS', task) == 1 then return {'taken'} end
-if redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= tonumber(ARGV[4]) then
+if phase or deleted then return {'taken'} end
+local quota = tonumber(ARGV[4])
+if redis.call('ZCARD', owned) >= quota and redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= quota then
   return {'full', first_expiry()}
 end
 local bytes = #ARGV[10]
 for i = 12, #ARGV, 2 do
   if ARGV[i - 1] ~= 'progress' then bytes = bytes + #ARGV[i] end
 end
-if not has_room(bytes, ARGV[5]) then return {'no room', first_expiry()} end
+-- With this one: what the owner's tasks keep. One that had the same id is gone.
+local function total()
+  local all, old = unpack(redis.call('HMGET', sizes, 'total', 't:' .. id))
+  return (all or 0) - (old or 0) + bytes
+end
+local kept = total()
+if kept > tonumber(ARGV[5]) then
+  settle("""
+    + str(SETTLED_AT_ONCE)
+    + """)
+  kept = total()
+  if kept > tonumber(ARGV[5]) then return {'no room', first_expiry()} end
+end
 local longest, retention = tonumber(ARGV[6]), tonumber(ARGV[7])
 expires = now + (ARGV[8] == 'created' and retention or longest)
 -- Nothing that was queued before any living task can have begun is of use.
@@ -265,10 +292,9 @@ redis.call('HSET', task, 'phase', 'queued', 'generation', 0, 'created', now, 'up
   'entry', entry, 'about', ARGV[10], unpack(ARGV, 11))
 if ARGV[8] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
-redis.call('ZADD', owned, expires, id)
-outlive(owned, expires)
-redis.call('HSET', sizes, 'limit', ARGV[5])
-grow(bytes, expires)
+local new = redis.call('HSET', sizes, 'limit', ARGV[5], 'total', kept, 't:' .. id, bytes)
+own(expires)
+if new == 3 then outlive(sizes, expires) end
 move(nil, 'queued', expires)
 if ARGV[9] ~= '' then
   -- Some of those that are there are looked at each time, so those that no task has any more stay few.
@@ -283,10 +309,12 @@ if order then redis.call('SET', order, id, 'PX', math.max(1, math.min(remembered
 settle("""
     + str(SETTLED_AT_CREATION)
     + """)
-for i = 5, 9 do
-  local old = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', now, 'LIMIT', 0, 8)
-  if #old > 0 then redis.call('ZREM', KEYS[i], unpack(old)) end
-end
+-- One phase with each creation, whichever the clock says.
+local index = KEYS[5 + now % 5]
+local old = redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, """
+    + str(5 * SETTLED_AT_CREATION)
+    + """)
+if #old > 0 then redis.call('ZREM', index, unpack(old)) end
 tell(0)
 return {'created', now, expires}
 """
@@ -310,8 +338,8 @@ local pending = redis.call('XPENDING', queue, '"""
 if not pending[1] or pending[1][2] ~= ARGV[5] then return {'taken'} end
 if token ~= ARGV[6] then
   if phase == 'running' then redis.call('HINCRBY', task, 'lost', 1) end
-  generation = redis.call('HINCRBY', task, 'generation', 1)
-  redis.call('HSET', task, 'phase', 'running', 'updated', now, 'token', ARGV[6])
+  generation = generation + 1
+  redis.call('HSET', task, 'phase', 'running', 'generation', generation, 'updated', now, 'token', ARGV[6])
   move(phase, 'running', tonumber(expires))
   tell(generation)
 end
@@ -533,8 +561,7 @@ else
   redis.call('ZADD', ids, remembered, id)
   outlive(ids, remembered)
   if redis.call('ZCARD', ids) > tonumber(ARGV[7]) then
-    redis.call('ZADD', owned, remembered, id)
-    outlive(owned, remembered)
+    own(remembered)
   end
 end
 redis.call('ZREM', by_phase[phase], member)

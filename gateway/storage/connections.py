@@ -1,0 +1,61 @@
+"""Connections to one server, as redis-py makes them, but for what it does in Python though hiredis does it in C."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import hiredis
+from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
+from redis.exceptions import RedisError
+
+from gateway.storage.failing import NotReached
+
+
+class Pool(BlockingConnectionPool):
+    """Tells apart those errors before which nothing was sent."""
+
+    def make_connection(self) -> AbstractConnection:
+        """Return a connection that is not connected yet."""
+        made: AbstractConnection = _PACKING[self.connection_class](**self.connection_kwargs)
+        return made
+
+    async def get_connection(self, *args: Any, **options: Any) -> Any:
+        """Return a connection.
+
+        Raises:
+            NotReached: there is none.
+        """
+        try:
+            return await super().get_connection(*args, **options)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError) as error:
+            raise NotReached(str(error)) from error
+
+
+class _Packing(AbstractConnection):
+    """Writes commands in C. Keys and arguments of a script are some forty parts, each of them dear in Python."""
+
+    def pack_command(self, *args: Any) -> list[bytes]:
+        """Return a command as it is sent."""
+        if " " in args[0]:  # redis-py's own commands, of two words
+            return super().pack_command(*args)
+        return [hiredis.pack_command(args)]
+
+
+class _Tcp(_Packing, Connection):
+    pass
+
+
+class _Tls(_Packing, SSLConnection):
+    pass
+
+
+class _Unix(_Packing, UnixDomainSocketConnection):
+    pass
+
+
+_PACKING: Final[dict[type[AbstractConnection], type[_Packing]]] = {
+    Connection: _Tcp,
+    SSLConnection: _Tls,
+    UnixDomainSocketConnection: _Unix,
+}
