@@ -30,6 +30,7 @@
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
+        ├── NotAnswered             -31005, what a prompt or a resource asked has no answer
         └── NotNow                  the same request may succeed after `retry_after_seconds`
             ├── TryAgain            nothing of it ran
             │   ├── AuditLogDown    -31001
@@ -282,24 +283,38 @@ class MissingCapability(_FixedCode):
 
     Args:
         paths: where in `ClientCapabilities` each missing one stands, e.g. `("elicitation", "form")`.
-
-    Attributes:
-        names: the same as texts, e.g. `elicitation.form`.
     """
 
     CODE = -32021
 
     def __init__(self, *paths: tuple[str, ...]) -> None:
-        self.names = tuple(".".join(path) for path in paths)
         required: dict[str, Any] = {}
         for path in paths:
             node = required
             for name in path:
                 node = node.setdefault(name, {})
+        names = " and ".join(dict.fromkeys(map(_capability, paths)))
         super().__init__(
-            f"This request needs client capabilities that were not declared: {', '.join(required)}",
+            f"This needs a client that supports {names}, which this one does not declare.",
             {"requiredCapabilities": required},
         )
+
+
+def _capability(path: tuple[str, ...]) -> str:
+    return f"the extension {path[1]}" if path[0] == "extensions" else ".".join(path)
+
+
+class NotAnswered(_FixedCode):
+    """A prompt or a resource has no result since what it asked was not answered; `data.reason` says why.
+
+    Args:
+        error: why there is no answer.
+    """
+
+    CODE = -31005
+
+    def __init__(self, error: AskError) -> None:
+        super().__init__(str(error), {"reason": type(error).__name__.lower()})
 
 
 class UnsupportedVersion(_FixedCode):

@@ -12,7 +12,7 @@ from gateway.authoring.tools import Tool
 from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
-from gateway.errors import AskError, InternalError, InvalidParams, RpcError
+from gateway.errors import AskError, InternalError, InvalidParams, NotAnswered, RpcError
 from gateway.ports import RandomBytes
 from gateway.protocol.strict_json import encode
 
@@ -48,6 +48,8 @@ class Failures:
             if isinstance(served, Tool):
                 return message
             raise InvalidParams(message)
+        if isinstance(error, AskError) and not isinstance(served, Tool):
+            raise NotAnswered(error)
         told = isinstance(error, (AskError, CannotContinue))
         message = str(error) if told else self._crash(served.name, error)
         if isinstance(served, Tool):

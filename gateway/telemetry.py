@@ -39,6 +39,7 @@ class RefusalReason(StrEnum):
     BODY_TOO_LARGE = "body_too_large"
     MEDIA_TYPE = "media_type"
     HTTP = "http"
+    HTTP_METHOD = "http_method"
     BAD_HTTP = "bad_http"
     HEADERS_TOO_LARGE = "headers_too_large"
     SLOW_HEAD = "slow_head"
@@ -63,6 +64,7 @@ class RefusalReason(StrEnum):
     HEADER_MISMATCH = "header_mismatch"
     MISSING_CAPABILITY = "missing_capability"
     UNSUPPORTED_VERSION = "unsupported_version"
+    DECLINED = "declined"
     INTERNAL_ERROR = "internal_error"
     OTHER = OTHER
 
@@ -81,6 +83,7 @@ class RefusalReason(StrEnum):
 _HTTP_REASONS: Final = {
     401: RefusalReason.UNAUTHENTICATED,
     403: RefusalReason.FORBIDDEN,
+    405: RefusalReason.HTTP_METHOD,
     413: RefusalReason.BODY_TOO_LARGE,
     415: RefusalReason.MEDIA_TYPE,
     431: RefusalReason.HEADERS_TOO_LARGE,
@@ -107,6 +110,7 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
     errors.HeaderMismatch: RefusalReason.HEADER_MISMATCH,
     errors.MissingCapability: RefusalReason.MISSING_CAPABILITY,
     errors.UnsupportedVersion: RefusalReason.UNSUPPORTED_VERSION,
+    errors.NotAnswered: RefusalReason.DECLINED,
 }
 
 

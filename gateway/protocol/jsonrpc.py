@@ -105,13 +105,14 @@ def result_response(request_id: RequestId, result: Any) -> bytes:
 
 
 def error_response(request_id: RequestId | None, error: RpcError) -> bytes:
-    """Encode an error; without a readable id there is no `id` member ("Error Responses").
+    """Encode an error; without a readable id it is `null` (JSON-RPC 2.0, section 5).
+
+    MCP's schema lets the member `id` be left out, but clients that read answers by JSON-RPC's rules then show nothing
+    of the error.
 
     Never fails: if `error.data` or the message has no JSON form, the client is told of an internal error.
     """
-    head: dict[str, Any] = {"jsonrpc": "2.0"}
-    if request_id is not None:
-        head["id"] = request_id
+    head: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id}
     try:
         return encode({**head, "error": _error_object(error)})
     except (TypeError, ValueError, RecursionError):

@@ -20,14 +20,14 @@ def progress(token: str | int, done: float, total: float | None = None, message:
     Args:
         token: the `progressToken` of the request.
         done: in any unit.
-        total: in the same unit, or None if it is not known.
+        total: in the same unit, or None if it is not known. One that is less than `done` is wrong, and left out.
         message: for people.
 
     Raises:
         ValueError: `done` or `total` is infinite or no number at all, which JSON cannot tell.
     """
     params: dict[str, Any] = {"progressToken": token, "progress": done}
-    if total is not None:
+    if total is not None and total >= done:
         params["total"] = total
     if message is not None:
         params["message"] = message

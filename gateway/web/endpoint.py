@@ -45,6 +45,10 @@ VISIT: Final = "gateway.visit"
 METHOD_NAMED: Final = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
 
+SESSION_METHODS: Final = frozenset({"GET", "DELETE"})
+"""How clients of the handshake wires ask for a stream of the session, and end it. Each of them tries: they are told
+that there is no such thing, and the audit log is not told of it."""
+
 FORWARDED_ID: Final = "gateway.forwarded_id"
 """Where the scope of a request holds what a trusted proxy calls it, if one does."""
 
@@ -198,7 +202,11 @@ class McpEndpoint:
             await exchange.answer(204, self._origins.preflight(headers), b"")
             return
         if scope["method"] != "POST":
-            raise HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
+            refused = HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
+            if scope["method"] not in SESSION_METHODS:
+                raise refused
+            await self._refuse(exchange, refused, None)
+            return
         authorization = headers.get(b"authorization")
         caller = self._authenticator.known(authorization)
         if caller is None:

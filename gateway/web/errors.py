@@ -20,6 +20,7 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
     -32020: 400,
     -32021: 400,
     -32022: 400,
+    -31005: 400,
 }
 """HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
 
@@ -51,8 +52,8 @@ def to_http(
         always_ok: tell every JSON-RPC error with 200, as clients of the handshake wires need it: they take any other
             status for the end of their session or connection.
 
-    A refusal before JSON-RPC carries its reason as a JSON-RPC error without an id, which every client of the
-    protocol can show; what the status means does not depend on it.
+    A refusal before JSON-RPC carries its reason as a JSON-RPC error too, which every client of the protocol can
+    show; what the status means does not depend on it.
     """
     if isinstance(error, NotNow):
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())
@@ -61,9 +62,9 @@ def to_http(
         return 200 if always_ok else STATUS_OF_CODE.get(error.code, 200), [JSON], error_response(request_id, error)
     if isinstance(error, HttpRefusal):
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
-        return error.status, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
+        return error.status, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
     if isinstance(error, InsufficientScope):
         challenge = challenges.insufficient_scope("The access token does not grant what this needs", error.required)
         headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]
-        return 403, [JSON, *headers], error_response(None, RpcError(-32600, str(error)))
+        return 403, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
     return 500, [JSON], error_response(request_id, InternalError("Internal error"))

@@ -156,9 +156,10 @@ def test_an_error_echoes_its_id(request_id: RequestId) -> None:
     }
 
 
-def test_an_error_without_a_readable_id_has_no_id_member() -> None:
+def test_an_error_without_a_readable_id_has_null_in_its_place() -> None:
     assert json.loads(error_response(None, UnsupportedVersion(["2026-07-28"], "v0"))) == {
         "jsonrpc": "2.0",
+        "id": None,
         "error": {
             "code": -32022,
             "message": "Unsupported protocol version",

@@ -132,7 +132,7 @@ async def test_what_is_refused_has_run_nothing_and_what_is_accepted_ends(
                 assert refusal.status_code == 503
                 assert int(refusal.headers["retry-after"]) >= 1
                 assert refusal.json()["error"]["code"] == -31001
-                assert "id" not in refusal.json()
+                assert refusal.json()["id"] is None
             await probes.ask_anew()
             (tmp_path / "gate").touch()
 

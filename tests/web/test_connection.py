@@ -92,7 +92,7 @@ class Transport(asyncio.Transport):
         assert b"\r\ncontent-length: %d" % len(body) in head
         message = json.loads(body)
         assert message["error"]["code"] == -32600
-        assert "id" not in message
+        assert message["id"] is None
         told = message["error"]["message"]
         assert isinstance(told, str)
         return told

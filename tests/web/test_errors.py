@@ -46,14 +46,17 @@ def test_each_error_has_its_status_and_code(error: GatewayError, status: int, co
 
 
 @pytest.mark.parametrize("request_id", [7, 0, "seven", ""])
-def test_the_id_of_the_request_comes_back(request_id: str | int) -> None:
-    _status, _headers, body = to_http(errors.InvalidParams("x"), request_id)
+@pytest.mark.parametrize(
+    "error", [errors.InvalidParams("x"), errors.InsufficientScope(["a"]), HttpRefusal(404, "x"), errors.Overloaded()]
+)
+def test_the_id_of_the_request_comes_back(error: GatewayError, request_id: str | int) -> None:
+    _status, _headers, body = to_http(error, request_id)
     assert json.loads(body)["id"] == request_id
 
 
 @pytest.mark.parametrize("error", [errors.InvalidParams("x"), HttpRefusal(401, "x"), errors.AuthoringError("x")])
-def test_without_an_id_there_is_no_such_member(error: GatewayError) -> None:
-    assert "id" not in json.loads(to_http(error, None)[2])
+def test_where_no_id_was_read_it_is_null(error: GatewayError) -> None:
+    assert json.loads(to_http(error, None)[2])["id"] is None
 
 
 def test_the_headers_of_a_refusal_are_told() -> None:

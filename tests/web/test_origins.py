@@ -362,7 +362,7 @@ async def test_whoever_is_not_allowed_is_refused_before_the_body_is_read(more: d
     answer = await client.send([b"{}"], raw("tools/list", **more))
     assert answer.status == 403
     assert answer.message["error"]["code"] == -32600
-    assert "id" not in answer.message or answer.message["id"] is None
+    assert answer.message["id"] is None
     assert client.asked_for == 0
     assert "access-control-allow-origin" not in answer.headers
 

@@ -31,10 +31,7 @@ class HandshakeResults:
 
     def unable(self, error: MissingCapability) -> str | None:
         """Return what to do; this wire has no error for what a client cannot."""
-        lacking = ", ".join(error.names)
-        return (
-            f"This tool has to ask something that the client cannot answer. It needs a client that supports {lacking}."
-        )
+        return str(error)
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return a `CreateTaskResult` (2025-11-25 "Tasks", Creating Tasks)."""
