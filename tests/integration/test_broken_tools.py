@@ -10,8 +10,9 @@ import pytest
 from loadtest.cluster import REPOSITORY, Replica
 from tests.integration import tools
 from tests.integration.fleet import Fleet
-from tests.integration.raw import Answer, accept, call
+from tests.integration.raw import Answer, accept, call, post, request
 
+INTERNAL = "internal_error"
 REFERENCE = re.compile(r"\(reference ([0-9a-f]{12})\)")
 INTERNALS = re.compile(
     rf"{tools.SECRET}|{re.escape(str(REPOSITORY))}|site-packages|\.py|Traceback|File |object at|<class"
@@ -178,6 +179,25 @@ def test_a_refusal_that_the_tool_does_not_handle_ends_the_call_in_plain_words(
     answer = call(replica, "insist", inputResponses={"who": {"action": action}}, requestState=state)
     assert answer.text == f"The user {verb} 'who'."
     assert answer.result["isError"] is True
+
+
+@pytest.mark.parametrize(("action", "reason"), [("decline", "declined"), ("cancel", "dismissed")])
+@pytest.mark.parametrize(
+    ("method", "params"), [("prompts/get", {"name": "insist"}), ("resources/read", {"uri": "asking://insist"})]
+)
+def test_a_prompt_or_a_resource_that_gets_no_answer_is_no_failure_of_ours(
+    replica: Replica, method: str, params: dict[str, str], action: str, reason: str
+) -> None:
+    counted = {name: replica.metric("gateway_requests_refused_total", reason=name) for name in ("declined", INTERNAL)}
+    state = post(replica, request(method, params)).state
+    answers = {"who": {"action": action}}
+    answer = post(replica, request(method, {**params, "inputResponses": answers, "requestState": state}))
+    assert answer.error == (400, -31005)
+    assert answer.message["id"] == 1
+    assert answer.message["error"]["data"] == {"reason": reason}
+    assert "'who'" in answer.message["error"]["message"]
+    assert replica.metric("gateway_requests_refused_total", reason="declined") == counted["declined"] + 1
+    assert replica.metric("gateway_requests_refused_total", reason=INTERNAL) == counted[INTERNAL]
 
 
 def test_failures_count_as_failed_legs(replica: Replica) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 from pydantic import AfterValidator, BaseModel, Field, model_serializer
 
-from gateway import AskError, Content, Context, ProtocolError, ToolResult, tool
+from gateway import AskError, Content, Context, ProtocolError, ToolResult, prompt, resource, tool
 
 SECRET = "the-password-is-hunter2"
 """In every exception that the tools here raise; no client may ever see it."""
@@ -306,4 +306,16 @@ async def require_name(ctx: Context) -> str:
 @tool
 async def insist(ctx: Context) -> str:
     """Let a refusal be the end."""
+    return (await ctx.elicit("who", "Who are you?", Who)).name
+
+
+@prompt("insist")
+async def insist_in_a_prompt(ctx: Context) -> str:
+    """Let a refusal be the end of a prompt."""
+    return (await ctx.elicit("who", "Who are you?", Who)).name
+
+
+@resource("asking://insist")
+async def insist_in_a_resource(ctx: Context) -> str:
+    """Let a refusal be the end of a resource."""
     return (await ctx.elicit("who", "Who are you?", Who)).name
