@@ -1,0 +1,26 @@
+"""What clients are refused: a tool that needs a scope, and one that keeps its place."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway import tool
+
+
+@tool
+async def plain() -> str:
+    """Return at once."""
+    return "done"
+
+
+@tool(scopes=["admin"])
+async def guarded() -> str:
+    """Return at once, to those who may."""
+    return "done"
+
+
+@tool
+async def hold() -> str:
+    """Keep a place for as long as the client waits."""
+    await asyncio.Event().wait()
+    return "never"
