@@ -143,6 +143,7 @@ def build(settings: Settings) -> Services:
         replica_url=settings.replica_url or "",
         immediate_seconds=settings.immediate_wait_ms / 1000,
         callers_are_known=settings.auth != "none",
+        hides_task_tools=settings.hide_task_tools,
         empty_requests=settings.shed_input_requests,
         max_json_depth=settings.max_json_depth,
         calls=calls,

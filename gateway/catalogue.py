@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
-from typing import Any
+from typing import Any, Final
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.errors import InvalidParams
 from gateway.ports import Caller
-from gateway.protocol.capabilities import TASKS
+from gateway.protocol.capabilities import TASKS, CapabilityPath, supports
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.words import CacheScope, Words
 from gateway.sealing.cursor import CursorMaker
@@ -23,6 +23,8 @@ TTL_MS = 60_000
 
 PAGE_SIZE = 250
 """Entries on one page of a list."""
+
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Catalogue:
@@ -35,6 +37,8 @@ class Catalogue:
         capabilities: what the server declares that it can do.
         page_size: entries on one page.
         entry: tells one thing that is served.
+        tasks: the capability of clients that can run tasks. Those without it are not told of tools that run only as
+            tasks; None tells everyone of them.
     """
 
     def __init__(
@@ -46,21 +50,25 @@ class Catalogue:
         page_size: int = PAGE_SIZE,
         *,
         entry: Callable[[Served], dict[str, Any]] = methodcaller("catalogue_entry"),
+        tasks: CapabilityPath | None = None,
     ) -> None:
         self.registry = registry
         self.capabilities = capabilities
         self._words = words
         self._cursors = cursors
         self._page_size = page_size
+        self._tasks = tasks
         self._lists: dict[str, _Entries] = {
             "tools": _Entries(registry.tools, entry),
             "prompts": _Entries(registry.prompts, entry),
             "resources": _Entries(registry.resources, entry),
             "resourceTemplates": _Entries(registry.templates, entry),
         }
-        self._pages: dict[tuple[str, int], dict[str, Any]] = {}
+        self._pages: dict[tuple[str, int, bool], dict[str, Any]] = {}
 
-    def page(self, name: str, cursor: str | None, caller: Caller) -> dict[str, Any]:
+    def page(
+        self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any] = _NOTHING
+    ) -> dict[str, Any]:
         """Return one page of a list: the first without a cursor, else the one after the cursor's entry.
 
         An entry that asks for scopes is told only to callers whose token grants them.
@@ -69,17 +77,19 @@ class Catalogue:
             name: the result's field, `tools`, `prompts`, `resources` or `resourceTemplates`.
             cursor: as the client sent it.
             caller: who asks.
+            capabilities: what the client declared.
 
         Raises:
             InvalidParams: the cursor is not one of ours, or its entry is no longer there.
         """
         entries = self._lists[name]
         start = 0 if cursor is None else self._after(name, entries, cursor)
+        has_tasks = self._tasks is None or supports(capabilities, self._tasks)
         if entries.has_scopes:
-            return self._make_page(name, entries, start, caller)
-        place = (name, start)
+            return self._make_page(name, entries, start, caller, has_tasks=has_tasks)
+        place = (name, start, has_tasks)
         if place not in self._pages:
-            self._pages[place] = self._make_page(name, entries, start, caller)
+            self._pages[place] = self._make_page(name, entries, start, caller, has_tasks=has_tasks)
         return self._pages[place]
 
     def _after(self, name: str, entries: _Entries, cursor: str) -> int:
@@ -92,15 +102,21 @@ class Catalogue:
             raise InvalidParams("Unknown cursor")
         return position + 1
 
-    def _make_page(self, name: str, entries: _Entries, start: int, caller: Caller) -> dict[str, Any]:
-        """A list is private for everyone as soon as any of its entries has scopes, visible or not."""
-        places = range(start, len(entries.told))
-        visible = (place for place in places if caller.grants(entries.scopes[place]))
+    def _make_page(
+        self, name: str, entries: _Entries, start: int, caller: Caller, *, has_tasks: bool
+    ) -> dict[str, Any]:
+        """A list is private for everyone as soon as not everyone is told of all its entries."""
+        visible = (
+            place
+            for place in range(start, len(entries.told))
+            if caller.grants(entries.scopes[place]) and (has_tasks or not entries.task_only[place])
+        )
         page = list(itertools.islice(visible, self._page_size))
         fields: dict[str, Any] = {name: [entries.told[place] for place in page]}
         if next(visible, None) is not None:
             fields["nextCursor"] = self._cursors.make(name, entries.names[page[-1]])
-        scope: CacheScope = "private" if entries.has_scopes else "public"
+        differs = entries.has_scopes or (self._tasks is not None and any(entries.task_only))
+        scope: CacheScope = "private" if differs else "public"
         return self._words.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
@@ -116,6 +132,7 @@ class _Entries:
         self.told = [entry(each) for each in served.values()]
         self.scopes = [each.scopes for each in served.values()]
         self.has_scopes = any(self.scopes)
+        self.task_only = [isinstance(each, Tool) and each.task == "required" for each in served.values()]
         self.positions = {name: position for position, name in enumerate(self.names)}
 
     def differs_from(self, other: _Entries) -> bool:

@@ -104,7 +104,8 @@ class Methods:
         Raises:
             InvalidParams: the cursor is none of ours.
         """
-        return self.catalogue.page(name, read_cursor(incoming.request.params), incoming.caller)
+        request = incoming.request
+        return self.catalogue.page(name, read_cursor(request.params), incoming.caller, request.capabilities)
 
     def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
         """Return the tool that a call names.

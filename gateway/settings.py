@@ -557,6 +557,12 @@ class Settings(BaseSettings):
         default=250,
         description="How long a call of the draft wire waits for a task whose result its client wants at once.",
     )
+    hide_task_tools: _Switch = Field(
+        default=False,
+        description=(
+            "Whether tools that run only as tasks are left out of the lists of clients that declare no tasks."
+        ),
+    )
     worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
         default=32, description="How many tasks one worker runs at a time."
     )

@@ -31,6 +31,7 @@ from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
 from gateway.ports import Clock, Post, RandomBytes, TaskStore, Tracing
+from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
@@ -62,6 +63,7 @@ class Parts:
         replica_url: where other replicas reach this one, "" if they cannot.
         immediate_seconds: how long a result may take that the client wants at once.
         callers_are_known: whether callers have to say who they are.
+        hides_task_tools: whether clients that cannot run tasks are told nothing of tools that run only so.
         empty_requests: whether a shed of the released wire carries an empty `inputRequests`.
         max_json_depth: how deep a body may nest.
         calls: runs legs.
@@ -86,6 +88,7 @@ class Parts:
     replica_url: str
     immediate_seconds: float
     callers_are_known: bool
+    hides_task_tools: bool
     empty_requests: bool
     max_json_depth: int
     calls: CallRunner
@@ -177,7 +180,8 @@ class Wires:
 
     def _released_catalogue(self, registry: Registry) -> Catalogue:
         capabilities = released_capabilities(registry, tasks=self._parts.store is not None)
-        return Catalogue(registry, self._released_words, self._cursors, capabilities)
+        tasks = TASKS if self._parts.hides_task_tools else None
+        return Catalogue(registry, self._released_words, self._cursors, capabilities, tasks=tasks)
 
     def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
         """Make the catalogues of the handshake wires, by version."""
@@ -186,10 +190,11 @@ class Wires:
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
+        tasks = HANDSHAKE_TASKS if parts.hides_task_tools else None
         return {
-            DRAFT: Catalogue(registry, self._draft_words, self._cursors, draft, entry=handshake_entry),
-            LEGACY: Catalogue(registry, self._legacy_words, self._cursors, legacy, entry=handshake_entry),
-            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._cursors, before_tasks),
+            DRAFT: Catalogue(registry, self._draft_words, self._cursors, draft, entry=handshake_entry, tasks=tasks),
+            LEGACY: Catalogue(registry, self._legacy_words, self._cursors, legacy, entry=handshake_entry, tasks=tasks),
+            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._cursors, before_tasks, tasks=tasks),
         }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:

@@ -94,7 +94,7 @@ def test_every_refusal_has_a_counter_from_the_start(reason: RefusalReason) -> No
         (errors.HttpRefusal(403, ""), RefusalReason.FORBIDDEN),
         (errors.HttpRefusal(413, ""), RefusalReason.BODY_TOO_LARGE),
         (errors.HttpRefusal(415, ""), RefusalReason.MEDIA_TYPE),
-        (errors.HttpRefusal(405, ""), RefusalReason.HTTP),
+        (errors.HttpRefusal(405, ""), RefusalReason.HTTP_METHOD),
         (errors.HttpRefusal(431, ""), RefusalReason.HEADERS_TOO_LARGE),
         (errors.TooDeep(100), RefusalReason.TOO_DEEP),
         (errors.TooManyAnswers(100), RefusalReason.TOO_MANY_ANSWERS),

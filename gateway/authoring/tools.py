@@ -21,6 +21,9 @@ TaskStart: TypeAlias = Literal["task", "call"]
 
 DEFAULT_ATTEMPTS: Final = 3
 
+TASK_ONLY: Final = "This tool runs only as a task; it needs a client that supports tasks."
+"""What the description of a tool that takes no other call ends with."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
@@ -118,6 +121,8 @@ class Tool(Served):
     def catalogue_entry(self) -> dict[str, Any]:
         """Return the tool as `tools/list` tells it (MCP "Tools", Tool)."""
         entry = super().catalogue_entry()
+        if self.task == "required":  # a model reads this, and nothing else that says so
+            entry["description"] = f"{self.description}\n\n{TASK_ONLY}".lstrip()
         entry["inputSchema"] = self.input_schema
         if self.output_schema is not None:
             entry["outputSchema"] = self.output_schema

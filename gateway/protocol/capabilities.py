@@ -20,6 +20,7 @@ SAMPLING: Final[CapabilityPath] = ("sampling",)
 SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
 ROOTS: Final[CapabilityPath] = ("roots",)
 TASKS: Final[CapabilityPath] = ("extensions", "io.modelcontextprotocol/tasks")
+HANDSHAKE_TASKS: Final[CapabilityPath] = ("tasks",)
 
 # Each known capability with those of its members that must be objects; None: every member must be.
 _OBJECT_MEMBERS: Final[Mapping[str, tuple[str, ...] | None]] = {

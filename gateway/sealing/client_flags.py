@@ -15,6 +15,7 @@ FLAGS: Final = (
     "tasks.responses.modes.task",
     "tasks.responses.modes.immediate",
     "tasks.responses.modes.streaming",
+    "tasks",
 )
 """The client capabilities that a session remembers, as paths into the client's declaration.
 

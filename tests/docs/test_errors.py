@@ -103,6 +103,7 @@ SAMPLES: Final[list[RpcError]] = [
     RpcError(UNKNOWN_RESOURCE, "Resource not found", {"uri": "a://b"}),
     errors.MissingCapability(("elicitation", "form")),
     errors.UnsupportedVersion(["2026-07-28"], "1"),
+    errors.NotAnswered(errors.Declined("name")),
     errors.Overloaded(),
     errors.RateLimited(3),
     errors.TaskStoreDown(),

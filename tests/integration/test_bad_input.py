@@ -78,8 +78,8 @@ def check_error(answer: Answer, status: int, code: int, *, request_id: Any = Non
     assert answer.error == (status, code), answer
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-gateway-replica"] in {"open", "guarded"}
-    assert set(answer.message) == {"jsonrpc", "error"} | ({"id"} if request_id is not None else set())
-    assert answer.message.get("id") == request_id
+    assert set(answer.message) == {"jsonrpc", "id", "error"}
+    assert answer.message["id"] == request_id
     assert "Traceback" not in answer.body.decode()
     message = answer.message["error"]["message"]
     assert isinstance(message, str)
@@ -350,6 +350,19 @@ def test_only_posts_are_taken(replica: Replica, method: str) -> None:
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert response.headers["x-gateway-replica"] == "open"
+
+
+@pytest.mark.parametrize(("method", "lines"), [("GET", 0), ("DELETE", 0), ("PUT", 1)])
+def test_what_each_client_with_a_session_tries_is_no_matter_for_the_audit_log(
+    replica: Replica, method: str, lines: int
+) -> None:
+    def noted() -> tuple[int, float]:
+        refused = [line for line in replica.log_lines() if line.get("audit") == "refused"]
+        return len(refused), replica.metric("gateway_requests_refused_total", reason="http_method")
+
+    audited, counted = noted()
+    assert httpx.request(method, replica.url, timeout=SECONDS, trust_env=False).status_code == 405
+    assert noted() == (audited + lines, counted + 1)
 
 
 OTHER_CONTENT: dict[str, Mapping[str, str]] = {
