@@ -313,7 +313,7 @@ class NotAnswered(_FixedCode):
 
     CODE = -31005
 
-    def __init__(self, error: AskError) -> None:
+    def __init__(self, error: GatewayError) -> None:
         super().__init__(str(error), {"reason": type(error).__name__.lower()})
 
 

@@ -18,7 +18,7 @@ from gateway.authority import Authority
 from gateway.calls import Conversation, Ran
 from gateway.carrier import CannotContinue
 from gateway.engine.questions import Answer, Question
-from gateway.errors import InternalError, MethodNotFound, Overloaded, TryAgain
+from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
 from gateway.failures import failed_result
 from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.methods import Incoming, Leg, Methods
@@ -32,6 +32,10 @@ from gateway.replies import Answered, Reply
 from gateway.return_addresses import ReturnAddresses
 from gateway.task_calls import TaskOrder
 from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
+
+
+class Unanswered(CannotContinue):
+    """The client cannot answer a question any more, or cannot be asked; nothing is wrong at our side."""
 
 
 class LegacyCalls:
@@ -95,6 +99,8 @@ class LegacyCalls:
         """
         try:
             return await self._converse(incoming, Conversation(), leg)
+        except Unanswered as error:
+            raise NotAnswered(error) from None
         except CannotContinue as error:
             raise InternalError(str(error)) from None
 
@@ -144,11 +150,12 @@ class LegacyCalls:
         """Send the questions of a leg, and return the answers by the author's keys.
 
         Raises:
-            CannotContinue: there is nobody to ask, or no waiting for the answers, or one was asked for too often.
+            Unanswered: there is nobody to ask, or nobody answers.
+            CannotContinue: there is no waiting for the answers, or one was asked for too often.
         """
         client = incoming.client
         if client.post is None:
-            raise CannotContinue(
+            raise Unanswered(
                 "This call has to ask something, which takes a stream: send Accept: application/json, text/event-stream"
             )
         questions, seconds = conversation.questions, self._seconds_for(conversation)
@@ -161,7 +168,9 @@ class LegacyCalls:
                     client.ask(_request(address, questions[key], f"{call.call_id.hex()}:{wire_key}"))
                 async with asyncio.timeout(seconds):
                     answers = await call.answers()
-        except (Lapsed, Leaving, TimeoutError, TryAgain) as error:
+        except (Lapsed, TimeoutError) as error:
+            raise Unanswered(_why(error)) from None
+        except (Leaving, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
         with contextlib.suppress(Overloaded):  # what a user has answered is not thrown away, however busy it is
             await client.enter()

@@ -110,6 +110,9 @@ async def test_a_call_that_waits_ends_with_its_token_and_an_answer_comes_too_lat
         response = await request.response()
         await user.respond(question["id"], YES)
     assert "call again" in str(response)
+    if method != "tools/call":
+        error = response["error"]
+        assert (error["code"], error["data"]) == (-31005, {"reason": "unanswered"}), "nothing is wrong at our side"
     assert "ADMIN" not in str(response)
     assert rejected(replica_of(fleet, "r1"), "late") == before + 1
 
