@@ -112,7 +112,12 @@ def build(settings: Settings) -> Services:
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
-    challenges = Challenges(None if metadata is None else metadata.url)
+    if metadata is not None and metadata.resource not in settings.token_audiences:
+        log.info(
+            "clients ask for tokens for the resource, but only those for GATEWAY_JWT_AUDIENCE count",
+            extra={"resource": metadata.resource, "audience": settings.jwt_audience},
+        )
+    challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
     audit, audit_lost = _audit_log(settings)
     telemetry.audit_lines_lost = audit_lost
     tracing = make_tracing(settings.replica_id)

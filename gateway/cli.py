@@ -299,12 +299,12 @@ def _token(arguments: argparse.Namespace) -> int:
     settings = Settings.load()
     if settings.jwt_secret is None:
         raise ConfigurationError("no secret to sign with; set GATEWAY_JWT_SECRET as for the replicas")
-    if settings.jwt_audience is None:
+    if not settings.token_audiences:
         raise ConfigurationError("no audience; set GATEWAY_AUDIENCE (or GATEWAY_JWT_AUDIENCE) as for the replicas")
     token = mint(
         settings.jwt_secret.get_secret_value(),
         arguments.sub,
-        settings.jwt_audience,
+        settings.token_audiences[0],
         scopes=[name for given in arguments.scope for name in given.split()],
         ttl_seconds=arguments.ttl,
         issuer=settings.jwt_issuer,

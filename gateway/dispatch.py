@@ -94,6 +94,8 @@ class Dispatcher:
                 return await answering
             return await self._tracing.request(message, headers, answering)
         except (RpcError, InsufficientScope) as error:
+            if isinstance(error, InsufficientScope):
+                error.granted = caller.scopes
             method_name, target = _told(value)
             self._audit.refused(error, caller.principal, method=method_name, target=target)
             return Refused(error, request_id_of(value), wire)

@@ -122,10 +122,12 @@ class InsufficientScope(GatewayError):
 
     Attributes:
         required: as given.
+        granted: the scopes that the token has, set where the request is refused.
     """
 
     def __init__(self, required: Iterable[str], message: str | None = None) -> None:
         self.required = frozenset(required)
+        self.granted: frozenset[str] = frozenset()
         super().__init__(message or f"This needs the scopes: {' '.join(sorted(self.required))}")
 
 

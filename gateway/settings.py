@@ -17,9 +17,9 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -29,6 +29,7 @@ from gateway.rates import MAX_REQUESTS, Rate, parse_rate
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
+ENDPOINT_PATH = "/mcp"
 MIN_JWT_SECRET_BYTES = 32
 """HS256 needs a key at least as long as its hash (RFC 7518 section 3.2)."""
 
@@ -51,6 +52,8 @@ READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
+# RFC 6749 section 3.3; the length is ours.
+_SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _MAX_REPLICA_URL_CHARACTERS = 255
 _HOST_NAME = "{hostname}"
@@ -176,6 +179,13 @@ def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
 
 def _check_places(urls: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(_check_place(url) for url in urls)
+
+
+def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
+    for scope in scopes:
+        if not _SCOPE.fullmatch(scope):
+            raise ValueError(f"{scope!r} is not a scope")
+    return scopes
 
 
 def _read_rate(value: object) -> object:
@@ -308,7 +318,11 @@ class Settings(BaseSettings):
         ),
     )
     jwt_audience: _Line | None = Field(
-        default=None, description="The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE`."
+        default=None,
+        description=(
+            "The one `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE` or, with `GATEWAY_PUBLIC_URL`, the "
+            "URL of the endpoint, which clients ask for."
+        ),
     )
     jwt_issuer: _Line | None = Field(
         default=None,
@@ -326,7 +340,7 @@ class Settings(BaseSettings):
         default=None,
         description=(
             "The URL that clients reach this deployment by, with or without `/mcp`. Set: clients are told where to get "
-            "tokens (OAuth protected-resource metadata)."
+            "tokens (OAuth protected-resource metadata), and a token may carry the URL of the endpoint as its `aud`."
         ),
     )
     authorization_servers: Annotated[
@@ -339,6 +353,18 @@ class Settings(BaseSettings):
         description=(
             "The authorization servers that clients can get tokens from, by their issuer URLs, separated by commas. "
             "Unset: `GATEWAY_JWT_ISSUER` if it is a URL."
+        ),
+    )
+    login_scopes: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_scopes),
+        Expects("a comma-separated list of scopes"),
+    ] = Field(
+        default=(),
+        description=(
+            "The scopes that clients ask for when they log in, separated by commas. Unset: all that tools, prompts and "
+            "resources ask for."
         ),
     )
     leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
@@ -607,13 +633,6 @@ class Settings(BaseSettings):
     _unknown: tuple[str, ...] = PrivateAttr(default=())
     _files: Mapping[str, Path] = PrivateAttr(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_jwt_audience(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if values.get("jwt_audience") is None:
-            return {**values, "jwt_audience": values.get("audience")}
-        return values
-
     @classmethod
     def settings_customise_sources(
         cls,
@@ -664,6 +683,24 @@ class Settings(BaseSettings):
         if self.jwt_algorithms:
             return self.jwt_algorithms
         return SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else DEFAULT_KEY_SET_ALGORITHMS
+
+    @property
+    def resource(self) -> str | None:
+        """The URL of the endpoint as clients write it, which identifies it as a protected resource (RFC 9728)."""
+        if self.public_url is None:
+            return None
+        parts = urlsplit(self.public_url)
+        scheme = parts.scheme.lower()
+        place = parts.netloc.lower().removesuffix(":443" if scheme == "https" else ":80")
+        path = parts.path.rstrip("/").removesuffix(ENDPOINT_PATH) + ENDPOINT_PATH
+        return urlunsplit((scheme, place, path, "", ""))
+
+    @property
+    def token_audiences(self) -> tuple[str, ...]:
+        """What bearer tokens may carry as `aud`: one of these is enough. The first is the one that we mint."""
+        if self.jwt_audience is not None:
+            return (self.jwt_audience,)
+        return tuple(name for name in (self.audience, self.resource) if name is not None)
 
     def check_serving(self) -> None:
         """Check that what only a serving process needs is there: tools, keys, an audience, and a way to verify tokens.

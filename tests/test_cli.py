@@ -253,7 +253,7 @@ def test_token_prints_one_that_a_replica_with_the_same_secret_accepts(
     options = ["--sub", "ada", "--scope", "read", "--scope", "write extra", "--ttl", "60", "--client-id", "cli"]
     assert main(["token", *options]) == 0
     verified = asyncio.run(
-        TokenVerifier(SharedSecret(SECRET), "here", issuer="us").authenticate(
+        TokenVerifier(SharedSecret(SECRET), ("here",), issuer="us").authenticate(
             f"Bearer {capsys.readouterr().out.strip()}"
         )
     )

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from gateway.settings import Settings, is_web_url
+from gateway.settings import ENDPOINT_PATH, Settings, is_web_url
 
 WELL_KNOWN_PATH: Final = "/.well-known/oauth-protected-resource"
-ENDPOINT_PATH: Final = "/mcp"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +19,22 @@ class ResourceMetadata:
     Attributes:
         resource: its identifier: the URL of the MCP endpoint.
         authorization_servers: the issuer URLs of those that give tokens for it.
+        login_scopes: what clients ask for at first; empty for everything that is served.
     """
 
     resource: str
     authorization_servers: tuple[str, ...]
+    login_scopes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings) -> ResourceMetadata | None:
         """Return what the settings tell; None without identity or a public URL."""
-        if settings.auth == "none" or settings.public_url is None:
+        if settings.auth == "none" or settings.resource is None:
             return None
-        resource = settings.public_url.rstrip("/")
-        if not resource.endswith(ENDPOINT_PATH):
-            resource += ENDPOINT_PATH
         servers = settings.authorization_servers
         if not servers and settings.jwt_issuer is not None and is_web_url(settings.jwt_issuer):
             servers = (settings.jwt_issuer,)
-        return cls(resource, servers)
+        return cls(settings.resource, servers, settings.login_scopes)
 
     @property
     def url(self) -> str:
@@ -58,7 +56,9 @@ class ResourceMetadata:
         document: dict[str, Any] = {"resource": self.resource}
         if self.authorization_servers:
             document["authorization_servers"] = list(self.authorization_servers)
-        supported = sorted(set(scopes))
+        # Clients ask for all of these, and what a token does not reach is missing from lists: a client that asked for
+        # less by default would never learn what else there is.
+        supported = sorted(set(self.login_scopes or scopes))
         if supported:
             document["scopes_supported"] = supported
         document["bearer_methods_supported"] = ["header"]

@@ -104,13 +104,13 @@ class AnonymousVerifier:
 
 
 class TokenVerifier:
-    """Verifies tokens of one audience.
+    """Verifies tokens of one deployment.
 
     Args:
         keys: what they are signed with.
         algorithms: those they may be signed with. Never one for secrets beside one for public keys: then a public
             key could be used as a secret (RFC 8725 section 2.1).
-        audience: what `aud` must contain.
+        audiences: `aud` must contain one of these.
         issuer: what `iss` must be; None accepts any.
         leeway_seconds: how far clocks may differ.
         clock: the time in seconds since the epoch.
@@ -123,7 +123,7 @@ class TokenVerifier:
     def __init__(
         self,
         keys: Keys,
-        audience: str,
+        audiences: tuple[str, ...],
         *,
         algorithms: Iterable[str] = ("HS256",),
         issuer: str | None = None,
@@ -133,7 +133,7 @@ class TokenVerifier:
         challenges: Challenges | None = None,
     ) -> None:
         self._keys = keys
-        self._audience = audience
+        self._audiences = audiences
         self._algorithms = frozenset(algorithms)
         self._issuer = issuer
         self._leeway_seconds = leeway_seconds
@@ -145,7 +145,7 @@ class TokenVerifier:
         keys.on_change(self._verified.clear)
 
     def __repr__(self) -> str:
-        return f"TokenVerifier(audience={self._audience!r}, issuer={self._issuer!r})"
+        return f"TokenVerifier(audiences={self._audiences!r}, issuer={self._issuer!r})"
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Keep the keys fresh while the context is open."""
@@ -239,7 +239,7 @@ class TokenVerifier:
                 token,
                 key,
                 algorithms=[algorithm],
-                audience=self._audience,
+                audience=self._audiences,
                 issuer=self._issuer,
                 options={"require": ["exp"], "verify_exp": False, "verify_nbf": False, "verify_iat": False},
             )
@@ -283,11 +283,11 @@ def make_verifier(
     """
     if settings.auth == "none":
         return AnonymousVerifier()
-    if settings.jwt_audience is None:
+    if not settings.token_audiences:
         raise ValueError("a token verifier needs an audience")
     return TokenVerifier(
         _keys(settings, telemetry),
-        settings.jwt_audience,
+        settings.token_audiences,
         algorithms=settings.token_algorithms,
         issuer=settings.jwt_issuer,
         leeway_seconds=settings.jwt_leeway_seconds,

@@ -64,7 +64,7 @@ def to_http(
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers]
         return error.status, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
     if isinstance(error, InsufficientScope):
-        challenge = challenges.insufficient_scope(str(error), error.required)
+        challenge = challenges.insufficient_scope(str(error), error.required, error.granted)
         headers = [(HEADER.encode("latin-1"), challenge.encode("latin-1"))]
         return 403, [JSON, *headers], error_response(request_id, RpcError(-32600, str(error)))
     return 500, [JSON], error_response(request_id, InternalError("Internal error"))

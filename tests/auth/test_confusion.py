@@ -41,7 +41,7 @@ class Published(CurrentKeys):
 
 
 def verifier(*keys: Any, algorithms: tuple[str, ...] = ASYMMETRIC_ALGORITHMS) -> TokenVerifier:
-    return TokenVerifier(Published(*(keys or (rsa_key(), EC, ED))), AUDIENCE, issuer=ISSUER, algorithms=algorithms)
+    return TokenVerifier(Published(*(keys or (rsa_key(), EC, ED))), (AUDIENCE,), issuer=ISSUER, algorithms=algorithms)
 
 
 async def refused(token: str, verify: TokenVerifier | None = None) -> None:
@@ -182,7 +182,7 @@ async def test_a_good_signature_does_not_make_claims_good(claims: dict[str, Any]
 
 @pytest.mark.parametrize("key", [rsa_key(), EC, ED], ids=lambda key: key.algorithm)
 async def test_a_shared_secret_accepts_no_other_kind_of_signature(key: SigningKey) -> None:
-    verify = TokenVerifier(SharedSecret(SECRET), AUDIENCE, issuer=ISSUER)
+    verify = TokenVerifier(SharedSecret(SECRET), (AUDIENCE,), issuer=ISSUER)
     await refused(key.token(), verify)
     good = token_of({"alg": "HS256", "kid": "any"}, claims_of(), mac(SECRET.encode()))
     assert (await verify.authenticate(f"Bearer {good}")).principal is not None

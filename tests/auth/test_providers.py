@@ -56,7 +56,7 @@ def url_keys(provider: IdentityProvider, clock: Clock, telemetry: Telemetry | No
 
 
 def verifier(keys: UrlKeys) -> TokenVerifier:
-    return TokenVerifier(keys, AUDIENCE, issuer=ISSUER, algorithms=["ES256", "EdDSA"])
+    return TokenVerifier(keys, (AUDIENCE,), issuer=ISSUER, algorithms=["ES256", "EdDSA"])
 
 
 async def let_in(verify: TokenVerifier, key: SigningKey, **claims: Any) -> VerifiedToken:

@@ -49,7 +49,7 @@ def clock() -> Clock:
 
 
 def verifier(clock: Callable[[], float] = lambda: NOW, **options: Any) -> TokenVerifier:
-    return TokenVerifier(SharedSecret(SECRET), AUDIENCE, clock=clock, **options)
+    return TokenVerifier(SharedSecret(SECRET), (AUDIENCE,), clock=clock, **options)
 
 
 def let_in(verify: TokenVerifier | AnonymousVerifier, header: str | None) -> VerifiedToken:
@@ -93,7 +93,7 @@ def test_a_minted_token_tells_who_calls_with_what_and_until_when() -> None:
 
 
 def test_a_minted_token_without_options_is_accepted_by_a_verifier_without_options() -> None:
-    verified = let_in(TokenVerifier(SharedSecret(SECRET), AUDIENCE), f"Bearer {mint(SECRET, 'ada', AUDIENCE)}")
+    verified = let_in(TokenVerifier(SharedSecret(SECRET), (AUDIENCE,)), f"Bearer {mint(SECRET, 'ada', AUDIENCE)}")
     assert verified.principal == Principal("", "ada", "")
     assert verified.scopes == frozenset()
 

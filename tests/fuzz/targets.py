@@ -428,7 +428,7 @@ def at_once(waiting: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits")
 
 
-VERIFIER: Final = TokenVerifier(SharedSecret(JWT_SECRET), "tests", clock=lambda: NOW)
+VERIFIER: Final = TokenVerifier(SharedSecret(JWT_SECRET), ("tests",), clock=lambda: NOW)
 
 
 def key_sets(data: bytes) -> None:

@@ -326,7 +326,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "a cipher": lambda: Sealer(RING, urandom)._cipher,
     "a maker of cursors": lambda: CursorMaker(RING),
     "a shared secret": lambda: SharedSecret(SECRET),
-    "a verifier": lambda: TokenVerifier(SharedSecret(SECRET), "a"),
+    "a verifier": lambda: TokenVerifier(SharedSecret(SECRET), ("a",)),
     "a refusal": lambda: InvalidRequestState(RejectReason.NOT_AUTHENTIC),
 }
 

@@ -1,0 +1,43 @@
+"""Calls tools through `mcp-remote`, as a desktop client without HTTP does, and prints what it saw as one JSON object.
+
+Usage: remote_login.py NODE_ENVIRONMENT URL TOOL…
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_types
+from mcp import StdioServerParameters
+from mcp.client.client import Client
+from mcp.client.stdio import stdio_client
+
+from tests.integration.clients.sdk_client import text_of
+
+
+async def drive(environment: Path, url: str, tools: list[str]) -> dict[str, Any]:
+    """Let `mcp-remote` log in, with no setting but the URL, and return what its client saw."""
+    questions: list[str] = []
+
+    async def answer(_context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+        questions.append(params.message)
+        return mcp_types.ElicitResult(action="accept", content={"topic": "sailing"})
+
+    program = environment / "node_modules" / "mcp-remote" / "dist" / "proxy.js"
+    command = StdioServerParameters(
+        command=str(environment / "bin" / "node"), args=[str(program), url], env=dict(os.environ)
+    )
+    async with Client(stdio_client(command), elicitation_callback=answer, mode="legacy") as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        results = [text_of(await client.call_tool(tool)) for tool in tools]
+    return {"listed": listed, "results": results, "questions": questions}
+
+
+if __name__ == "__main__":
+    saw = asyncio.run(drive(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    sys.stdout.write(json.dumps(saw) + "\n")
