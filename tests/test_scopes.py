@@ -103,7 +103,7 @@ async def test_prompts_and_templates_are_hidden_likewise(app: GatewayApp) -> Non
 async def test_reaching_for_more_than_the_token_grants_is_forbidden_and_says_what_it_takes(
     app: GatewayApp, method: str, params: dict[str, Any], needed: str
 ) -> None:
-    refused = await ask(app, method, "files:other", **params)
+    refused = await ask(app, method, "", **params)
     assert refused.status == 403
     challenge = refused.headers["www-authenticate"]
     assert 'error="insufficient_scope"' in challenge
@@ -112,14 +112,58 @@ async def test_reaching_for_more_than_the_token_grants_is_forbidden_and_says_wha
     assert (await ask(app, method, needed, **params)).status == 200
 
 
+@pytest.mark.parametrize(
+    ("granted", "told"),
+    [
+        ("", "files:read files:write"),
+        ("files:read", "files:read files:write"),
+        ("mail offline_access openid", "files:read files:write mail openid"),
+    ],
+)
+async def test_a_client_that_asks_for_what_it_is_told_keeps_what_it_has(
+    app: GatewayApp, granted: str, told: str
+) -> None:
+    refused = await ask(app, "tools/call", granted, name="guarded_tool")
+    assert f'scope="{told}"' in refused.headers["www-authenticate"]
+    assert (await ask(app, "tools/call", told, name="guarded_tool")).status == 200
+
+
+async def test_where_operators_say_what_to_begin_with_challenges_and_metadata_do_so_too() -> None:
+    settings = {"auth": "jwt", "jwt_secret": SECRET, "public_url": "https://mcp.example.com"}
+    app = make_app(__name__, login_scopes=("files:read",), **settings)
+    answer = await Client(app).post(request("tools/list"))
+    assert answer.status == 401
+    assert 'scope="files:read"' in answer.headers["www-authenticate"]
+    assert (await metadata_of(app))["scopes_supported"] == ["files:read"]
+    answer = await Client(make_app(__name__, **settings)).post(request("tools/list"))
+    assert "scope=" not in answer.headers["www-authenticate"]
+
+
+async def metadata_of(app: GatewayApp) -> Any:
+    path = "/.well-known/oauth-protected-resource/mcp"
+    return (await Client(app).send([b""], [(b"host", b"127.0.0.1:8080")], method="GET", path=path)).message
+
+
 async def test_the_metadata_names_every_scope_there_is(app: GatewayApp) -> None:
-    answer = await Client(app).send(
-        [b""],
-        [(b"host", b"127.0.0.1:8080")],
-        method="GET",
-        path="/.well-known/oauth-protected-resource/mcp",
-    )
-    assert answer.message["scopes_supported"] == ["files:read", "files:write"]
+    assert (await metadata_of(app))["scopes_supported"] == ["files:read", "files:write"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_told"),
+    [
+        ({}, False),
+        ({"jwt_audience": "https://mcp.example.com/mcp"}, False),
+        ({"jwt_audience": "tokens"}, True),
+        ({"jwt_audience": "tokens", "public_url": None}, False),
+    ],
+)
+def test_operators_are_told_when_tokens_that_clients_ask_for_do_not_count(
+    settings: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    make_app(__name__, auth="jwt", jwt_secret=SECRET, **{"public_url": "https://mcp.example.com", **settings})
+    told = [record for record in caplog.records if "but only those for GATEWAY_JWT_AUDIENCE count" in record.message]
+    assert [vars(record)["resource"] for record in told] == ["https://mcp.example.com/mcp"] * is_told
 
 
 async def test_without_identity_nothing_is_withheld() -> None:

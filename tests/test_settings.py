@@ -36,6 +36,7 @@ WRONG_VALUES = {
     "GATEWAY_JWT_ALGORITHMS": "none",
     "GATEWAY_PUBLIC_URL": "https://mcp.example.com/?a=b",
     "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com,id2.example.com",
+    "GATEWAY_LOGIN_SCOPES": 'read,"write"',
     "GATEWAY_JWT_AUDIENCE": "\x00",
     "GATEWAY_JWT_ISSUER": " ",
     "GATEWAY_JWT_LEEWAY_SECONDS": "-1",
@@ -136,6 +137,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_JWT_ALGORITHMS": "ES256, EdDSA",
             "GATEWAY_PUBLIC_URL": "https://mcp.example.com/tools/",
             "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com/,http://[::1]:8443/tenant",
+            "GATEWAY_LOGIN_SCOPES": "notes:read, notes:write",
             "GATEWAY_JWT_AUDIENCE": "tokens",
             "GATEWAY_JWT_ISSUER": "https://issuer.example",
             "GATEWAY_JWT_LEEWAY_SECONDS": "0",
@@ -202,6 +204,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "jwt_algorithms": ("ES256", "EdDSA"),
         "public_url": "https://mcp.example.com/tools/",
         "authorization_servers": ("https://id.example.com/", "http://[::1]:8443/tenant"),
+        "login_scopes": ("notes:read", "notes:write"),
         "jwt_audience": "tokens",
         "jwt_issuer": "https://issuer.example",
         "jwt_leeway_seconds": 0,
@@ -274,9 +277,20 @@ def test_what_is_given_as_an_argument_wins_over_the_environment_and_none_does_no
     assert settings.metrics_port is None
 
 
-def test_tokens_are_for_the_deployments_audience_unless_they_have_one_of_their_own() -> None:
-    assert Settings.load({"GATEWAY_AUDIENCE": "a"}).jwt_audience == "a"
-    assert Settings.load({"GATEWAY_AUDIENCE": "a", "GATEWAY_JWT_AUDIENCE": "b"}).jwt_audience == "b"
+@pytest.mark.parametrize(
+    ("environ", "audiences"),
+    [
+        ({}, ()),
+        ({"GATEWAY_AUDIENCE": "a"}, ("a",)),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_PUBLIC_URL": "https://b.test"}, ("a", "https://b.test/mcp")),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_JWT_AUDIENCE": "c"}, ("c",)),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_PUBLIC_URL": "https://b.test", "GATEWAY_JWT_AUDIENCE": "c"}, ("c",)),
+    ],
+)
+def test_tokens_are_for_the_deployment_or_its_url_unless_they_have_an_audience_of_their_own(
+    environ: dict[str, str], audiences: tuple[str, ...]
+) -> None:
+    assert Settings.load(environ).token_audiences == audiences
 
 
 def test_replicas_without_a_name_get_different_short_ones() -> None:

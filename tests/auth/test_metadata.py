@@ -37,6 +37,11 @@ def metadata(**environ: str) -> ResourceMetadata | None:
             "https://example.com/.well-known/oauth-protected-resource/tools/mcp",
         ),
         (
+            "HTTPS://MCP.Example.com:443/Tools",
+            "https://mcp.example.com/Tools/mcp",
+            "https://mcp.example.com/.well-known/oauth-protected-resource/Tools/mcp",
+        ),
+        (
             "http://[::1]:8080/mcp/",
             "http://[::1]:8080/mcp",
             "http://[::1]:8080/.well-known/oauth-protected-resource/mcp",
@@ -82,3 +87,9 @@ def test_scopes_are_told_in_one_order_and_an_empty_list_is_not() -> None:
         "bearer_methods_supported": ["header"],
     }
     assert "scopes_supported" not in told.document([])
+
+
+def test_where_operators_say_what_clients_ask_for_at_first_it_is_that_alone() -> None:
+    told = metadata(GATEWAY_LOGIN_SCOPES="read, profile")
+    assert told is not None
+    assert told.document(["write", "read"])["scopes_supported"] == ["profile", "read"]

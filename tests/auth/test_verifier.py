@@ -119,6 +119,32 @@ def test_a_token_for_several_audiences_counts_if_ours_is_one() -> None:
     let_in(verifier(), f"Bearer {signed(aud=['there', AUDIENCE])}")
 
 
+RESOURCE = "https://here.example/mcp"
+
+
+@pytest.mark.parametrize("audience", [AUDIENCE, RESOURCE, [RESOURCE], ["there", RESOURCE], [AUDIENCE, RESOURCE]])
+def test_a_token_may_be_for_the_deployment_or_for_the_url_that_clients_ask_for(audience: object) -> None:
+    environ = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_AUDIENCE": AUDIENCE, "GATEWAY_PUBLIC_URL": "https://here.example"}
+    either = make_verifier(Settings.load(environ), Telemetry(), clock=lambda: NOW)
+    let_in(either, f"Bearer {signed(aud=audience)}")
+    assert isinstance(either, TokenVerifier)
+    refused(f"Bearer {signed(aud='there')}", either)
+
+
+def test_where_an_audience_of_tokens_is_set_no_other_one_counts() -> None:
+    environ = {
+        "GATEWAY_JWT_SECRET": SECRET,
+        "GATEWAY_AUDIENCE": AUDIENCE,
+        "GATEWAY_PUBLIC_URL": "https://here.example",
+        "GATEWAY_JWT_AUDIENCE": "tokens",
+    }
+    one = make_verifier(Settings.load(environ), Telemetry(), clock=lambda: NOW)
+    assert isinstance(one, TokenVerifier)
+    let_in(one, f"Bearer {signed(aud='tokens')}")
+    for audience in (AUDIENCE, RESOURCE, [AUDIENCE, RESOURCE]):
+        refused(f"Bearer {signed(aud=audience)}", one)
+
+
 @pytest.mark.parametrize("header", [None, "", "Basic YTpi", "Bearerx abc", "abc"])
 def test_without_a_token_the_challenge_names_no_error(header: str | None) -> None:
     assert refused(header).headers == (("www-authenticate", 'Bearer realm="mcp"'),)
@@ -341,6 +367,13 @@ def test_a_refused_caller_is_told_where_to_get_a_token() -> None:
     for header in (None, "Bearer abc"):
         (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
         assert challenge.endswith('resource_metadata="https://here.example/.well-known/oauth-protected-resource/mcp"')
+
+
+def test_a_refused_caller_is_told_what_it_needs_to_begin() -> None:
+    verify = verifier(challenges=Challenges(login_scopes=["read", "profile"]))
+    for header in (None, "Bearer abc"):
+        (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
+        assert challenge.endswith('scope="profile read"')
 
 
 def test_a_token_with_an_extension_that_must_be_understood_is_refused() -> None:

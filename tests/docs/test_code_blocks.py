@@ -40,6 +40,9 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
     ("docs/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
     ("docs/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
+    ("docs/clients.md", "json"): (
+        "tests/integration/clients/test_login.py::test_a_client_logs_in_calls_and_answers_with_the_settings_of_a_first_start"
+    ),
     ("docs/clients.md", "yaml"): "tests/docs/test_code_blocks.py::test_what_is_set_on_kubernetes_can_be_read",
 }
 """Blocks of one language on one page, and the test that tries all of them."""

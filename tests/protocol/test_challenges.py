@@ -47,19 +47,47 @@ def test_scopes_are_told_once_each_in_one_order() -> None:
         "error_description": "More is needed",
         "scope": "read write",
     }
-    assert parameters(Challenges().no_token({"read"}))["scope"] == "read"
-    assert parameters(Challenges().invalid_token("No", {"read"}))["scope"] == "read"
 
 
-@given(st.text(max_size=40), st.lists(st.text(max_size=10), max_size=3))
-def test_whatever_is_told_reads_back_as_it_was_or_is_not_told(description: str, scopes: list[str]) -> None:
+def test_a_client_without_a_good_token_is_told_what_it_needs_to_begin() -> None:
+    challenges = Challenges(login_scopes=["write", "read", "write"])
+    assert parameters(challenges.no_token())["scope"] == "read write"
+    assert parameters(challenges.invalid_token("No"))["scope"] == "read write"
+    assert parameters(challenges.insufficient_scope("No", ["admin"]))["scope"] == "admin"
+
+
+def scopes_told(needed: list[str], granted: list[str]) -> list[str]:
+    return parameters(Challenges(URL).insufficient_scope("No", needed, granted))["scope"].split(" ")
+
+
+def test_a_client_that_needs_more_is_told_to_keep_what_it_has() -> None:
+    assert scopes_told(["write", "read"], ["read", "profile"]) == ["profile", "read", "write"]
+
+
+def test_what_is_no_scope_of_a_resource_is_not_asked_for_again() -> None:
+    assert scopes_told(["write"], ["offline_access", 'quo"te', "é", "", "two\nlines", "back\\slash"]) == ["write"]
+
+
+def test_a_token_with_too_many_scopes_makes_no_head_that_proxies_refuse() -> None:
+    many = [f"scope-{number:03}" for number in range(150)]
+    assert scopes_told(["write"], many[:80]) == sorted([*many[:80], "write"])
+    assert scopes_told(["write"], many) == ["write"]
+    assert len(scopes_told(many, [])) == 150
+
+
+@given(st.text(max_size=40), st.lists(st.text(max_size=10), max_size=3), st.lists(st.text(max_size=10), max_size=3))
+def test_whatever_is_told_reads_back_as_it_was_or_is_not_told(
+    description: str, scopes: list[str], granted: list[str]
+) -> None:
     try:
-        challenge = Challenges(URL).insufficient_scope(description, scopes)
+        challenge = Challenges(URL).insufficient_scope(description, scopes, granted)
     except ValueError:
         return
     told = parameters(challenge)
     assert told["error_description"] == description
-    assert told.get("scope", "").split(" ") == (sorted(set(scopes)) or [""])
+    named = told.get("scope", "").split(" ")
+    assert set(scopes) <= set(named) <= {*scopes, *granted, ""}
+    assert named == sorted(set(named))
     assert challenge.isprintable()
     assert challenge.isascii()
 
@@ -71,10 +99,10 @@ def test_text_that_could_end_its_quotes_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cannot be told"):
         Challenges(text)
     with pytest.raises(ValueError, match="is not a scope"):
-        Challenges().no_token([text])
+        Challenges(login_scopes=[text])
 
 
 @pytest.mark.parametrize("scope", ["a b", " ", "a,b\n"])
 def test_a_scope_is_one_word(scope: str) -> None:
     with pytest.raises(ValueError, match="is not a scope"):
-        Challenges().no_token([scope])
+        Challenges().insufficient_scope("No", [scope])

@@ -62,6 +62,8 @@ MAX_BODY_BYTES = 1 << 20
 HEADER_BYTES = 28
 """Key id and nonce of a sealed token."""
 ALICE = Principal(ISSUER, "alice", "app")
+RESOURCE = "https://mcp.example.com/tools/mcp"
+"""What clients of the replicas ask for tokens for."""
 ECHO = tool_call("echo", {"text": "hello"})
 ECHO_BODY = msgspec.json.encode(ECHO)
 
@@ -88,6 +90,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, provider: idp.Provider) -> I
         "GATEWAY_AUDIENCE": idp.AUDIENCE,
         "GATEWAY_STATE_MAX_BYTES": str(MAX_STATE_BYTES),
         "GATEWAY_JWT_ISSUER": ISSUER,
+        "GATEWAY_PUBLIC_URL": "https://mcp.example.com/tools",
     }
     public = {"GATEWAY_AUTH": "jwt", "GATEWAY_JWKS_URL": provider.url}
     shared = {"GATEWAY_AUTH": "jwt", "GATEWAY_JWT_SECRET": SECRET}
@@ -285,7 +288,12 @@ CLAIMS: dict[str, Make] = {
     "issuer with half a character": lambda: token(iss="\ud800"),
     **{
         f"audience {str(audience)!r}": partial(token, aud=audience)
-        for audience in ("production", "Tests", "tests ", "test", "", None, 1, [], ["production"], {"tests": 1}, [1])
+        for audience in (
+            *("production", "Tests", "tests ", "test", "", None, 1, [], ["production"], {"tests": 1}, [1]),
+            *("https://mcp.example.com/tools", "https://mcp.example.com/mcp", "http://mcp.example.com/tools/mcp"),
+            *(RESOURCE + "/", RESOURCE + "/x", RESOURCE + "?", RESOURCE.upper(), RESOURCE[:-1], [RESOURCE + "/"]),
+            *(f"tests {RESOURCE}", f"tests,{RESOURCE}", {RESOURCE: 1}, [RESOURCE, 1], "http://127.0.0.1/mcp"),
+        )
     },
     "no audience": lambda: token(aud=...),
     "expired": lambda: token(iat=time.time() - 7200, exp=time.time() - 3600),
@@ -575,6 +583,14 @@ def test_an_anonymous_state_is_of_no_use_to_a_user(fleet: Fleet) -> None:
 def test_one_user_is_the_same_however_they_prove_it(fleet: Fleet, state: str) -> None:
     """What counts is issuer, user and client; so this is no attack, and the rows above show what differs."""
     assert Retry(state, group="shared").send(fleet["s1"]).text == "Hi Ada"
+
+
+def test_one_user_is_the_same_by_either_audience_and_nobody_else_is(fleet: Fleet, state: str) -> None:
+    assert Retry(state, user={"aud": RESOURCE}).send(fleet["r2"]).text == "Hi Ada"
+    other_way = first_leg(fleet, "r2", token(aud=[RESOURCE]))
+    assert Retry(other_way).send(fleet["r1"]).text == "Hi Ada"
+    for user in ({"sub": "bob"}, {"client_id": "other"}, {"sub": "bob", "aud": ["tests", RESOURCE]}):
+        check_refused(fleet, Retry(state, user={"aud": RESOURCE, **user}), "not_authentic")
 
 
 def body_of(state: str) -> bytes:

@@ -17,21 +17,32 @@ from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
+from tests.docs.markdown import blocks_of
 from tests.integration.clients.sdk_client import text_of
+
+PROGRAM = "mcp-remote"
+
+
+def documented(url: str) -> list[str]:
+    """Return the options of `mcp-remote` that the documentation names, with this URL for its own."""
+    (block,) = [block for block in blocks_of("docs/clients.md") if block.language == "json"]
+    (server,) = json.loads(block.text)["mcpServers"].values()
+    program, *options = server["args"]
+    assert (server["command"], program) == ("npx", PROGRAM)
+    return [url if option.startswith("https://") else option for option in options]
 
 
 async def drive(environment: Path, url: str, tools: list[str]) -> dict[str, Any]:
-    """Let `mcp-remote` log in, with no setting but the URL, and return what its client saw."""
+    """Let `mcp-remote` log in as documented, and return what its client saw."""
     questions: list[str] = []
 
-    async def answer(_context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
+    async def answer(context: Any, params: mcp_types.ElicitRequestParams) -> mcp_types.ElicitResult:
         questions.append(params.message)
         return mcp_types.ElicitResult(action="accept", content={"topic": "sailing"})
 
-    program = environment / "node_modules" / "mcp-remote" / "dist" / "proxy.js"
-    command = StdioServerParameters(
-        command=str(environment / "bin" / "node"), args=[str(program), url], env=dict(os.environ)
-    )
+    program = environment / "node_modules" / PROGRAM / "dist" / "proxy.js"
+    node = str(environment / "bin" / "node")
+    command = StdioServerParameters(command=node, args=[str(program), *documented(url)], env=dict(os.environ))
     async with Client(stdio_client(command), elicitation_callback=answer, mode="legacy") as client:
         listed = [tool.name for tool in (await client.list_tools()).tools]
         results = [text_of(await client.call_tool(tool)) for tool in tools]

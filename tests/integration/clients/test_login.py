@@ -30,6 +30,7 @@ READ, WRITE = "notes:read", "notes:write"
 
 CLIENTS: Mapping[str, Sequence[Path | str]] = {
     "fastmcp": (PEERS / "fastmcp" / "bin" / "python", HERE / "fastmcp_login.py"),
+    "mcp 1.x": (PEERS / "mcp1" / "bin" / "python", HERE / "python1_login.py"),
     "mcp-remote": (sys.executable, HERE / "remote_login.py", NODE),
 }
 """What runs a client, without the URL and the tools to call."""
