@@ -73,7 +73,7 @@ async def test_a_token_without_the_scope_reaches_no_task_whether_or_not_the_tool
         await ask(client, version, method, params)
     assert refused.value.status == 403
     assert 'error="insufficient_scope"' in challenge_of(client)
-    assert 'scope="admin"' in challenge_of(client)
+    assert 'scope="admin other"' in challenge_of(client)
     assert (await client_of("r3").task_result(task_id)).result["content"][0]["text"] == "TOP-SECRET payroll"
 
 

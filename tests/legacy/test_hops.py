@@ -181,7 +181,7 @@ async def test_an_answer_that_its_token_or_session_does_not_allow_is_refused_ali
     poor.transport.headers["Mcp-Session-Id"] = str(user.session_id)
     async with calling(user, "ask_guarded") as call:
         question = await asked(call)
-        for sender, challenge in ((poor, 'scope="admin"'), (elsewhere, "")):
+        for sender, challenge in ((poor, 'scope="admin other"'), (elsewhere, "")):
             here, there = [
                 await _answer_at(replica, sender, question["id"], {"result": accept(name="eve")})
                 for replica in (first, second)
