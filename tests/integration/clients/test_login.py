@@ -121,9 +121,10 @@ async def authorization_server(
     try:
         issuer = (await asyncio.wait_for(lines.readline(), START_SECONDS)).decode().strip()
         assert issuer.startswith("http://127.0.0.1:")
-        noting = asyncio.create_task(note())
-        yield issuer
-        noting.cancel()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(note())
+            yield issuer
+            process.kill()  # what it has said until now is still read
     finally:
         if process.returncode is None:
             process.kill()
@@ -134,6 +135,7 @@ async def authorization_server(
 async def deployed(
     directory: Path, allowed: Sequence[str] = (READ, WRITE), **environ: str
 ) -> AsyncIterator[Deployment]:
+    """Start an authorization server, and two replicas that know of it and of nothing else that concerns logins."""
     listener = listen("127.0.0.1", 0)
     origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
     deployment = Deployment(f"{origin}/mcp", directory)
