@@ -21,7 +21,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
-from gateway.errors import MissingCapability, RejectReason, TooManyAnswers
+from gateway.errors import MissingCapability, NotNow, RejectReason, TooManyAnswers
 from gateway.failures import Failures, failed_result
 from gateway.logs import FLOW
 from gateway.ports import Caller, LegTrace, RandomBytes, Shedding, Tracing
@@ -329,12 +329,33 @@ class CallRunner:
     async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
         try:
             if isinstance(outcome, Completed):
-                return msgspec.Raw(encode(self._completed(call, outcome.value, journal))), "completed"
-            result, name = await self._result(call, outcome, journal, passage)
-            return msgspec.Raw(encode(result)), name
+                fields = self._completed(call, outcome.value, journal)
+                told, name = msgspec.Raw(encode(fields)), "completed"
+            else:
+                result, name = await self._result(call, outcome, journal, passage)
+                return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
-            failed = _unable(call, error) or self._failures.result(call.served, error, journal)
-            return msgspec.Raw(encode(call.words.complete(failed))), "failed"
+            fields = call.words.complete(_unable(call, error) or self._failures.result(call.served, error, journal))
+            told, name = msgspec.Raw(encode(fields)), "failed"
+        if call.order is None or call.order.otherwise is None or passage.detaching is not Detaching.POSSIBLE:
+            return told, name
+        return await self._end_as_task(call, fields, journal, passage), name
+
+    async def _end_as_task(
+        self, call: Call, result: dict[str, Any], journal: Journal, passage: _Passage
+    ) -> msgspec.Raw:
+        """Report a leg that has ended as a task that has; as itself where the store takes no task.
+
+        The leg has run: to refuse the request now would make its client run it again.
+        """
+        try:
+            passage.task = await self._create_task(call, journal, passage, result)
+        except (NotNow, CannotContinue):
+            assert call.order is not None  # noqa: S101 - seen to by `_tell`
+            return msgspec.Raw(
+                encode({**result, "_meta": {**(result.get("_meta") or {}), **(call.order.otherwise or {})}})
+            )
+        return msgspec.Raw(encode(call.words.task_created(passage.task)))
 
     async def _result(
         self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
@@ -366,8 +387,15 @@ class CallRunner:
         return await self._become_task(call, journal, passage)
 
     async def _become_task(self, call: Call, journal: Journal, passage: _Passage) -> tuple[dict[str, Any], str]:
+        passage.task = await self._create_task(call, journal, passage, None)
+        return call.words.task_created(passage.task), "task_created"
+
+    def _create_task(
+        self, call: Call, journal: Journal, passage: _Passage, result: dict[str, Any] | None
+    ) -> Coroutine[Any, Any, TaskView]:
+        """Make a task of a call that can become one; with a result, one that has ended."""
         assert self._tasks is not None and isinstance(call.served, Tool) and call.order is not None  # noqa: S101, PT018 - seen to by `_detaching`
-        passage.task = await self._tasks.create(
+        return self._tasks.create(
             call.served,
             call.order,
             journal,
@@ -375,8 +403,8 @@ class CallRunner:
             arguments=call.arguments,
             capabilities=call.request.capabilities,
             repetition=_repetition(call, call.order, passage.carrier.lifetime_ms(call.served.state_ttl_seconds)),
+            result=result,
         )
-        return call.words.task_created(passage.task), "task_created"
 
     def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
         fields = call.served.whole_result(value, call.target, journal)
@@ -463,13 +491,9 @@ def _repetition(call: Call, order: TaskOrder, state_ms: int) -> Repetition | Non
     """Return what a repetition of the request would be known by as the order of the same task."""
     continuation, request = call.continuation, call.request
     if call.conversation is None and continuation.request_state is not None:
-        same = {
-            "state": continuation.request_state,
-            "answers": continuation.input_responses,
-            "capabilities": request.capabilities,
-            "order": [order.form, order.counts_from, order.retention_ms, order.task_id, order.at_once],
-        }
-        return Repetition(same, state_ms)
+        # Whatever else is wished for the second time: the leg is the same one, and its work is not to be done twice.
+        same = {"state": continuation.request_state, "answers": continuation.input_responses, "id": order.task_id}
+        return Repetition(same, state_ms, continues=True)
     name = order.request or call.forwarded_id
     return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
 

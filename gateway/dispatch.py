@@ -15,11 +15,11 @@ from gateway.catalogue import Catalogue
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.handshake_wire import HandshakeWire
 from gateway.ports import Caller, Client, Tracing
-from gateway.protocol.headers import PROTOCOL_VERSION, Headers
+from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.released.requests import NAMED_METHODS
 from gateway.protocol.strict_json import MAX_DEPTH, decode
-from gateway.protocol.versions import Wire, choose_wire
+from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
 from gateway.released_wire import ReleasedWire
 from gateway.replies import Refused, Reply
 from gateway.subscriptions import ChangeHub
@@ -98,6 +98,9 @@ class Dispatcher:
                 error.granted = caller.scopes
             method_name, target = _told(value)
             self._audit.refused(error, caller.principal, method=method_name, target=target)
+            if wire is None:
+                in_session = headers.get(SESSION_ID) is not None
+                wire = wire_of_headers(headers.get(PROTOCOL_VERSION), in_session=in_session)
             return Refused(error, request_id_of(value), wire)
 
     def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> Refused:

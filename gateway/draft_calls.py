@@ -14,7 +14,7 @@ from gateway.methods import Incoming, Leg, Methods
 from gateway.protocol.capabilities import supports
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.first_form import FirstForm
-from gateway.protocol.draft.streaming import MODES, Choice, choose_mode
+from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, Choice, choose_mode
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.tasks import TaskWish
 from gateway.protocol.jsonrpc import result_response
@@ -71,7 +71,7 @@ class DraftCalls:
                 return Answered(result_response(incoming.request.id, ran.result))
             if answers_later:
                 return await self._answers.answer_later(incoming, ran.task)
-        return await self._answers.answer(incoming, ran.task, choice)
+        return await self._answers.answer(incoming, ran.task, choice, streams=tool.streams)
 
 
 def _order(
@@ -103,7 +103,9 @@ def _order(
             at_once=True,
         )
     if wish is not None:
-        return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms)
+        # Only an incomplete result may come before the task; one that is complete has to be of a mode that is listed.
+        otherwise = None if choice.mode == "immediate" else KEPT_NOWHERE_META
+        return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, otherwise=otherwise)
     if tool.task == "required":
         raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
     return None

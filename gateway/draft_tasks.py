@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.authoring.registry import Registry
-from gateway.errors import Overloaded
+from gateway.errors import InvalidParams, Overloaded
 from gateway.handshake_tasks import FIRST_FORM, HandshakeTasks, TaskMethod, TaskWords, TtlWords, tell
 from gateway.methods import Incoming
 from gateway.ports import Caller
@@ -78,7 +78,7 @@ class DraftTasks(HandshakeTasks):
             async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
                 async for now in views:
                     if now is None:
-                        raise ttl_form.not_found()
+                        raise ttl_form.gone()
                     if _can_be_told(now):
                         return now
                     tell(incoming.client, stream.news(now))
@@ -124,7 +124,20 @@ class DraftTasks(HandshakeTasks):
         """
         task_id = await self._access.of_request(request, caller)
         if task_id is not None and await self._access.find(task_id, caller, registry) is not None:
-            await self._access.cancel(task_id, caller, CANCELLED)
+            await self._access.cancel(task_id, caller, CANCELLED, withdrawn=True)
+
+    async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:
+        """Return the task that a request names.
+
+        Raises:
+            InvalidParams: the caller has no such task, or `_meta` names another one than the request does.
+        """
+        view = await super()._find(incoming, registry)
+        for name in _RELATED_NAMES:
+            joined = incoming.request.meta.get(name)
+            if joined is not None and (type(joined) is not dict or joined.get("taskId") != view.task_id):
+                raise InvalidParams(f'params._meta["{name}"] names another task than params.taskId')
+        return view
 
     def _outcome(self, view: TaskView) -> dict[str, Any]:
         """Return what `tasks/result` answers now.

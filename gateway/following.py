@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from gateway.authority import Authorities
 from gateway.errors import TaskStoreDown
@@ -17,8 +17,10 @@ from gateway.tasks.model import TaskView
 
 log = logging.getLogger(__name__)
 
-
 _TIMES = frozenset({"lastUpdatedAt", "pollIntervalMs", "pollInterval", "pollFrequency"})
+
+_EXPIRED_SECONDS: Final = 0.05
+"""How long after a task has expired it is looked for: the store must have forgotten it by then."""
 
 
 class TaskFollower:
@@ -43,6 +45,7 @@ class TaskFollower:
         """
         task_ids = (task.task_id,)
         subscription = self._changes.subscribe(task_ids)
+        expiry = _Expiry(lambda: subscription.tell(task.task_id))
         try:
             with self._authorities.watching(caller, lambda now: scopes_of(task, now), subscription.cut):
                 async with pumping(self._access, task_ids, caller, subscription, str):
@@ -56,12 +59,37 @@ class TaskFollower:
                         yield view
                         if view is None or view.phase.ended:
                             return
+                        expiry.expect(view)
         finally:
+            expiry.cancel()
             self._changes.unsubscribe(subscription)
 
     def may_be_told(self, task: TaskView, caller: Caller) -> bool:
         """Tell whether the caller may still reach a task; to be asked again after each wait for the store."""
         return self._authorities.hold(caller, lambda now: scopes_of(task, now))
+
+
+class _Expiry:
+    """Has a task read again when it expires, which the store tells nobody.
+
+    Args:
+        look: has it read.
+    """
+
+    def __init__(self, look: Callable[[], None]) -> None:
+        self._look = look
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, view: TaskView) -> None:
+        """Wait until the task expires, as things are now."""
+        self.cancel()
+        seconds = max((view.expires_ms - view.now_ms) / 1000, 0) + _EXPIRED_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def cancel(self) -> None:
+        """Wait no more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def timeless(told: Mapping[str, Any]) -> dict[str, Any]:

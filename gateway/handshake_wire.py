@@ -25,7 +25,7 @@ from gateway.protocol.handshake.requests import (
 )
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
 from gateway.protocol.versions import DRAFT, Wire
-from gateway.replies import Accepted, Answered, Reply
+from gateway.replies import Accepted, Answered, Listening, Reply
 from gateway.return_addresses import ReturnAddresses
 from gateway.running import Cancelled, RunningRequests
 from gateway.sealing.return_address import CallAddress
@@ -107,9 +107,12 @@ class HandshakeWire:
         name = request_digest(session, message.id)
         try:
             with self._running.running(name):
-                return await self._dialects[session.version].answer(incoming, name)
+                reply = await self._dialects[session.version].answer(incoming, name)
         except Cancelled:
-            return Accepted()
+            reply = Accepted()
+        if isinstance(reply, Listening):
+            return Listening(self._running.stream(name, reply.messages), reply.request_id)
+        return reply
 
     def _initialize(self, request: Request, caller: Caller) -> Reply:
         wanted = read_initialize(request.params)

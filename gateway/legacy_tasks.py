@@ -52,7 +52,7 @@ class LegacyTasks(HandshakeTasks):
                 async with contextlib.aclosing(self._follower.views(view, incoming.caller)) as views:
                     async for now in views:
                         if now is None:
-                            raise ttl_form.not_found()
+                            raise ttl_form.gone()
                         if ttl_form.has_ended(now):
                             return now
                         tell(incoming.client, stream.news(now))

@@ -258,6 +258,7 @@ class NewTask:
         order: what a repetition of the same order is recognised by, telling nothing by itself; "" for nothing.
         order_ms: for how long it is.
         scopes: what the tool asks for; kept sealed, for those who reach for the task where nobody knows the tool.
+        result: what the call came to, for a task that is done from the start; None for one that is queued.
     """
 
     owner: str
@@ -276,6 +277,7 @@ class NewTask:
     order: str = ""
     order_ms: int = 0
     scopes: frozenset[str] = frozenset()
+    result: Mapping[str, Any] | None = None
 
 
 class TaskPlaceMark(NamedTuple):
@@ -458,7 +460,9 @@ class TaskStore(Protocol):
         ...
 
     async def create(self, new: NewTask, quota: int, quota_bytes: int = ...) -> TaskView:
-        """Store a task and queue it; both are done when this returns. An order that is repeated returns its first task.
+        """Store a task and queue it, unless it is done; both are over when this returns.
+
+        An order that is repeated returns its first task.
 
         Args:
             new: the task.
@@ -509,8 +513,14 @@ class TaskStore(Protocol):
         """
         ...
 
-    async def cancel(self, owner: str, task_id: str) -> TaskView | None:
-        """Cancel a task for good, wherever it is; one that has ended stays as it is."""
+    async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
+        """Cancel a task for good, wherever it is; one that has ended stays as it is.
+
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            withdrawn: whether that is because the request that created it was cancelled, see `TaskView.withdrawn`.
+        """
         ...
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:

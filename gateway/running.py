@@ -4,11 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Self
+from weakref import WeakValueDictionary
 
 
 class Cancelled(Exception):
     """The client of a request has cancelled it: there is nothing to answer."""
+
+
+class CancellableStream:
+    """The messages of an answer, which end early if the client cancels its request.
+
+    Args:
+        messages: what they are taken from.
+    """
+
+    def __init__(self, messages: AsyncIterator[bytes]) -> None:
+        self._messages = messages
+        self._reader: asyncio.Task[object] | None = None
+        self._cancelled = False
+
+    def __aiter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next message."""
+        if self._is_cancelled():
+            raise StopAsyncIteration
+        reader = self._reader = asyncio.current_task()
+        try:
+            return await anext(self._messages)
+        except asyncio.CancelledError:
+            if self._is_cancelled() and reader is not None and reader.uncancel() == 0:
+                raise StopAsyncIteration from None
+            raise
+        finally:
+            self._reader = None
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """End the messages after the one that is being written."""
+        if not self._cancelled:
+            self._cancelled = True
+            if self._reader is not None:
+                self._reader.cancel()
+
+    async def aclose(self) -> None:
+        """Let go of what the messages are taken from."""
+        await self._messages.aclose()  # type: ignore[attr-defined]  # an async generator
 
 
 class RunningRequests:
@@ -17,6 +64,7 @@ class RunningRequests:
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[object]] = {}
         self._cancelled: set[asyncio.Task[object]] = set()
+        self._streams: WeakValueDictionary[str, CancellableStream] = WeakValueDictionary()
 
     @contextlib.contextmanager
     def running(self, request: str) -> Iterator[None]:
@@ -42,8 +90,22 @@ class RunningRequests:
             if self._tasks.get(request) is task:
                 del self._tasks[request]
 
+    def stream(self, request: str, messages: AsyncIterator[bytes]) -> CancellableStream:
+        """Return the messages that answer a request, until they are cancelled by its name.
+
+        Args:
+            request: see `running`.
+            messages: what they are taken from.
+        """
+        stream = CancellableStream(messages)
+        self._streams[request] = stream
+        return stream
+
     def cancel(self, request: str) -> None:
-        """Cancel a request, if this process works on it."""
+        """Cancel a request, if this process works on it, or on a stream that answers it."""
+        stream = self._streams.get(request)
+        if stream is not None:
+            stream.cancel()
         task = self._tasks.get(request)
         if task is not None and task not in self._cancelled:
             self._cancelled.add(task)

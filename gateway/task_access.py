@@ -84,14 +84,20 @@ class TaskAccess:
         """Take or prolong the right to ask a task's questions; see `TaskStore.deliver`."""
         return await self._store.deliver(await self.owner(caller), task_id, stream, ms)
 
-    async def cancel(self, task_id: str, caller: Caller, method: str) -> TaskView | None:
+    async def cancel(self, task_id: str, caller: Caller, method: str, *, withdrawn: bool = False) -> TaskView | None:
         """Cancel a task; one that has ended stays as it is.
+
+        Args:
+            task_id: of the task.
+            caller: its owner.
+            method: what the audit log is to name.
+            withdrawn: whether the request that created it was cancelled; see `TaskStore.cancel`.
 
         Raises:
             AuditLogDown: that could not be noted, so nothing was cancelled.
         """
         self._audit.require()
-        view = await self._store.cancel(await self.owner(caller), task_id)
+        view = await self._store.cancel(await self.owner(caller), task_id, withdrawn=withdrawn)
         self._note(method, caller, view)
         return view
 

@@ -10,22 +10,19 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.errors import Overloaded, TaskStoreDown, TooManyStreams
+from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
 from gateway.following import TaskFollower
 from gateway.handshake_tasks import HandshakeTasks, TaskStream, ask, tell
 from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.draft import first_form
-from gateway.protocol.draft.streaming import FALLBACK_META, Choice, Segments, partial, response, segments_of
+from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
 from gateway.protocol.handshake import tasks as ttl_form
-from gateway.protocol.jsonrpc import result_response
+from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.words import Words
 from gateway.replies import Accepted, Answered, Listening, Reply
 from gateway.task_access import TaskAccess
 from gateway.tasks.model import Phase, TaskView
-
-_GONE: Final = Segments((), complete=True, is_error=True, after=0, emitted=True)
-"""What is told of a task that expired while its segments were sent."""
 
 _STORE_RETRY_SECONDS: Final = 1.0
 """How long until a stream asks a store again that did not answer."""
@@ -72,8 +69,8 @@ class TaskAnswers:
             async with contextlib.aclosing(self._follower.views(created, incoming.caller)) as views:
                 async for view in views:
                     if view is None:
-                        raise ttl_form.not_found()
-                    if view.phase is Phase.CANCELLED:
+                        raise ttl_form.gone()
+                    if view.withdrawn:
                         return Accepted()  # a request that its client has cancelled is not answered
                     if ttl_form.has_ended(view):
                         return Answered(result_response(incoming.request.id, first_form.call_result(view)))
@@ -81,10 +78,16 @@ class TaskAnswers:
                     ask(incoming.client, stream.questions(view))
         raise Overloaded
 
-    async def answer(self, incoming: Incoming, created: TaskView, choice: Choice) -> Reply:
+    async def answer(self, incoming: Incoming, created: TaskView, choice: Choice, *, streams: bool) -> Reply:
         """Answer the request that created a task, in the mode that was chosen for it.
 
         A client that may have no further stream is told the task: it runs already, and is not to be ordered again.
+
+        Args:
+            incoming: the request.
+            created: the task.
+            choice: the mode.
+            streams: whether the author of the tool says that it streams.
 
         Raises:
             RpcError: what the task came to at once.
@@ -95,19 +98,25 @@ class TaskAnswers:
                 view = await self._soon(incoming, created)
                 if ttl_form.has_ended(view):
                     return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
-            if await self._streams(incoming, view, choice):
+            if await self._streams(incoming, view, choice, streams):
                 with incoming.client.streaming():  # whoever sends the segments counts it again, before anybody else can
-                    return Listening(self._segments(incoming, view), incoming.request.id)
+                    at_once = choice.mode == "streaming"
+                    return Listening(self._segments(incoming, view, at_once=at_once), incoming.request.id)
         told = self._words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
         return Answered(result_response(incoming.request.id, told))
 
-    async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice) -> bool:
-        """Tell whether the answer is a stream: if that was chosen, or there is no result at once but a part of it."""
+    async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice, streams: bool) -> bool:
+        """Tell whether the answer is a stream: if that was chosen, or there is no result at once but a part of it.
+
+        Where the author says that there will be parts, the first one is waited for, on the stream.
+        """
         if incoming.client.post is None or not choice.may_stream:
             return False
-        return choice.mode == "streaming" or bool(await self._access.segments(view.task_id, incoming.caller))
+        if choice.mode == "streaming" or streams:
+            return True
+        return bool(await self._access.segments(view.task_id, incoming.caller))
 
     async def _soon(self, incoming: Incoming, created: TaskView) -> TaskView:
         """Return the task as it is when there is something to tell of it, or a short time later at the latest."""
@@ -123,19 +132,27 @@ class TaskAnswers:
                         break
         return latest
 
-    async def _segments(self, incoming: Incoming, task: TaskView) -> AsyncIterator[bytes]:
+    async def _segments(self, incoming: Incoming, task: TaskView, *, at_once: bool) -> AsyncIterator[bytes]:
         """Yield a response with each lot of segments, the last of them complete, and what else there is to tell.
 
-        The first response comes at once, to tell which task it is. A stream that ends before the complete one has been
-        cut off, by a replica that leaves or since the caller may not reach the task any more: the client goes on with
-        another request, elsewhere or with another token.
+        A stream that ends before the complete one has been cut off, by a replica that leaves or since the caller may
+        not reach the task any more: the client goes on with another request, elsewhere or with another token.
+
+        Args:
+            incoming: the request.
+            task: its task.
+            at_once: whether the first response comes at once, to tell which task it is. Otherwise it comes with the
+                first segment or a question, or is the whole result if the task ends before.
         """
         task_id, sent = task.task_id, None
         stream: TaskStream | None = None
         async with contextlib.aclosing(self._follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _told(incoming, partial(_GONE, sent or 0, task_id))
+                    yield _told(incoming, response(gone(sent or 0), sent or 0, task_id))
+                    return
+                if sent is None and not at_once and ttl_form.has_ended(view):
+                    yield _whole(incoming, view)
                     return
                 after = 0 if ttl_form.has_ended(view) else sent or 0
                 stored = await self._stored(task, incoming.caller, after)
@@ -145,7 +162,8 @@ class TaskAnswers:
                 stream = stream or self._tasks.stream(view, incoming)
                 for message in () if segments.complete else stream.news(view):
                     yield message
-                if segments.complete or stored or sent is None:
+                first = sent is None and (at_once or view.phase is Phase.WAITING)
+                if segments.complete or stored or first:
                     yield _told(incoming, response(segments, sent or 0, task_id))
                     sent = segments.after + len(segments.blocks)
 
@@ -159,6 +177,14 @@ class TaskAnswers:
             else:
                 return stored if self._follower.may_be_told(task, caller) else None
         return None
+
+
+def _whole(incoming: Incoming, view: TaskView) -> bytes:
+    """Return the response with what a task that has ended came to."""
+    try:
+        return _told(incoming, ttl_form.final_result(view))
+    except RpcError as error:
+        return error_response(incoming.request.id, error)
 
 
 def _told(incoming: Incoming, result: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,18 @@ import msgspec
 from gateway.authoring.tools import Tool
 from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
-from gateway.errors import ArgumentsTooLarge, InProgress, NotNow, RpcError, TaskStoreDown, TryAgain, ValueTooLarge
+from gateway.engine.keys import derived_id
+from gateway.errors import (
+    ArgumentsTooLarge,
+    InProgress,
+    InvalidParams,
+    NotNow,
+    RpcError,
+    TaskIdTaken,
+    TaskStoreDown,
+    TryAgain,
+    ValueTooLarge,
+)
 from gateway.ports import NewTask, RandomBytes, Spending, TaskStore, UseEnd
 from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
@@ -44,10 +55,13 @@ class Repetition:
     Attributes:
         same: everything that is then the same.
         ms: for how long it is recognised.
+        continues: whether the order continues a call. Its journal then gives the task its id, which is the same each
+            time, on every replica.
     """
 
     same: Mapping[str, Any]
     ms: int = REPEATED_MS
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +75,8 @@ class TaskOrder:
         task_id: the client's own choice, or None for one of ours.
         request: what the client may cancel it by, see `NewTask.request`.
         at_once: whether the task begins before the function runs, whatever its author prefers.
+        otherwise: if not None, a leg that ends is reported as a task too, one that has ended. Where the store takes no
+            task, the result of the leg is the answer, with this as its `_meta`.
     """
 
     form: str
@@ -69,6 +85,7 @@ class TaskOrder:
     task_id: str | None = None
     request: str = ""
     at_once: bool = False
+    otherwise: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +131,7 @@ class TaskCalls:
         arguments: Mapping[str, Any],
         capabilities: Mapping[str, Any],
         repetition: Repetition | None = None,
+        result: Mapping[str, Any] | None = None,
     ) -> TaskView:
         """Make a task of a call; it is durable and queued when this returns.
 
@@ -127,10 +145,12 @@ class TaskCalls:
             arguments: as the client sent them.
             capabilities: what the client declared.
             repetition: what a repetition of the order is known by, None for nothing.
+            result: what the call came to, for a task that has ended before it begins; None for one that is to run.
 
         Raises:
             ArgumentsTooLarge: the arguments are larger than those of a task may be.
             CannotContinue: the call has learned more than a task can keep.
+            InvalidParams: the order is a repetition, and its task was deleted.
             TaskIdTaken: the caller has, or had, a task of the id that the client chose.
             TooManyTasks: the caller has as many as one may.
             TooManyTaskBytes: the caller's tasks keep as many bytes as they may.
@@ -139,9 +159,15 @@ class TaskCalls:
         size, limit = len(encode(arguments)), self._limits.max_argument_bytes
         if size > limit:
             raise ArgumentsTooLarge(size, limit)
+        owner = await self._store.owner(principal)
+        same = b"" if repetition is None else arguments_digest(repetition.same)
+        if repetition is not None and repetition.continues:
+            entropy = derived_id(journal.seed, owner.encode() + same)
+        else:
+            entropy = self._random_bytes(TASK_ID_BYTES)
         new = NewTask(
-            owner=await self._store.owner(principal),
-            task_id=order.task_id or "t_" + base64url.encode(self._random_bytes(TASK_ID_BYTES)),
+            owner=owner,
+            task_id=order.task_id or "t_" + base64url.encode(entropy),
             tool=tool.name,
             tool_version=tool.version,
             form=order.form,
@@ -152,14 +178,19 @@ class TaskCalls:
             journal=journal.to_map(),
             max_attempts=tool.max_attempts,
             request=order.request,
-            order="" if repetition is None else arguments_digest(repetition.same).hex(),
+            order=same.hex(),
             order_ms=0 if repetition is None else repetition.ms,
             scopes=tool.scopes,
+            result=result,
         )
         try:
             return await self._store.create(new, self._limits.per_principal, self._limits.bytes_per_principal)
         except ValueTooLarge as error:
             raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
+        except TaskIdTaken:
+            if order.task_id is not None:
+                raise
+            raise InvalidParams("This request became a task that was deleted. Call again to begin anew") from None
 
     def _retention_ms(self, order: TaskOrder) -> int:
         wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms

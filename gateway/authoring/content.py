@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
@@ -95,6 +95,8 @@ def resource_blob(uri: str, contents: bytes, mime_type: str = "application/octet
 
 class ToolResult(BaseModel):
     """A result spelled out, for authors who need all of its fields."""
+
+    model_config = ConfigDict(extra="forbid")
 
     content: list[dict[str, Any]]
     structured: Any = None

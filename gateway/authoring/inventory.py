@@ -15,7 +15,7 @@ def inventory(registry: Registry) -> list[dict[str, Any]]:
 
     An entry is what clients are told in lists, and besides: `kind`, `version`, `scopes`; `migrations`, from which
     version of a checkpoint to which; `asks`, by key the `digest` of each declared question and what it `covers`, or
-    None if the questions are not declared; of a tool `task`, `start`, `maxAttempts` and `singleUse`.
+    None if the questions are not declared; of a tool `task`, `start`, `maxAttempts`, `singleUse` and `streams`.
     """
     groups = (registry.tools, registry.prompts, registry.resources, registry.templates)
     return [_entry(served) for group in groups for served in group.values()]
@@ -45,4 +45,5 @@ def _task_options(tool: Tool) -> dict[str, Any]:
         "start": None if tool.task == "forbidden" else tool.start,
         "maxAttempts": tool.max_attempts,
         "singleUse": tool.single_use,
+        "streams": tool.streams,
     }

@@ -39,6 +39,7 @@ class Tool(Served):
         start: what a call of it begins as where it can become a task.
         max_attempts: how many workers may be lost over a task before it fails.
         single_use: whether each state of a call of it is good for one leg only.
+        streams: whether its result comes in segments, as its author says.
     """
 
     KIND = "tool"
@@ -55,6 +56,7 @@ class Tool(Served):
         start: TaskStart = "task",
         max_attempts: int = DEFAULT_ATTEMPTS,
         single_use: bool = False,
+        streams: bool = False,
         **options: Any,
     ) -> None:
         self._given_schema = input_schema
@@ -62,7 +64,7 @@ class Tool(Served):
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise AuthoringError(f"{self.name!r} is no tool name: 1 to 128 characters of A-Z a-z 0-9 _ . -")
         self.task, self.start = task, start
-        self.max_attempts, self.single_use = max_attempts, single_use
+        self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
         self._check_task_options()
         self.input_schema = self._arguments.schema
         self.annotations = annotations
@@ -100,8 +102,11 @@ class Tool(Served):
             raise AuthoringError(f"{self} has start='call' but no task to come to; give it task='optional'")
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise AuthoringError(f"{self} has max_attempts={self.max_attempts!r}; give 1, 2, 3, …")
-        if type(self.single_use) is not bool:
-            raise AuthoringError(f"{self} has single_use={self.single_use!r}; give True or False")
+        for option, flag in (("single_use", self.single_use), ("streams", self.streams)):
+            if type(flag) is not bool:
+                raise AuthoringError(f"{self} has {option}={flag!r}; give True or False")
+        if self.streams and self.task == "forbidden":
+            raise AuthoringError(f"{self} has streams=True, but only tasks are streamed; give it task='optional'")
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` (MCP "Tools", Tool Result)."""
@@ -158,6 +163,7 @@ def tool(
     start: TaskStart = "task",
     max_attempts: int = DEFAULT_ATTEMPTS,
     single_use: bool = False,
+    streams: bool = False,
     icons: Icons | None = None,
     meta: Mapping[str, Any] | None = None,
     state_ttl_seconds: float | None = None,
@@ -177,7 +183,8 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
             tasks, or never do (`"forbidden"`, the default); `start`, whether such a call begins as a task
             (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how many
             workers may be lost over a task before it fails, 3 unless given; `single_use`, whether each state of a
-            call is good for one leg only; and those of every served function: `version`, `title`,
+            call is good for one leg only; `streams`, whether the result comes in segments (`ctx.emit`), so that a
+            client that takes segments is sent them, however late the first one comes; and those of every served function: `version`, `title`,
             `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:

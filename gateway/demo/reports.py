@@ -18,7 +18,7 @@ async def _write(city: str, number: int) -> str:
     return f"{number}. {TOPICS[(number - 1) % len(TOPICS)]} in {city}: nothing to complain about."
 
 
-@tool(task="optional")
+@tool(task="optional", streams=True)
 async def report(ctx: Context, city: str, sections: Annotated[int, Field(ge=1, le=100)] = 3) -> None:
     """Write a report about a city, section by section, and tell how far it is."""
     for number in range(1, sections + 1):

@@ -70,6 +70,18 @@ def choose_wire(message: Message, header_version: str | None) -> Wire:
     raise UnsupportedVersion(SUPPORTED_VERSIONS, header_version)
 
 
+def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
+    """Return the wire of a message that cannot be read, None if the headers do not say.
+
+    Args:
+        version: the `MCP-Protocol-Version` header, trimmed.
+        in_session: whether there is an `Mcp-Session-Id`, which says something where there is no version.
+    """
+    if version == DRAFT:
+        return Wire.DRAFT
+    return Wire.LEGACY if version in LEGACY_VERSIONS or (version is None and in_session) else None
+
+
 def negotiate(requested: Any) -> str:
     """Return the version that an `initialize` is answered with: the one asked for, else one that this build prefers.
 

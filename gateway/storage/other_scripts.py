@@ -10,7 +10,7 @@ SPENT_ANSWER_MS = 60_000
 
 _LARGE_FIELDS = frozenset({"open", "questions", "result"})
 
-BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed")
+BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
 """What a reader of a list gets of each task."""
 
 AGREE = Script(

@@ -38,6 +38,9 @@ _WORDS = {
     rest.CHECKPOINT: "The checkpoint",
 }
 
+_MAX_WHY_CHARS = 301
+"""How much is kept of why a task failed, for lists: one character more than any of them shows, so that it is cut."""
+
 _json = msgspec.json
 
 
@@ -156,17 +159,39 @@ class Records:
         )
         arguments: list[Any] = [
             about,
-            *("call", self.seal(new.owner, new.task_id, "call", call, about)),
             *("capabilities", self.seal(new.owner, new.task_id, "capabilities", client, about)),
         ]
         told = rest.progress(new.journal)
         if told is not None:
             arguments += ("progress", encode_progress(told))
+        if new.result is not None:
+            return [*arguments, *self.ended(new.owner, new.task_id, "result", new.result)]
+        arguments += ("call", self.seal(new.owner, new.task_id, "call", call, about))
         journal = {name: pack(value) for name, value in rest.split(new.journal).items()}
         _check_total(journal)
         for name, packed in journal.items():
             arguments += (name, self.seal_packed(new.owner, new.task_id, name, packed))
         return arguments
+
+    def ended(self, owner: str, task_id: str, name: str, value: Mapping[str, Any]) -> list[Any]:
+        """Return the pairs of field and value that tell what a task has come to.
+
+        Args:
+            owner: of the task.
+            task_id: of the task.
+            name: `result` or `error`.
+            value: that.
+
+        Raises:
+            ValueTooLarge: it is larger than what is kept.
+        """
+        pairs: list[Any] = [name, self.seal(owner, task_id, name, dict(value))]
+        if name == "result" and value.get("isError") is True:
+            texts = [block.get("text") for block in value.get("content", ()) if block.get("type") == "text"]
+            pairs += ("failed", 1)
+            if texts:
+                pairs += ("why", self.seal(owner, task_id, "why", str(texts[-1])[:_MAX_WHY_CHARS]))
+        return pairs
 
     def changes(self, claim: Claim, kept: Kept) -> tuple[list[Any], dict[str, bytes | None]]:
         """Return what the store must drop and write for its journal to become the claim's.
@@ -231,8 +256,18 @@ class Records:
             return None
         view = self._view(owner, task_id, now_ms, {**dict.fromkeys(VIEW_FIELDS), **brief})
         if view.opened and view.phase is Phase.DONE and view.error is None:
-            return replace(view, result={"isError": True} if brief["failed"] else {})
+            return replace(view, result=self._brief_result(owner, task_id, brief))
         return view
+
+    def _brief_result(self, owner: str, task_id: str, brief: Mapping[str, bytes | None]) -> dict[str, Any]:
+        """Return what a list needs of a result: whether it is an error, and which."""
+        if not brief["failed"]:
+            return {}
+        try:
+            why = None if brief["why"] is None else self.open(owner, task_id, "why", brief["why"])
+        except Unreadable:
+            why = None
+        return {"isError": True, "content": [] if why is None else [{"type": "text", "text": why}]}
 
     def _view(self, owner: str, task_id: str, now_ms: int, fields: Mapping[str, Any]) -> TaskView:
         about = _json.decode(fields["about"])
@@ -249,6 +284,7 @@ class Records:
             "now_ms": now_ms,
             "generation": int(fields["generation"]),
             "kept_ms": None if fields["kept"] is None else int(fields["kept"]),
+            "withdrawn": fields["withdrawn"] is not None,
         }
         try:
             return TaskView(**clear, **self._sealed_parts(owner, task_id, clear["phase"], fields))

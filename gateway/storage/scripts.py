@@ -39,7 +39,7 @@ SETTLED_AT_ONCE = 1000
 
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
-    *("message", "open", "capabilities", "questions", "result", "error", "kept"),
+    *("message", "open", "capabilities", "questions", "result", "error", "kept", "withdrawn"),
 )
 """What a reader gets of a task, after the time of reading."""
 
@@ -251,25 +251,26 @@ end
 CREATE = Script(
     _COMMON
     + """
--- Store and queue a task. 4 quota of tasks, 5 quota of bytes, 6 longest life (ms), 7 retention (ms), 8 'created' or
--- 'ended' (it counts from), 9 the request that it is found by or '', 10 what is told about it, with a token that tells
--- a repeat of this creation from another one; then pairs of fields; last for how long (ms) to remember which task the
--- order has become, or 0. Where it is remembered, the last key says where.
+-- Store a task, and queue it unless its fields have a result. 4 quota of tasks, 5 quota of bytes, 6 longest life (ms),
+-- 7 retention (ms), 8 'created' or 'ended' (it counts from), 9 the request that it is found by or '', 10 what is told
+-- about it, with a token that tells a repeat of this creation from another one; then pairs of fields; last for how long
+-- (ms) to remember which task the order has become, or 0. Where it is remembered, the last key says where.
 local remembered = tonumber(table.remove(ARGV))
 local order = remembered > 0 and KEYS[#KEYS]
-local about, created, expires, phase, deleted =
+local about, created, expires, taken, deleted =
   unpack(redis.call('HMGET', task, 'about', 'created', 'expires', 'phase', 'deleted'))
 if about == ARGV[10] then return {'created', created, expires} end
 local first = order and redis.call('GET', order)
 if first then return {'first', first} end
-if phase or deleted then return {'taken'} end
+if taken or deleted then return {'taken'} end
 local quota = tonumber(ARGV[4])
 if redis.call('ZCARD', owned) >= quota and redis.call('ZCOUNT', owned, '(' .. now, '+inf') >= quota then
   return {'full', first_expiry()}
 end
-local bytes = #ARGV[10]
+local bytes, phase = #ARGV[10], 'queued'
 for i = 12, #ARGV, 2 do
   if ARGV[i - 1] ~= 'progress' then bytes = bytes + #ARGV[i] end
+  if ARGV[i - 1] == 'result' then phase = 'done' end
 end
 -- With this one: what the owner's tasks keep. One that had the same id is gone.
 local function total()
@@ -285,17 +286,20 @@ if kept > tonumber(ARGV[5]) then
   if kept > tonumber(ARGV[5]) then return {'no room', first_expiry()} end
 end
 local longest, retention = tonumber(ARGV[6]), tonumber(ARGV[7])
-expires = now + (ARGV[8] == 'created' and retention or longest)
--- Nothing that was queued before any living task can have begun is of use.
-local entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
-redis.call('HSET', task, 'phase', 'queued', 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
-  'entry', entry, 'about', ARGV[10], unpack(ARGV, 11))
+expires = now + ((ARGV[8] == 'created' or phase == 'done') and retention or longest)
+local entry
+if phase == 'queued' then
+  -- Nothing that was queued before any living task can have begun is of use.
+  entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
+end
+redis.call('HSET', task, 'phase', phase, 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
+  entry and 'entry' or 'ended', entry or now, 'about', ARGV[10], unpack(ARGV, 11))
 if ARGV[8] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
 local new = redis.call('HSET', sizes, 'limit', ARGV[5], 'total', kept, 't:' .. id, bytes)
 own(expires)
 if new == 3 then outlive(sizes, expires) end
-move(nil, 'queued', expires)
+move(nil, phase, expires)
 if ARGV[9] ~= '' then
   -- Some of those that are there are looked at each time, so those that no task has any more stay few.
   local some = redis.call('HRANDFIELD', requests, 8, 'WITHVALUES')
@@ -525,10 +529,12 @@ CANCEL = Script(
     _COMMON
     + _CLOSE
     + """
--- End a task on its owner's wish. 4 the channel that workers listen to.
+-- End a task on its owner's wish. 4 the channel that workers listen to, 5 'withdrawn' if it is cancelled with the
+-- request that created it, else ''.
 local phase, generation = unpack(redis.call('HMGET', task, 'phase', 'generation'))
 if phase == 'queued' or phase == 'running' or phase == 'waiting' then
   local names, freed = leftovers()
+  if ARGV[5] == 'withdrawn' then redis.call('HSET', task, 'withdrawn', 1) end
   close(phase, 'cancelled', generation, names, -freed)
   if phase == 'running' then redis.call('PUBLISH', ARGV[4], member) end
 end

@@ -109,13 +109,14 @@ class RedisTaskStore:
         if reply[0] == b"no room":
             raise TooManyTaskBytes(quota_bytes, _retry_after(reply[1]))
         created_ms, expires_ms = int(reply[1]), int(reply[2])
+        done = new.result is not None
         return TaskView(
             task_id=new.task_id,
             tool=new.tool,
-            phase=Phase.QUEUED,
+            phase=Phase.DONE if done else Phase.QUEUED,
             created_ms=created_ms,
             updated_ms=created_ms,
-            ended_ms=None,
+            ended_ms=created_ms if done else None,
             expires_ms=expires_ms,
             ttl_ms=expires_ms - created_ms,
             now_ms=created_ms,
@@ -124,6 +125,7 @@ class RedisTaskStore:
             capabilities=new.capabilities,
             scopes=new.scopes,
             progress=rest.progress(new.journal),
+            result=new.result,
             kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
         )
 
@@ -163,10 +165,11 @@ class RedisTaskStore:
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return self._records.view(owner, task_id, reply)
 
-    async def cancel(self, owner: str, task_id: str) -> TaskView | None:
+    async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
         """See `gateway.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
-        reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations())
+        why = "withdrawn" if withdrawn else ""
+        reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations(), why)
         return self._records.view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:

@@ -163,9 +163,8 @@ class RedisWorkQueue:
     ) -> None:
         """See `gateway.ports.WorkQueue.finish`."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
-        sealed = self._records.seal(claim.owner, claim.task_id, name, value)
-        failed = ("failed", 1) if name == "result" and value.get("isError") is True else ()
-        await self._write(scripts.FINISH, claim, name, sealed, *failed)
+        ended = self._records.ended(claim.owner, claim.task_id, name, value)
+        await self._write(scripts.FINISH, claim, *ended)
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
         """See `gateway.ports.WorkQueue.release`."""

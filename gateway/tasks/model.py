@@ -122,6 +122,7 @@ class TaskView:
         opened: False if what is sealed in it cannot be opened here; then `capabilities`, `questions`, `result`, `error`
             and `scopes` are empty.
         kept_ms: how long it is kept from its end on, None if its retention counts from its creation.
+        withdrawn: whether it was cancelled with the request that created it, which nobody answers any more.
     """
 
     task_id: str
@@ -143,3 +144,4 @@ class TaskView:
     scopes: frozenset[str] = frozenset()
     opened: bool = True
     kept_ms: int | None = None
+    withdrawn: bool = False

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from gateway.errors import InvalidParams
 from gateway.protocol import task_words
-from gateway.protocol.handshake.tasks import has_ended, related, status
+from gateway.protocol.handshake.tasks import GONE, has_ended, related, status
 from gateway.tasks.model import Phase, TaskView
 
 Mode: TypeAlias = Literal["immediate", "streaming", "task"]
@@ -16,8 +16,18 @@ Mode: TypeAlias = Literal["immediate", "streaming", "task"]
 MODES: Final[tuple[Mode, ...]] = ("immediate", "streaming", "task")
 """The response modes that are served, the preferred one first (section "Capability Negotiation")."""
 
-FALLBACK_META: Final = {"io.modelcontextprotocol/fallback-mode": "task"}
-"""What tells, in `_meta`, that none of the modes asked for is served."""
+_FALLBACK_MODE: Final = "io.modelcontextprotocol/fallback-mode"
+"""The name in `_meta` of the mode in which a request is answered that did not list it."""
+
+FALLBACK_META: Final = {_FALLBACK_MODE: "task"}
+KEPT_NOWHERE_META: Final = {_FALLBACK_MODE: "immediate"}
+"""What an ended call carries in `_meta` that should be a task but for which the store has no place."""
+
+MORE: Final = "dev.sealedgateway/more"
+"""The name in `_meta` of what a complete answer in segments does not have, and where it is."""
+
+_TOLD_IN_SEGMENTS: Final = frozenset({"content", "isError"})
+"""What of a result its segments, and the responses that have them, tell."""
 
 _MAX_SEQ_NR: Final = 2**53 - 1
 """No task has as many segments; JSON tells greater numbers only roughly."""
@@ -30,7 +40,7 @@ class Choice:
     Attributes:
         mode: the way to begin with.
         may_stream: whether segments may be sent where there is no result at once.
-        fallback: whether the mode is none of those asked for.
+        fallback: whether the request lists modes, and a task is none of them.
     """
 
     mode: Mode
@@ -48,6 +58,7 @@ class Segments:
         is_error: whether the last one says what went wrong.
         after: the number of the segment before the first of these; segments are numbered from 1.
         emitted: whether there is more than what the task ended with.
+        more: the names of the fields of the result that no segment has.
     """
 
     blocks: Sequence[Mapping[str, Any]]
@@ -55,6 +66,7 @@ class Segments:
     is_error: bool
     after: int
     emitted: bool
+    more: Sequence[str] = ()
 
 
 def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
@@ -74,7 +86,7 @@ def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
     return Choice(
         mode=usable[0] if usable else "task",
         may_stream="streaming" in usable,
-        fallback=bool(names) and not usable,
+        fallback=bool(names) and "task" not in names,
     )
 
 
@@ -111,8 +123,23 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
     emitted = bool(stored) or after > 0
     if not has_ended(view) or view.phase is Phase.CANCELLED:
         return Segments(stored, complete=has_ended(view), is_error=False, after=after, emitted=emitted)
-    blocks = _whole(stored, _last_blocks(view))
-    return Segments(blocks, complete=True, is_error=status(view) == "failed", after=after, emitted=emitted)
+    is_error = status(view) == "failed"
+    if view.result is None:
+        why = {"type": "text", "text": task_words.error_of(view)["message"]}
+        return Segments([*stored, why], complete=True, is_error=is_error, after=after, emitted=emitted)
+    more = sorted(view.result.keys() - _TOLD_IN_SEGMENTS)
+    blocks = _whole(stored, view.result["content"])
+    return Segments(blocks, complete=True, is_error=is_error, after=after, emitted=emitted, more=more)
+
+
+def gone(sent: int) -> Segments:
+    """Return what is told of a task that is no longer there while its segments are sent.
+
+    Args:
+        sent: how many were.
+    """
+    why = {"type": "text", "text": GONE}
+    return Segments([why], complete=True, is_error=True, after=sent, emitted=sent > 0)
 
 
 def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
@@ -142,7 +169,10 @@ def partial(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
         {**block, "seqNr": number} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
     ]
     told = {"partial-content": numbered, "isError": segments.is_error, "isComplete": segments.complete}
-    return {**told, **related(task_id)}
+    joining = related(task_id)
+    if segments.more:
+        joining["_meta"][MORE] = {"method": "tasks/result", "fields": list(segments.more)}
+    return {**told, **joining}
 
 
 def _read_modes(asked: Any) -> list[str]:
@@ -151,13 +181,6 @@ def _read_modes(asked: Any) -> list[str]:
     if type(asked) is not list or not all(type(mode) is str for mode in asked):
         raise InvalidParams("params.task.responseModes must be an array of strings")
     return asked
-
-
-def _last_blocks(view: TaskView) -> Sequence[Mapping[str, Any]]:
-    if view.result is None:
-        return [{"type": "text", "text": task_words.error_of(view)["message"]}]
-    blocks: Sequence[Mapping[str, Any]] = view.result["content"]
-    return blocks
 
 
 def _whole(stored: Sequence[Mapping[str, Any]], last: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -20,6 +20,9 @@ from gateway.tasks.times import poll_interval_ms
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 """The name in `_meta` that joins a message to a task (section "Related Task Metadata")."""
 
+GONE: Final = "The task has expired or was deleted"
+"""What a client is told that waits for a task which is no longer there."""
+
 _MAX_FAILURE_CHARS: Final = 300
 _CANCELLED: Final = "The task was cancelled by request."
 _WORKING: Final = "The task is in progress."
@@ -41,6 +44,11 @@ class TaskWish(msgspec.Struct, frozen=True):
 def not_found() -> InvalidParams:
     """Return the error for every task that the caller cannot reach (section "Protocol Errors")."""
     return InvalidParams("Failed to retrieve task: Task not found")
+
+
+def gone() -> InvalidParams:
+    """Return the error for a request that waited for a task of the caller's, which is no longer there."""
+    return InvalidParams(f"Failed to retrieve task: {GONE}")
 
 
 def read_task_params(params: Mapping[str, Any]) -> TaskWish | None:
