@@ -184,8 +184,8 @@ def tool(function_or_name: Function | str | None = None, /, **options: Any) -> T
             (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how many
             workers may be lost over a task before it fails, 3 unless given; `single_use`, whether each state of a
             call is good for one leg only; `streams`, whether the result comes in segments (`ctx.emit`), so that a
-            client that takes segments is sent them, however late the first one comes; and those of every served function: `version`, `title`,
-            `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
+            client that takes segments is sent them, however late the first one comes; and those of every served
+            function: `version`, `title`, `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
 
     Raises:
         AuthoringError: the tool cannot be served as it is written.

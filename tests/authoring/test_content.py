@@ -12,7 +12,7 @@ import mcp_types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, model_serializer
+from pydantic import BaseModel, Field, ValidationError, model_serializer
 
 from gateway.authoring import content
 from gateway.authoring.content import Content, ToolResult, tool_result
@@ -186,3 +186,11 @@ def test_what_a_resource_returns_becomes_contents(value: Any, expected: dict[str
 def test_a_resource_that_returns_something_else_is_an_authors_error(value: Any) -> None:
     with pytest.raises(AuthoringError):
         content.resource_contents(value, "x://", None)
+
+
+@pytest.mark.parametrize("name", ["meta", "isError", "structuredContent"])
+def test_a_field_that_a_result_does_not_have_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        ToolResult.model_validate({"content": [], name: {}})
+    with pytest.raises(ValidationError, match="meta"):
+        ToolResult(content=[], meta={})  # type: ignore[call-arg]  # which is the mistake

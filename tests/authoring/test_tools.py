@@ -243,6 +243,8 @@ def test_what_a_tool_starts_as_and_needs(options: Any, starts: bool, needs: bool
         ({"start": "call"}, "has start='call' but no task to come to"),
         *(({"max_attempts": given}, "has max_attempts=") for given in (0, -1, 1.5, True, "3", None)),
         ({"single_use": 1}, "has single_use=1"),
+        ({"task": "optional", "streams": 1}, "has streams=1"),
+        ({"streams": True}, "has streams=True, but only tasks are streamed"),
     ],
 )
 def test_options_that_make_no_sense_are_told_at_once(options: Any, problem: str) -> None:

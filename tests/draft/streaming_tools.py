@@ -107,3 +107,13 @@ async def recite_once(ctx: Context, gate: str, count: int) -> None:
     for number in range(1, count + 1):
         await ctx.emit(f"segment {number}")
     await opened(f"{gate}-end")
+
+
+@tool(task="optional", streams=True)
+async def broadcast(ctx: Context, gate: str, count: int) -> str | None:
+    """Note that it runs, wait for a gate, and emit segments; without any it returns a text at once after the gate."""
+    note(gate, ctx.replica_id)
+    await opened(f"{gate}-1")
+    for number in range(1, count + 1):
+        await ctx.emit(f"segment {number}")
+    return None if count else "nothing to stream"

@@ -89,3 +89,13 @@ async def plain_prompt() -> str:
 async def plain_page() -> str:
     """Show something plain."""
     return "plain"
+
+
+@tool(task="optional", start="call")
+async def answer_at_once(ctx: Context, call: str, wrong: str = "") -> Any:
+    """Could become a task, but ends before: with a text, or with what goes wrong."""
+    note(call, ctx.replica_id)
+    await ctx.emit("one")
+    if wrong == "protocol error":
+        raise ProtocolError(-32000, "There is no such city")
+    return content.error("There is no such city") if wrong else "two"

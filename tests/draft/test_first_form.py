@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -154,7 +155,8 @@ async def test_deleting_tasks(fleet: Deployment, user: DraftClient, name: str, g
         answer = await as_written(user, step.request)
         assert_contains(answer, step.answer, live=LIVE)
         assert answer["result"] == {"_meta": related(EXAMPLE_ID)}
-        assert (await request.response())["error"]["message"] == NOT_FOUND
+        told = (await request.response())["error"]["message"]
+        assert told == "Failed to retrieve task: The task has expired or was deleted"
     fleet.wait_for_lines(f"cancelled-{gate}")
     await run(user, "weather", "ended", city="Rome")
     await leave(user, "ask", "waiting", call=name, kinds=["form"])
@@ -700,3 +702,44 @@ async def test_a_client_without_streams_gets_its_task_too(
     assert len(request.messages) == 1
     assert response["result"]["content"][0]["text"] == "done"
     assert (await user.task_result(EXAMPLE_ID)).result == response["result"]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_request_whose_task_is_cancelled_is_answered_all_the_same(
+    fleet: Deployment, client_of: ClientOf, name: str, streams: bool, begun: bool
+) -> None:
+    """Also in a session: only a request that its own client cancels has no answer."""
+    user, other, gate = client_of(name), client_of(name), f"gate-{name}"
+    await user.initialize()
+    client = user if streams else without_streams(user)
+    other.speak_first_form(EXAMPLE_ID)
+    with contextlib.nullcontext() if begun else idle(fleet.worker("w1")):
+        async with call(client, "wait", EXAMPLE_ID, gate=gate) as request:
+            await poll_from_the_beginning(other, EXAMPLE_ID, "working" if begun else "submitted")
+            assert (await other.cancel_task(EXAMPLE_ID))["status"] == "cancelled"
+            result = (await request.response())["result"]
+    assert result["content"] == [{"type": "text", "text": "The task was cancelled by request."}]
+    assert (result["isError"], result["_meta"]) == (True, related(EXAMPLE_ID))
+
+
+async def test_a_list_says_why_a_task_failed_as_a_look_at_it_does(user: DraftClient, name: str) -> None:
+    calls = [call_params("err"), call_params("refuse"), call_params("recite", {"gate": name, "count": 1, "end": "bug"})]
+    for params in calls:
+        created = await user.request("tools/call", params | {"task": {}})
+        await user.finish_task(created["task"]["taskId"])
+    listed = await user.all_tasks()
+    assert len(listed) == len(calls)
+    for task in listed:
+        assert timeless(task) == timeless(await user.get_task(task["taskId"]))
+        assert task["status"] == "failed"
+
+
+async def test_a_request_that_names_two_tasks_is_refused(user: DraftClient, name: str) -> None:
+    await run(user, "say", EXAMPLE_ID, call=name)
+    for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/delete"):
+        for meta in (related("another"), {"io.modelcontextprotocol/related-task": {"taskId": "another"}}):
+            error = await refusal(user.request(method, {"taskId": EXAMPLE_ID, "_meta": meta}))
+            assert "names another task than params.taskId" in error.message
+    task = await user.request("tasks/get", {"taskId": EXAMPLE_ID, "_meta": related(EXAMPLE_ID)})
+    assert task["status"] == "completed"

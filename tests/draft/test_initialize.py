@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +23,7 @@ from tests.draft.conftest import ClientOf
 from tests.draft.deployment import AUDIENCE, Deployment
 from tests.draft.messages import CAPABILITIES, VERSION, accept
 from tests.draft.transport import RpcError
-from tests.draft.written import call, text_of
+from tests.draft.written import call, say, text_of
 from tests.storage.servers import Server
 
 SESSION = "Mcp-Session-Id"
@@ -212,3 +213,25 @@ async def test_a_session_survives_the_loss_of_the_replica_that_opened_it(
         assert result["isError"] is False
     finally:
         first.restart()
+
+
+@pytest.mark.parametrize("in_a_session", [False, True])
+async def test_a_malformed_request_with_an_id_is_refused_as_every_request_of_this_wire(
+    user: DraftClient, in_a_session: bool
+) -> None:
+    if in_a_session:
+        await user.initialize()
+        del user.transport.headers["MCP-Protocol-Version"]
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    malformed: list[dict[str, Any]] = [
+        request | {"params": []},
+        request | {"jsonrpc": "1.0"},
+        {"jsonrpc": "2.0", "id": 1},
+    ]
+    for body in malformed:
+        said = await say(user, body)
+        assert (said.status, said.response["id"], said.response["error"]["code"]) == (200, 1, -32600)
+    without_id: list[dict[str, Any]] = [request | {"id": None}, {"jsonrpc": "1.0", "method": "tools/call"}]
+    for body in without_id:
+        said = await say(user, body)
+        assert (said.status, said.response["id"], said.response["error"]["code"]) == (400, None, -32600)

@@ -16,7 +16,7 @@ from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import AUDIENCE, Deployment
 from tests.draft.first_form import refusal, without_streams
-from tests.draft.messages import CAPABILITIES, MODES, RELATED_TASK, is_response, related_task_id
+from tests.draft.messages import CAPABILITIES, MODES, RELATED_TASK, accept, is_response, related_task_id, retry_params
 from tests.draft.scripted_server import content
 from tests.draft.streamed import EXAMPLE_ID, wishing, with_links
 from tests.draft.streaming import FALLBACK_MODE
@@ -99,7 +99,8 @@ async def test_immediate_mode_fallback(fleet: Deployment, client_of: ClientOf, u
             gate = f"{name}-{case}"
             result = await first_response(client, wishing(modes, "recite", gate=gate, count=2, stops=stops))
             assert (case, mode_of(result)) == (case, mode)
-            assert FALLBACK_MODE not in result.get("_meta", {})
+            told = result.get("_meta", {}).get(FALLBACK_MODE)
+            assert (case, told) == (case, None if "task" in modes else "task")
             fleet.open(f"{gate}-{stops[0]}")
             task_id = related_task_id(result) or result["task"]["taskId"]
             finished = await user.finish_task(task_id)
@@ -283,3 +284,124 @@ async def test_response_modes_that_are_no_list_are_refused(
     assert "params.task.responseModes" in error.message
     assert await user.all_tasks() == []
     assert fleet.lines(name) == []
+
+
+@pytest.mark.parametrize("modes", [["task"], [], ..., ["telepathy"]])
+async def test_a_leg_that_ends_is_a_task_that_has_ended_where_a_task_is_asked_for(
+    user: DraftClient, fleet: Deployment, name: str, modes: Any
+) -> None:
+    created = await user.request("tools/call", wishing(modes, "answer_at_once", call=name, ttl=60_000))
+    assert (set(created) - {"_meta"}, created["task"]["status"]) == ({"task"}, "completed")
+    task_id = created["task"]["taskId"]
+    task = await user.get_task(task_id)
+    assert (task["status"], task["ttl"]) == ("completed", 60_000)
+    assert [one["taskId"] for one in await user.all_tasks()] == [task_id]
+    result = (await user.task_result(task_id)).result
+    assert [block["text"] for block in result["content"]] == ["one", "two"]
+    assert related_task_id(result) == task_id
+    rest = (await user.task_result(task_id, last_seq_nr=1)).result
+    assert [block["text"] for block in rest["partial-content"]] == ["two"]
+    assert rest["isComplete"] is True
+    assert (await refusal(user.cancel_task(task_id))).code == -32602
+    assert len(fleet.lines(name)) == 1
+
+
+async def test_only_questions_come_before_a_task(user: DraftClient) -> None:
+    wanted = wishing(["task"], "get_weather", location="Rome")
+    asked = await user.request("tools/call", wanted)
+    assert set(asked) == {"inputRequests", "requestState"}
+    retry = wanted | await retry_params(asked, {"github_login": accept(name="ada")})
+    first, again = await user.request("tools/call", retry), await user.request("tools/call", retry)
+    assert first["task"]["status"] == "completed"
+    assert again["task"]["taskId"] == first["task"]["taskId"]
+    result = (await user.task_result(first["task"]["taskId"])).result
+    assert "looked up for ada" in result["content"][0]["text"]
+
+
+async def test_a_leg_that_fails_is_a_task_that_has_failed(user: DraftClient, name: str) -> None:
+    wanted = wishing(["task"], "answer_at_once", call=name, wrong="result")
+    created = await user.request("tools/call", wanted)
+    assert created["task"]["status"] == "failed"
+    assert created["task"]["statusMessage"] == "There is no such city"
+    result = (await user.task_result(created["task"]["taskId"])).result
+    assert ([block["text"] for block in result["content"]], result["isError"]) == (
+        ["one", "There is no such city"],
+        True,
+    )
+    assert await refusal_code(user, wishing(["task"], "answer_at_once", call=name, wrong="protocol error")) == -32000
+
+
+@pytest.mark.parametrize("modes", [["streaming"], ["task", "streaming"]])
+async def test_a_leg_that_ends_is_a_stream_of_its_task_where_a_stream_is_asked_for(
+    user: DraftClient, client_of: ClientOf, name: str, modes: list[str]
+) -> None:
+    streamed = await user.stream_tool("answer_at_once", {"call": name}, modes=modes)
+    assert (streamed.mode, streamed.fallback, streamed.ending) == ("streaming", False, "completed")
+    assert streamed.tracker is not None
+    assert [block["text"] for block in streamed.tracker.merged()] == ["one", "two"]
+    assert (await user.get_task(streamed.task_id))["status"] == "completed"
+
+    quiet = without_streams(client_of(name))
+    created = await quiet.request("tools/call", wishing(modes, "answer_at_once", call=name))
+    assert created["task"]["status"] == "completed"
+    assert created.get("_meta") == (None if "task" in modes else {FALLBACK_MODE: "task"})
+
+
+async def test_a_leg_that_ends_is_answered_as_it_is_where_the_store_has_no_place_for_its_task(
+    fleet: Deployment, client_of: ClientOf, name: str
+) -> None:
+    with joined_by(fleet, "full", GATEWAY_TASKS_PER_PRINCIPAL="1") as full:
+        user = client_of(name, urls=[full.url])
+        wanted = wishing(["task"], "answer_at_once", call=name)
+        assert mode_of(await user.request("tools/call", wanted)) == "task"
+        result = await user.request("tools/call", wanted)
+    assert mode_of(result) == "immediate"
+    assert result["_meta"] == {FALLBACK_MODE: "immediate"}
+    assert len(fleet.lines(name)) == 2
+
+
+async def test_every_fallback_to_a_mode_that_is_not_listed_is_told(
+    fleet: Deployment, client_of: ClientOf, name: str
+) -> None:
+    quiet = without_streams(client_of(name))
+    with joined_by(fleet, "never-patient", GATEWAY_IMMEDIATE_WAIT_MS="0") as hasty:
+        hurried = client_of(name, urls=[hasty.url])
+        for client, modes in (
+            (hurried, ["immediate"]),
+            (hurried, ["immediate", "streaming"]),
+            (quiet, ["streaming"]),
+            (quiet, ["streaming", "telepathy"]),
+        ):
+            for listed, told in ((modes, {FALLBACK_MODE: "task"}), ([*modes, "task"], None)):
+                gate = f"{name}-{len(modes)}"
+                created = await first_response(client, wishing(listed, "recite", gate=gate, count=1, stops=[1]))
+                assert (listed, mode_of(created), created.get("_meta")) == (listed, "task", told)
+                fleet.open(f"{gate}-1")
+
+
+async def test_the_first_segment_of_a_tool_that_streams_is_waited_for(
+    fleet: Deployment, client_of: ClientOf, name: str
+) -> None:
+    """However short a result may take that is wanted at once. A client that takes no stream gets a task."""
+    with joined_by(fleet, "in-a-hurry", GATEWAY_IMMEDIATE_WAIT_MS="0") as hasty:
+        user = client_of(name, urls=[hasty.url])
+        for count, mode in ((2, "streaming"), (0, "immediate")):
+            gate = f"{name}-{count}"
+            async with under_way(
+                user, "tools/call", wishing(list(MODES), "broadcast", gate=gate, count=count)
+            ) as request:
+                await asyncio.to_thread(fleet.wait_for_lines, gate)
+                assert not any(is_response(message) for message in request.messages)
+                fleet.open(f"{gate}-1")
+                first = await request.until(is_response)
+                assert mode_of(first["result"]) == mode
+                *_, last = await request.end()
+            task_id = related_task_id(last["result"]) or ""
+            assert (await user.get_task(task_id))["status"] == "completed"
+            if not count:
+                assert last["result"] == (await user.task_result(task_id)).result
+            assert len(fleet.lines(gate)) == 1
+        gate = f"{name}-task"
+        created = await first_response(user, wishing(["immediate", "task"], "broadcast", gate=gate, count=1))
+        assert mode_of(created) == "task"
+        fleet.open(f"{gate}-1")

@@ -37,6 +37,7 @@ from tests.storage.servers import Server
 STREAMING: Final = ["streaming"]
 TTL_MS: Final = 2500
 LEASE_SECONDS: Final = "1"
+GONE: Final = "The task has expired or was deleted"
 
 
 class Held(NamedTuple):
@@ -190,7 +191,8 @@ async def test_ttl_expiration_during_streaming(user: DraftClient, name: str) -> 
         messages = await request.end()
     *before, last = results(messages)
     assert is_response(messages[-1])
-    assert (last["partial-content"], last["isComplete"]) == ([], True)
+    assert last["partial-content"] == [{"type": "text", "text": GONE, "seqNr": 2}]
+    assert (last["isError"], last["isComplete"]) == (True, True)
     assert numbers(*before) == [1]
     assert not any(told["isComplete"] for told in before)
     for _ in range(2):
@@ -405,7 +407,9 @@ async def test_checklist_ttl_handling(user: DraftClient, name: str, count: int) 
         assert (await refusal(user.task_result(task_id, last_seq_nr=last))).message == NOT_FOUND
         messages = await request.end()
     told = results(messages)
-    assert numbers(*told) == list(range(1, count + 1))
+    assert numbers(*told) == list(range(1, count + 2 if count else 1))
+    last_blocks = told[-1]["partial-content" if count else "content"]
+    assert last_blocks[-1]["text"] == GONE
     assert [one["isComplete"] for one in told] == [False] * (len(told) - 1) + [True]
     assert (await refusal(user.task_result(task_id))).message == NOT_FOUND
 
@@ -502,6 +506,10 @@ async def test_the_merged_result_has_structured_content_and_the_other_fields(use
     async with streamed(user, "everything") as request:
         task_id = await task_of(request)
         told = results(await request.end())
+    more = {"method": "tasks/result", "fields": ["structuredContent"]}
+    assert [one["_meta"].get("dev.sealedgateway/more") for one in told] == [None] * (len(told) - 1) + [more]
+    rest = (await user.task_result(task_id, last_seq_nr=1)).result
+    assert rest["_meta"]["dev.sealedgateway/more"] == more
     final = (await user.task_result(task_id)).result
     assert final["content"] == merged(*told)
     assert [block["type"] for block in final["content"]] == ["image", "resource_link", "resource"]
@@ -613,3 +621,35 @@ def unchunked(body: bytes) -> bytes:
         length = int(size, 16)
         said, body = said + body[:length], body[length + 2 :]
     return said
+
+
+async def test_a_request_that_is_cancelled_ends_its_stream_and_the_task_goes_on(
+    fleet: Deployment, client_of: ClientOf, name: str
+) -> None:
+    """While it waits for the next segment, and while it waits for the first one of a tool that streams."""
+    user = client_of(name, urls=fleet.urls[:1])
+    await user.initialize()
+    calls = {
+        f"{name}-waits": wishing(STREAMING, "recite", gate=f"{name}-waits", count=2, stops=[2]),
+        f"{name}-begins": wishing(["immediate", "streaming"], "broadcast", gate=f"{name}-begins", count=2),
+    }
+    for gate, params in calls.items():
+        async with under_way(user, "tools/call", params) as request:
+            await asyncio.to_thread(fleet.wait_for_lines, gate)
+            if gate.endswith("waits"):
+                await segment(request, 1)
+            await request.hear("notifications/tasks/status")
+            await user.cancel_request(request.request_id)
+            messages = await request.end()
+        assert not any(told["isComplete"] for told in results(messages))
+        (task_id,) = [one["taskId"] for one in await user.all_tasks() if one["status"] == "working"]
+        fleet.open(f"{gate}-{2 if gate.endswith('waits') else 1}")
+        finished = await user.finish_task(task_id)
+        assert finished.result is not None
+        assert finished.result["content"] == content(1, 2)
+
+
+async def test_a_blocked_result_says_that_its_task_has_expired(user: DraftClient, name: str) -> None:
+    created = await user.request("tools/call", wishing(["task"], "recite", gate=name, count=1, stops=[1], ttl=TTL_MS))
+    error = await refusal(user.task_result(created["task"]["taskId"]))
+    assert error.message == f"Failed to retrieve task: {GONE}"

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from gateway.errors import InvalidParams
 from gateway.protocol.draft.streaming import (
     MODES,
+    MORE,
     Choice,
     choose_mode,
+    gone,
     read_last_seq_nr,
     response,
     segments_of,
 )
-from gateway.protocol.handshake.tasks import related
+from gateway.protocol.handshake.tasks import GONE, related
 from gateway.tasks.model import Phase, TaskView
 from tests.protocol.task_views import (
     CANCELLED,
@@ -50,13 +52,13 @@ A, B, C = block("a"), block("b"), block("c")
         (["task", "streaming"], None, Choice("streaming", may_stream=True, fallback=False)),
         (["task", "streaming", "immediate"], None, Choice("immediate", may_stream=True, fallback=False)),
         (["task", "immediate"], None, Choice("immediate", may_stream=False, fallback=False)),
-        (["immediate", "later"], None, Choice("immediate", may_stream=False, fallback=False)),
+        (["immediate", "later"], None, Choice("immediate", may_stream=False, fallback=True)),
         (["later"], None, FALLBACK),
         (["later", ""], frozenset({"later"}), FALLBACK),
         (["later", "task"], None, TASK_ONLY),
         (["streaming"], frozenset({"immediate"}), FALLBACK),
-        (["streaming", "immediate"], frozenset({"immediate"}), Choice("immediate", may_stream=False, fallback=False)),
-        (["streaming", "immediate"], frozenset({"streaming"}), Choice("streaming", may_stream=True, fallback=False)),
+        (["streaming", "immediate"], frozenset({"immediate"}), Choice("immediate", may_stream=False, fallback=True)),
+        (["streaming", "immediate"], frozenset({"streaming"}), Choice("streaming", may_stream=True, fallback=True)),
         (["streaming", "task"], frozenset(), TASK_ONLY),
     ],
 )
@@ -86,7 +88,7 @@ def test_whatever_is_asked_nothing_is_used_that_was_not_asked(asked: Any, client
     assert choice.mode == "task" or choice.mode in names
     assert not choice.may_stream or "streaming" in names
     assert client_modes is None or choice.mode in {*client_modes, "task"}
-    assert choice.fallback == (bool(names) and choice.mode not in names)
+    assert choice.fallback == (bool(names) and "task" not in names)
 
 
 def test_a_place_to_resume_from_is_a_positive_integer() -> None:
@@ -133,6 +135,28 @@ def test_what_went_wrong_is_the_last_segment() -> None:
     assert told(FAILED, [A, B]) == ([(1, "a"), (2, "b"), (3, "Out of tea")], True, True)
     for unreadable in (replace(ENDED, phase=Phase.DONE, opened=False), replace(RUNNING, opened=False)):
         assert told(unreadable, [A]) == ([(1, "a"), (2, "The task cannot be read")], True, True)
+
+
+def test_an_error_that_says_what_was_emitted_last_is_told_all_the_same() -> None:
+    assert told(FAILED, [block("Out of tea")]) == ([(1, "Out of tea"), (2, "Out of tea")], True, True)
+
+
+def test_the_last_response_says_where_the_other_fields_of_the_result_are() -> None:
+    more = replace(COMPLETED, result={**result("a", "b"), "structuredContent": {}, "_meta": {}})
+    meta = response(segments_of(more, [A]), 0, "t_1")["_meta"]
+    assert meta.pop(MORE) == {"method": "tasks/result", "fields": ["_meta", "structuredContent"]}
+    assert meta == related("t_1")["_meta"]
+
+
+def test_a_task_that_is_gone_ends_its_stream_in_words() -> None:
+    assert response(gone(0), 0, "t_1") == {
+        "content": [block(GONE)],
+        "isError": True,
+        "isComplete": True,
+        **related("t_1"),
+    }
+    last = response(gone(2), 2, "t_1")
+    assert (last["partial-content"], last["isError"], last["isComplete"]) == ([{**block(GONE), "seqNr": 3}], True, True)
 
 
 def test_a_result_without_what_was_emitted_comes_after_it() -> None:
