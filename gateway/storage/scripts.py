@@ -495,7 +495,8 @@ local refusal = held('done')
 if refusal then return refusal end
 if phase == 'done' then return 'ok' end
 local names, freed = leftovers()
-local bytes = #ARGV[7] - freed
+local bytes = -freed
+for i = 7, #ARGV, 2 do bytes = bytes + #ARGV[i] end
 if #ARGV[7] > """
     + str(ALWAYS_STORED_BYTES)
     + """ and not has_room(bytes, limit_of_sizes()) then return {'no room', limit_of_sizes()} end

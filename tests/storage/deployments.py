@@ -116,7 +116,7 @@ class Deployment:
 
 def is_counted(field: str) -> bool:
     """Tell whether a field of a task's record counts for the bytes that its owner's tasks keep."""
-    named = {"about", "call", "capabilities", "questions", "result", "error", "message"}
+    named = {"about", "call", "capabilities", "questions", "result", "error", "message", "failed", "why"}
     return field in named or is_journal(field) or field.startswith("n:")
 
 

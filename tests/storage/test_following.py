@@ -1,0 +1,46 @@
+"""Who follows a task hears of its expiry, which the store announces to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from gateway.audit import AuditLog
+from gateway.following import TaskFollower
+from gateway.storage import task_store
+from gateway.subscriptions import ChangeHub
+from gateway.task_access import TaskAccess
+from gateway.tasks.model import Retention
+from tests.authorities import authorities, caller
+from tests.storage.deployments import Deployment
+
+TTL_MS = 300
+LIMIT_SECONDS = 30
+
+
+async def test_who_follows_a_task_hears_of_its_expiry_without_asking_again_and_again(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 3600.0)
+    store, user = here.store(), caller("ada")
+    reads: list[str] = []
+    read = store.get
+
+    async def get(owner: str, task_id: str) -> Any:
+        reads.append(task_id)
+        return await read(owner, task_id)
+
+    monkeypatch.setattr(store, "get", get)
+    created = await store.create(here.new(user.principal, retention=Retention("created", TTL_MS)), 10)
+    follower = TaskFollower(
+        TaskAccess(store, AuditLog(len, "r1", float, as_json=True)),
+        ChangeHub(),
+        authorities(),
+    )
+    async with asyncio.timeout(LIMIT_SECONDS), contextlib.aclosing(follower.views(created, user)) as views:
+        seen = [view async for view in views]
+    assert seen[-1] is None
+    assert len(reads) <= 4
