@@ -602,3 +602,25 @@ async def test_fields_count_by_the_key_that_sealed_them(here: Deployment) -> Non
     view = await store.get(task.owner, task.task_id)
     assert view is not None
     assert fields("opened", new) == 1
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_a_task_that_comes_with_its_result_is_done_and_nobody_runs_it(here: Deployment, is_error: bool) -> None:
+    store, queue = here.store(), here.queue()
+    result = {"content": [{"type": "text", "text": "why"}], "isError": is_error, "structuredContent": {"a": 1}}
+    new = here.new(result=result)
+    created = await store.create(new, 10)
+    read = await store.get(new.owner, new.task_id)
+    assert read is not None
+    for view in (created, read):
+        assert (view.phase, view.result, view.ended_ms) == (Phase.DONE, result, view.created_ms)
+    assert await here.claim(queue) == []
+    (listed,) = (await store.page(new.owner, None, 10)).views
+    assert listed.phase is Phase.DONE
+    assert listed.result == ({"isError": True, "content": result["content"]} if is_error else {})
+    assert (await store.totals())[Phase.DONE] == 1
+    counted, real = here.kept_bytes()
+    assert counted == real
+    cancelled = await store.cancel(new.owner, new.task_id)
+    assert cancelled is not None
+    assert cancelled.phase is Phase.DONE

@@ -176,6 +176,9 @@ async def test_an_order_that_is_repeated_with_its_state_finds_its_task(world: Wo
     first = await world.call("ask_first", requestState=state, inputResponses=ADA)
     again = await world.call("ask_first", requestState=state, inputResponses=ADA, request_id="other")
     assert again.result["taskId"] == first.result["taskId"]
+    more = {**CAN, "roots": {}}
+    changed = await world.call("ask_first", requestState=state, inputResponses=ADA, can=more)
+    assert changed.result["taskId"] == first.result["taskId"]
     eve = {"who": {"action": "accept", "content": {"name": "Eve"}}}
     other = await world.call("ask_first", requestState=state, inputResponses=eve)
     assert other.result["taskId"] != first.result["taskId"]
