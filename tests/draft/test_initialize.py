@@ -119,7 +119,7 @@ async def test_a_session_says_what_the_client_can_answer(client_of: ClientOf, na
     await silent.initialize()
     refused = await silent.request("tools/call", wanted)
     assert refused["isError"] is True
-    assert "It needs a client that supports elicitation" in text_of(refused)
+    assert "This needs a client that supports elicitation.form" in text_of(refused)
     assert not {"inputRequests", "requestState"} & set(refused)
 
     talking = client_of(name, capabilities={"elicitation": {}})

@@ -66,13 +66,14 @@ async def test_tasks_are_listed_as_they_are_read_but_in_brief(here: Deployment) 
     done, failed, refused, waiting, running = await here.claim(queue, count=5)
     await queue.keep(running, Kept(progress=Progress(1, 2, "half")))
     await queue.finish(done, result={"content": [{"type": "text", "text": "x" * 10_000}]})
-    await queue.finish(failed, result={"content": [], "isError": True})
+    why = {"content": [{"type": "text", "text": "No such order"}], "isError": True}
+    await queue.finish(failed, result=why)
     await queue.finish(refused, error={"code": -32000, "message": "No"})
     await queue.wait(waiting, {"k": QUESTION}, waiting.journal)
     page = await store.page(here.owner(), None, 10)
     whole = [await store.get(here.owner(), view.task_id) for view in page.views]
     briefs = [replace(view, now_ms=0) for view in page.views]
-    assert [view.result for view in briefs] == [{}, {"isError": True}, None, None, None, None]
+    assert [view.result for view in briefs] == [{}, why, None, None, None, None]
     assert briefs == [
         replace(view, now_ms=0, questions={}, result=brief.result)
         for view, brief in zip(whole, briefs, strict=True)
