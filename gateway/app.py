@@ -159,6 +159,7 @@ class GatewayApp:
         await stack.enter_async_context(self._services.authenticator.running())
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
+        await stack.enter_async_context(self._services.wires.broadcasts.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:
@@ -172,8 +173,9 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     hosts = settings.allowed_hosts if settings.allowed_hosts or loopback else None
     if hosts is None:
         log.warning("any Host is served; name yours in GATEWAY_ALLOWED_HOSTS")
-    elif settings.replica_url is not None:  # other replicas ask for it
-        hosts = (*hosts, urlsplit(settings.replica_url).netloc)
+    else:  # other replicas ask for these
+        own = () if settings.replica_url is None else (settings.replica_url,)
+        hosts = (*hosts, *(urlsplit(url).netloc for url in (*own, *settings.peers)))
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 

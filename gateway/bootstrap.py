@@ -23,7 +23,7 @@ from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
-from gateway.ports import Authenticator, TaskStore, Tracing
+from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
 from gateway.sealing.envelope import Sealer
@@ -36,6 +36,7 @@ from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
 from gateway.watch import FileWatcher
 from gateway.web.hop import HopClient
+from gateway.web.peers import Peers
 from gateway.wires import Parts, Wires
 
 if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
@@ -140,6 +141,7 @@ def build(settings: Settings) -> Services:
     authenticator.on_change(authorities.review)
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
     telemetry.watch_waiting(waiting)
+    client = HopClient()
     parts = Parts(
         audience=settings.audience,
         server_info=SERVER_INFO,
@@ -160,7 +162,8 @@ def build(settings: Settings) -> Services:
         clock=time.time,
         random_bytes=os.urandom,
         waiting=waiting,
-        post=HopClient().post,
+        post=client.post,
+        carriers=_carriers(settings, store, client, telemetry),
         max_body_bytes=settings.max_body_bytes,
         authorities=authorities,
         tracing=tracing,
@@ -184,6 +187,18 @@ def build(settings: Settings) -> Services:
         challenges=challenges,
         tracing=tracing,
     )
+
+
+def _carriers(
+    settings: Settings, store: RedisTaskStore | None, client: HopClient, telemetry: Telemetry
+) -> list[Carrier]:
+    """Return what delivers messages to all other replicas: the store first, then the network."""
+    carriers: list[Carrier] = []
+    if store is not None:
+        carriers.append(store.replica_channel())
+    if settings.peers:
+        carriers.append(Peers(settings.peers, settings.replica_url, client, telemetry, clock=time.monotonic))
+    return carriers
 
 
 def _load(settings: Settings) -> InFlight:

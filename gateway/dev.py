@@ -68,6 +68,7 @@ def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str,
             _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_port)
             for number, metrics_port in enumerate(_metrics_ports(settings.metrics_port, replicas), start=1)
         ]
+        filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in fleet)
         has_tasks = store is not None or settings.redis_url is not None
         helpers = [_worker(f"w{number}") for number in range(1, workers + 1)] if has_tasks else []
         supervisor = _Supervisor(fleet, helpers, store, listener, filled, settings.drain_seconds)
@@ -163,6 +164,11 @@ class _Replica:
         host, port = self.listener.getsockname()
         return host, port
 
+    @property
+    def url(self) -> str:
+        """Where the other replicas reach it."""
+        return "http://{}:{}".format(*self.address)
+
     def child(self) -> Child:
         descriptor = self.listener.fileno()
         metrics = "off" if self.metrics_port is None else str(self.metrics_port)
@@ -174,7 +180,7 @@ class _Replica:
             is_ready=partial(_is_ready, self.address),
             details="" if self.metrics_port is None else f", metrics http://{LOOPBACK}:{self.metrics_port}/metrics",
             descriptors=(descriptor,),
-            environ={"GATEWAY_REPLICA_URL": "http://{}:{}".format(*self.address)},
+            environ={"GATEWAY_REPLICA_URL": self.url},
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.authority import Authority
+from gateway.broadcasts import CANCELLED_REQUEST, Broadcasts
 from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect
@@ -41,6 +42,7 @@ class HandshakeWire:
         sessions: opens sessions.
         addresses: tells where responses belong.
         deliveries: brings them to calls.
+        broadcasts: notifies other replicas of cancelled requests, and this one of theirs.
         server_info: the `Implementation` object of this server.
         tasks: brings them to tasks, and cancels those; None where there are none.
     """
@@ -52,6 +54,7 @@ class HandshakeWire:
         sessions: Sessions,
         addresses: ReturnAddresses,
         deliveries: Deliveries,
+        broadcasts: Broadcasts,
         server_info: Mapping[str, Any],
         tasks: DraftTasks | None = None,
     ) -> None:
@@ -59,9 +62,11 @@ class HandshakeWire:
         self._sessions = sessions
         self._addresses = addresses
         self._deliveries = deliveries
+        self._broadcasts = broadcasts
         self._server_info = server_info
         self._tasks = tasks
         self._running = RunningRequests()
+        broadcasts.hand_on(CANCELLED_REQUEST, self._running.cancel)
 
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
         """Serve newer catalogues, by version, from the next request on."""
@@ -165,7 +170,9 @@ class HandshakeWire:
         if request_id is None:
             return
         name = request_digest(session, request_id)
-        self._running.cancel(name)  # first: it must not create a task after we have looked for one
+        # First: it must not create a task after we have looked for one.
+        if not self._running.cancel(name):
+            self._broadcasts.tell(CANCELLED_REQUEST, name, caller.principal)
         if self._tasks is not None and session.version == DRAFT:  # elsewhere no request creates a task that it names
             registry = self._dialects[DRAFT].methods.registry
             await self._tasks.cancel_request(name, caller, registry)

@@ -11,6 +11,7 @@ from gateway.ports import Clock, Post, RandomBytes
 from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
+    EVERYONE,
     NONCE_BYTES,
     Content,
     Head,
@@ -113,9 +114,19 @@ class Hops:
         self._telemetry.hop_sent(answered=answered)
         return reply.body if answered and reply is not None else None
 
+    def seal_for_everyone(self, kind: str, body: Mapping[str, Any]) -> bytes:
+        """Return a message for all replicas. Each of them accepts it once.
+
+        Args:
+            kind: of the message.
+            body: a map of JSON values and `bytes`.
+        """
+        return self._hops("").seal_request(self._head(Process(Role.REPLICA, EVERYONE)), Content(kind, body))
+
     def take(self, message: bytes) -> bytes | None:
         """Open a request of another process, have it answered, and return the reply; None if it is refused.
 
+        The reply to a message for everyone is empty. Our own messages, which may come back, are ignored.
         A request that is refused is counted, and logged without a word of it.
         """
         reason: HopReason
@@ -132,10 +143,14 @@ class Hops:
         hops = self._hops(self._url)
         request, content = hops.open_request(message, self._process, now=now, max_bytes=self._max_bytes)
         self._seen.add(request.nonce, now)
+        if request.sender == self._process:
+            return b""
         handler = self._handlers.get(content.kind)
         body = None if handler is None else handler(content.body)
         if body is None:
             raise HopRefused(HopReason.MALFORMED)
+        if request.receiver.boot == EVERYONE:
+            return b""
         return hops.seal_reply(self._head(request.sender), Content(content.kind, body), request)
 
     def _hops(self, url: str) -> HopSealer:

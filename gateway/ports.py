@@ -27,6 +27,22 @@ Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]
 """Posts a sealed message to the process at a URL, within a short time. Returns its reply, None if there is none."""
 
 
+class Carrier(Protocol):
+    """Delivers sealed messages to all other replicas."""
+
+    async def send(self, seal: Callable[[], bytes]) -> bool:
+        """Send a message, within a short time; return whether it was delivered. Raises nothing.
+
+        Args:
+            seal: returns the message, sealed anew each time: for one delivery to each replica.
+        """
+        ...
+
+    def listening(self, take: Callable[[bytes], object]) -> AbstractAsyncContextManager[None]:
+        """Hand the messages of other replicas to `take` while the context is open, if they arrive this way."""
+        ...
+
+
 class Caller(Protocol):
     """Who sent a request, as far as its token was verified."""
 

@@ -101,8 +101,8 @@ class RunningRequests:
         self._streams[request] = stream
         return stream
 
-    def cancel(self, request: str) -> None:
-        """Cancel a request, if this process works on it, or on a stream that answers it."""
+    def cancel(self, request: str) -> bool:
+        """Cancel a request, if this process works on it, or on a stream that answers it; return whether it does."""
         stream = self._streams.get(request)
         if stream is not None:
             stream.cancel()
@@ -110,3 +110,4 @@ class RunningRequests:
         if task is not None and task not in self._cancelled:
             self._cancelled.add(task)
             task.cancel()
+        return task is not None or stream is not None

@@ -162,6 +162,10 @@ def _check_replica_url(url: str) -> str:
     return _check_url(url, good).rstrip("/")
 
 
+def _check_peers(urls: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_check_replica_url(url) for url in urls)
+
+
 def _check_page(url: str) -> str:
     return _check_url(url, is_web_url(url, query=True), shown=re.split("[?#]", url)[0])
 
@@ -441,6 +445,20 @@ class Settings(BaseSettings):
             "the answers of 2025-11-25 clients whose calls wait here, sealed, to `/_gateway/hop` below it. "
             "`{hostname}` in it stands for the name of this host. Unset: only answers that reach this process by "
             "themselves count."
+        ),
+    )
+    peers: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_peers),
+        Expects("a comma-separated list of http or https URLs without user, query and fragment"),
+    ] = Field(
+        default=(),
+        description=(
+            "Where all replicas are reached, without `/mcp`: their URLs separated by commas, or one URL whose host is "
+            "a name with an address for each replica, such as `http://gateway-replicas:8080`. Without a task store, or "
+            "while it is down, replicas notify each other there of cancelled requests and changed lists. "
+            "`gateway dev` sets it to its own replicas."
         ),
     )
     replica_header: _Switch = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 
 class Subscription:
@@ -49,9 +49,14 @@ class Subscription:
 
 
 class ChangeHub:
-    """Hands announcements to the subscriptions of this process. `announce` may be called from any thread."""
+    """Hands announcements to the subscriptions of this process, and to other replicas.
+
+    Attributes:
+        tell_others: notifies all other replicas of a change. It may be called from any thread.
+    """
 
     def __init__(self) -> None:
+        self.tell_others: Callable[[str], None] = lambda _topic: None
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -70,7 +75,12 @@ class ChangeHub:
         self._subscriptions.discard(subscription)
 
     def announce(self, topic: str) -> None:
-        """Tell every subscription of a change: the name of a list, or the URI of a resource."""
+        """Announce a change on all replicas: the name of a list, or the URI of a resource. Any thread may."""
+        self.announce_here(topic)
+        self.tell_others(topic)
+
+    def announce_here(self, topic: str) -> None:
+        """Announce a change in this process alone, such as one that another replica has announced."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, topic)
 

@@ -225,6 +225,17 @@ class Telemetry(ProcessTelemetry):
             ["reason"],
             registry=self.registry,
         )
+        broadcasts = Counter(
+            "gateway_broadcasts",
+            "Messages to all other replicas, by whether they were brought.",
+            ["result"],
+            registry=self.registry,
+        )
+        self._hints_dropped = Counter(
+            "gateway_broadcast_hints_dropped",
+            "Cancelled requests and changes that other replicas were not told of: there were too many at once.",
+            registry=self.registry,
+        )
         self._state_bytes = Distributions(
             "gateway_state_bytes",
             "The size of request states as the client carries them.",
@@ -263,6 +274,7 @@ class Telemetry(ProcessTelemetry):
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
         self._hops_sent = {True: hops_sent.labels("answered"), False: hops_sent.labels("failed")}
         self._hops_refused = {reason: hops_refused.labels(reason) for reason in HopReason}
+        self._broadcasts = {True: broadcasts.labels("failed"), False: broadcasts.labels("brought")}
         self._calls = {
             (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
         }
@@ -386,6 +398,14 @@ class Telemetry(ProcessTelemetry):
     def hop_refused(self, reason: HopReason) -> None:
         """Count a message for this replica that was not accepted."""
         self._hops_refused[reason].inc()
+
+    def broadcast(self, *, failed: bool) -> None:
+        """Count a message to all other replicas."""
+        self._broadcasts[failed].inc()
+
+    def hint_dropped(self) -> None:
+        """Count what other replicas are not told."""
+        self._hints_dropped.inc()
 
     def state_too_large(self) -> None:
         """Count a call that could not go on because its state was over the size limit."""

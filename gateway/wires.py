@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
 from gateway.authority import Authorities
+from gateway.broadcasts import CHANGED_TOPIC, Broadcasts
 from gateway.calls import CallRunner
 from gateway.catalogue import (
     Catalogue,
@@ -30,7 +32,7 @@ from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
-from gateway.ports import Clock, Post, RandomBytes, TaskStore, Tracing
+from gateway.ports import Carrier, Clock, Post, RandomBytes, TaskStore, Tracing
 from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
@@ -77,6 +79,7 @@ class Parts:
         waiting: the calls that wait for their clients.
         authorities: end what callers may not have any more.
         post: posts a sealed message to another replica.
+        carriers: deliver sealed messages to all other replicas; tried in turn.
         max_body_bytes: how large the body of a request may be.
         tracing: traces requests, or None.
     """
@@ -102,6 +105,7 @@ class Parts:
     waiting: WaitingCalls
     authorities: Authorities
     post: Post
+    carriers: Sequence[Carrier]
     max_body_bytes: int
     tracing: Tracing | None = None
 
@@ -117,6 +121,7 @@ class Wires:
     Attributes:
         dispatcher: answers requests of all of them.
         hops: takes messages of other replicas.
+        broadcasts: sends hints to all other replicas, and takes theirs.
     """
 
     def __init__(self, parts: Parts, registry: Registry, ring: KeyRing) -> None:
@@ -147,6 +152,9 @@ class Wires:
             random_bytes=parts.random_bytes,
             max_bytes=max_message_bytes(parts.max_body_bytes),
         )
+        self.broadcasts = Broadcasts(self.hops, parts.carriers, parts.telemetry)
+        self.broadcasts.hand_on(CHANGED_TOPIC, parts.changes.announce_here)
+        parts.changes.tell_others = functools.partial(self.broadcasts.tell, CHANGED_TOPIC)
         access = None if parts.store is None else TaskAccess(parts.store, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -218,6 +226,7 @@ class Wires:
             deliveries=Deliveries(
                 parts.waiting, self._replica, self._addresses, self.hops, max_json_depth=parts.max_json_depth
             ),
+            broadcasts=self.broadcasts,
             server_info=parts.server_info,
             tasks=draft_tasks,
         )

@@ -10,6 +10,9 @@ and the URL that the request is sent to; a reply is also bound to the nonce of i
 altered, replayed, sent back to its sender, or delivered to another process. Inside the token is a MessagePack map: `v`
 the schema number, `kind` what the message is about, and `body`, a map. Further fields are ignored.
 
+A message to `EVERYONE` is bound to no URL and gets no sealed reply. Every process of the receiver's role accepts it
+once.
+
 Only a process with the key ring can write a reply that opens. So a receiver proves itself by replying.
 """
 
@@ -35,6 +38,9 @@ NONCE_BYTES: Final = 16
 
 NO_BOOT: Final = bytes(BOOT_BYTES)
 """In place of the receiver's boot id where the sender does not know it."""
+
+EVERYONE: Final = b"\xff" * BOOT_BYTES
+"""In place of the receiver's boot id where a message is for all processes of its role."""
 
 CLOCK_SECONDS: Final = 30
 """How far the clocks of two processes may differ, the time on the way included."""
@@ -75,7 +81,7 @@ class Process:
 
     Attributes:
         role: what the process does.
-        boot: 16 random bytes that it took when it started, or `NO_BOOT`.
+        boot: 16 random bytes that it took when it started, or `NO_BOOT`, or `EVERYONE`.
     """
 
     role: Role
@@ -204,7 +210,7 @@ class HopSealer:
             direction,
             _named(head.sender),
             _named(head.receiver),
-            self._url,
+            "" if head.receiver.boot == EVERYONE else self._url,
             nonce=head.nonce,
             time_ms=head.time_ms,
             answered=answered,
@@ -260,7 +266,7 @@ def message_bytes(plaintext_bytes: int) -> int:
 
 def _is_for(named: Process, process: Process) -> bool:
     """Tell whether a message whose receiver is named like this is for a process."""
-    return named in (process, Process(process.role, NO_BOOT))
+    return named in (process, Process(process.role, NO_BOOT), Process(process.role, EVERYONE))
 
 
 def _named(process: Process) -> tuple[str, bytes]:

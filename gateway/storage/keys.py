@@ -145,6 +145,10 @@ class Keys:
         """Name the channel of running tasks that were cancelled or deleted: `<owner><task id>`."""
         return f"{self.prefix}:cancelled"
 
+    def replicas(self) -> str:
+        """Name the channel of sealed messages for all replicas."""
+        return f"{self.prefix}:replicas"
+
 
 def split_member(member: str) -> tuple[str, str]:
     """Return owner and task id of what stands for a task in indexes, queues and channels."""

@@ -28,6 +28,9 @@ return {ARGV[1], secret or ARGV[3]}
 """
 )
 
+TELL = Script(DEADLINE + "return redis.call('PUBLISH', ARGV[1], ARGV[2])")
+"""Publish on a channel. KEYS[1] any key, which says at which server; 1 the channel, 2 the message."""
+
 REPLACE = Script(
     DEADLINE
     + """

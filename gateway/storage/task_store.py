@@ -21,6 +21,7 @@ from gateway.storage.keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.owners import Owners
 from gateway.storage.records import Records, Unreadable, segment_field
+from gateway.storage.replica_channel import ReplicaChannel
 from gateway.tasks import rest
 from gateway.tasks.model import Phase, TaskView
 
@@ -74,6 +75,10 @@ class RedisTaskStore:
         """Seal and open with another sealer from now on."""
         self._records.replace_sealer(sealer)
         self._owners.replace_sealer(sealer)
+
+    def replica_channel(self) -> ReplicaChannel:
+        """Return a channel to all replicas over the same connections. It is closed with the store."""
+        return ReplicaChannel(self._client, self._notices, self._keys)
 
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""

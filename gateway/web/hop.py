@@ -39,25 +39,27 @@ class HopClient:
     def __init__(self) -> None:
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    async def post(self, url: str, message: bytes, *, seconds: float = 2.0) -> bytes | None:
+    async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes | None:
         """Post a message and return the reply, not yet opened; None if there is none.
 
         Args:
             url: of the process, http or https. It must come from one of our own settings or tokens.
             message: the message.
+            address: one of those that the host of the URL stands for, "" for any.
             seconds: the time for all of it.
         """
-        line = self._lines.get(url)
+        place = f"{url} at {address}" if address else url
+        line = self._lines.get(place)
         if line is None:
-            line = self._lines[url] = asyncio.Semaphore(MAX_POSTS)
+            line = self._lines[place] = asyncio.Semaphore(MAX_POSTS)
         try:
             async with asyncio.timeout(seconds), line:
-                answer = await _post(urlsplit(url), message)
+                answer = await _post(urlsplit(url), address, message)
         except (OSError, ValueError) as error:
-            log.warning("replica not reached", extra={"url": url, "reason": type(error).__name__})
+            log.warning("replica not reached", extra={"url": place, "reason": type(error).__name__})
             return None
         if answer.status != 200:
-            log.warning("replica refused a message", extra={"url": url, "status": answer.status})
+            log.warning("replica refused a message", extra={"url": place, "status": answer.status})
             return None
         return bytes(answer.body)
 
@@ -98,18 +100,26 @@ class _Answer:
         self.complete = self.complete or self.status != 0
 
 
-async def _post(process: SplitResult, message: bytes) -> _Answer:
+async def _post(process: SplitResult, address: str, message: bytes) -> _Answer:
     if not process.hostname:
         raise ValueError("the URL has no host")  # asyncio would take that for this machine
     is_tls = process.scheme == "https"
     reader, writer = await asyncio.open_connection(
-        process.hostname, process.port or (443 if is_tls else 80), ssl=_tls() if is_tls else None
+        address or process.hostname,
+        port_of(process),
+        ssl=_tls() if is_tls else None,
+        server_hostname=process.hostname if is_tls else None,
     )
     try:
         writer.write(_request(process, message))
         return await _answer(reader)
     finally:
         writer.transport.abort()
+
+
+def port_of(process: SplitResult) -> int:
+    """Return the port of a URL."""
+    return process.port or (443 if process.scheme == "https" else 80)
 
 
 def _request(process: SplitResult, message: bytes) -> bytes:

@@ -623,8 +623,9 @@ def unchunked(body: bytes) -> bytes:
     return said
 
 
+@pytest.mark.parametrize("canceller", [0, 1], ids=["here", "at another replica"])
 async def test_a_request_that_is_cancelled_ends_its_stream_and_the_task_goes_on(
-    fleet: Deployment, client_of: ClientOf, name: str
+    fleet: Deployment, client_of: ClientOf, name: str, canceller: int
 ) -> None:
     """While it waits for the next segment, and while it waits for the first one of a tool that streams."""
     user = client_of(name, urls=fleet.urls[:1])
@@ -634,11 +635,13 @@ async def test_a_request_that_is_cancelled_ends_its_stream_and_the_task_goes_on(
         f"{name}-begins": wishing(["immediate", "streaming"], "broadcast", gate=f"{name}-begins", count=2),
     }
     for gate, params in calls.items():
+        user.transport.urls = fleet.urls[:1]
         async with under_way(user, "tools/call", params) as request:
             await asyncio.to_thread(fleet.wait_for_lines, gate)
             if gate.endswith("waits"):
                 await segment(request, 1)
             await request.hear("notifications/tasks/status")
+            user.transport.urls = [fleet.urls[canceller]]
             await user.cancel_request(request.request_id)
             messages = await request.end()
         assert not any(told["isComplete"] for told in results(messages))

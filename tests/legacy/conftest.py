@@ -18,7 +18,7 @@ __all__ = ["client_of", "name", "pytest_runtest_makereport", "redis"]
 
 Begin: TypeAlias = Callable[..., Awaitable[DraftClient]]
 
-TOOLS: Final = "tests.draft.tools,tests.draft.task_tools,tests.legacy.tools"
+TOOLS: Final = "tests.draft.tools,tests.draft.task_tools,tests.legacy.tools,tests.legacy.working_tools"
 
 
 @pytest.fixture(scope="session")

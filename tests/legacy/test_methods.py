@@ -11,7 +11,7 @@ from tests.draft.deployment import Deployment
 from tests.draft.messages import call_params
 from tests.draft.transport import RpcError
 from tests.legacy.conftest import Begin
-from tests.legacy.speaking import calling, result_of, text_of
+from tests.legacy.speaking import calling, text_of
 
 
 async def test_requests_that_leave_nothing_behind_are_acknowledged_with_an_empty_object(user: DraftClient) -> None:
@@ -97,17 +97,6 @@ async def test_a_cancelled_call_stops_its_tool_and_is_not_answered(begin: Begin,
         await user.notify("notifications/cancelled", {"requestId": sent["id"]})
         assert await call.end() == []
     assert await asyncio.to_thread(fleet.wait_for_lines, f"cancelled-{name}") == ["r1"]
-
-
-async def test_who_cancels_at_another_replica_changes_nothing(begin: Begin, fleet: Deployment, name: str) -> None:
-    here, there = await begin(urls=fleet.urls[:1]), await begin(urls=fleet.urls[1:])
-    there.transport.headers["Mcp-Session-Id"] = here.session_id or ""
-    async with calling(here, "wait", gate=name) as call:
-        await asyncio.to_thread(fleet.wait_for_lines, f"started-{name}")
-        (sent,) = here.sent("tools/call")
-        await there.notify("notifications/cancelled", {"requestId": sent["id"]})
-        fleet.open(name)
-        assert text_of(await result_of(call)) == "done"
 
 
 async def test_a_client_that_goes_away_does_not_cancel_its_call(

@@ -15,15 +15,6 @@ async def log_at(ctx: Context, levels: list[str]) -> str:
 
 
 @tool
-async def outlive(gate: str) -> str:
-    """Wait for a gate, and note the end."""
-    note(f"started-{gate}", "")
-    await opened(gate)
-    note(f"ended-{gate}", "")
-    return "ended"
-
-
-@tool
 async def once_then_ask(ctx: Context, call: str) -> str:
     """Do something once, emit a block, ask, and do another thing once."""
     await ctx.step("first", note, call, "first")

@@ -1,0 +1,121 @@
+"""The port `gateway.ports.Carrier` on the network: a message goes to each address of `GATEWAY_PEERS`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from gateway.background import in_thread
+from gateway.telemetry import Telemetry
+from gateway.web.hop import HopClient, port_of
+
+MAX_PEERS: Final = 128
+"""How many addresses a message goes to. A larger fleet needs a task store, which delivers it with one command."""
+
+LOOKUP_SECONDS: Final = 2.0
+FRESH_SECONDS: Final = 5.0
+"""How long the addresses of a name are reused. Replicas come and go."""
+
+Lookup = Callable[[str, int], list[str]]
+
+log = logging.getLogger(__name__)
+
+
+class _Place(NamedTuple):
+    """Where a replica is: the URL of the setting, and one address of its host."""
+
+    url: str
+    address: str
+
+
+def look_up(host: str, port: int) -> list[str]:
+    """Return all addresses of a host. Blocks.
+
+    Raises:
+        OSError: the host has none, or the lookup failed.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Peers:
+    """Posts messages to all other replicas.
+
+    Args:
+        urls: where they are; the host of each may stand for several.
+        own_url: where this one is, which is left out. It ignores its own messages if they reach it under another URL.
+        client: posts.
+        telemetry: counts messages.
+        clock: monotonic seconds.
+        look_up: finds the addresses of a host.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        own_url: str | None,
+        client: HopClient,
+        telemetry: Telemetry,
+        *,
+        clock: Callable[[], float],
+        look_up: Lookup = look_up,
+    ) -> None:
+        self._urls = tuple(url for url in dict.fromkeys(urls) if url != own_url)
+        self._client = client
+        self._telemetry = telemetry
+        self._clock = clock
+        self._look_up = look_up
+        self._places: dict[str, list[str]] = {}
+        self._fresh_until = 0.0
+        self._looking: asyncio.Task[None] | None = None
+
+    async def send(self, seal: Callable[[], bytes]) -> bool:
+        """See `gateway.ports.Carrier.send`: true only if every address took it and every name has one."""
+        places = await self._find()
+        taken = await asyncio.gather(*(self._post(place, seal()) for place in places))
+        return all(taken) and all(self._places.get(url) for url in self._urls)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, _take: Callable[[bytes], object]) -> AsyncIterator[None]:
+        """See `gateway.ports.Carrier.listening`: messages arrive at the HTTP endpoint, so nothing listens here."""
+        try:
+            yield
+        finally:
+            if self._looking is not None:
+                self._looking.cancel()
+
+    async def _post(self, place: _Place, message: bytes) -> bool:
+        taken = await self._client.post(place.url, message, address=place.address) is not None
+        self._telemetry.hop_sent(answered=taken)
+        return taken
+
+    async def _find(self) -> list[_Place]:
+        """Return where the replicas are. The last known addresses count while they are fresh, or a lookup fails."""
+        if self._clock() >= self._fresh_until:
+            if self._looking is None:  # a lookup that hangs is not started again
+                self._looking = asyncio.create_task(self._look())
+            await asyncio.wait({self._looking}, timeout=LOOKUP_SECONDS)
+        places = [_Place(url, address) for url in self._urls for address in self._places.get(url, ())]
+        if len(places) > MAX_PEERS:
+            log.warning("GATEWAY_PEERS has too many addresses", extra={"addresses": len(places), "most": MAX_PEERS})
+        return places[:MAX_PEERS]
+
+    async def _look(self) -> None:
+        try:
+            await asyncio.gather(*(self._look_for(url) for url in self._urls))
+            self._fresh_until = self._clock() + FRESH_SECONDS
+        finally:
+            self._looking = None
+
+    async def _look_for(self, url: str) -> None:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", port_of(parts)
+        try:
+            self._places[url] = await in_thread("lookup", lambda: self._look_up(host, port))
+        except (OSError, ValueError) as error:
+            log.warning("replica not found", extra={"url": url, "reason": type(error).__name__})
