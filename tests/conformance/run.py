@@ -1,7 +1,6 @@
 """`make conformance`: the official suite against real replicas behind the round-robin front of `gateway dev`.
 
-Every scenario of the wires 2026-07-28 and 2025-11-25 runs against two replicas that answer in turn. What one process
-alone can do, telling its own list changes to its own listeners, runs once more against one replica. The scenarios of
+Every scenario of the wires 2026-07-28 and 2025-11-25 runs against two replicas that answer in turn. The scenarios of
 the tasks extension run against two replicas, one worker and the task store of `gateway dev`. The suite calls a scenario
 good that has looked at nothing, and forgives warnings; here every check of `CHECKS` has to be there and to pass, and
 the gateway's log may hold no traceback. The few that need not pass are named below, with the suite's words and why.
@@ -143,16 +142,6 @@ SUITES: Final = {RELEASED: CORE, HANDSHAKE: SESSIONS}
 CHECKS: Final = {RELEASED: CORE | TASKS, HANDSHAKE: SESSIONS}
 """All that runs on each wire."""
 
-ONE_PROCESS: Final = ("server-stateless",)
-"""The scenarios that also run against one replica."""
-
-ACROSS_PROCESSES: Final = {
-    "sep-2575-server-sends-prompts-list-changed-on-subscription": "no notifications/prompts/list_changed arrived",
-    "sep-2575-server-sends-tools-list-changed-on-subscription": "no notifications/tools/list_changed arrived",
-}
-"""Checks that one process alone passes, and how the suite words its warning: the listener is on one replica, and what
-changes the list on the other. They may warn like this against two replicas, and must pass against one."""
-
 UNWRITTEN: Final = {"tasks-status-notifications": "The harness needs a rewrite against the new channel"}
 """Checks that the suite always skips, and how it says so. `tests/workers/test_listening.py` is ours of the same."""
 
@@ -260,8 +249,6 @@ def _excuse(status: str, name: str, reason: str, leg: Leg) -> str | None:
     """Return why a check need not pass, or None if it has to."""
     if leg.version == HANDSHAKE and KEPT_NOWHERE.get(name) == (status, reason):
         return "nothing is kept"
-    if status == "WARNING" and leg.replicas > 1 and name in ACROSS_PROCESSES and ACROSS_PROCESSES[name] in reason:
-        return "needs one process"
     if status == "SKIPPED" and name in UNWRITTEN and UNWRITTEN[name] in reason:
         return "the suite always skips it"
     return None
@@ -398,7 +385,6 @@ def plan(scenario: str | None) -> list[Leg]:
 
     legs = [
         Leg("2-replicas", [None] if scenario is None else chosen(CORE), replicas=2),
-        Leg("one-replica", chosen(ONE_PROCESS), replicas=1),
         Leg("tasks", chosen(TASKS), replicas=2, workers=1, tools=TASK_FIXTURES),
         Leg(
             "handshake",
