@@ -38,6 +38,10 @@ log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
 
+SILENT_SECONDS = 12.0
+"""How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
+that is gone is noticed within 30."""
+
 
 class GatewayApp:
     """The outermost ASGI callable: serves `/mcp` and messages of other replicas, and leaves the rest to FastAPI's site.
@@ -189,6 +193,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
         unread_seconds=settings.unread_seconds,
+        silent_seconds=SILENT_SECONDS,
         max_unread_bytes=settings.max_unread_bytes,
         idle_seconds=KEEP_ALIVE_SECONDS,
     )

@@ -227,13 +227,13 @@ class Telemetry(ProcessTelemetry):
         )
         broadcasts = Counter(
             "gateway_broadcasts",
-            "Messages to all other replicas, by whether they were brought.",
+            "Messages to all other replicas, by whether they were delivered.",
             ["result"],
             registry=self.registry,
         )
         self._hints_dropped = Counter(
             "gateway_broadcast_hints_dropped",
-            "Cancelled requests and changes that other replicas were not told of: there were too many at once.",
+            "Cancelled requests and changes that were not sent to other replicas: there were too many at once.",
             registry=self.registry,
         )
         self._state_bytes = Distributions(
@@ -259,6 +259,11 @@ class Telemetry(ProcessTelemetry):
             "Connections closed at once because as many were open as may be.",
             registry=self.registry,
         )
+        self._clients_lost = Counter(
+            "gateway_clients_lost",
+            "Connections closed because their client stopped acknowledging a stream.",
+            registry=self.registry,
+        )
         self._token_keys = Gauge("gateway_token_keys", "Public keys that verify tokens.", registry=self.registry)
         token_keys_read = Counter(
             "gateway_token_keys_read",
@@ -274,7 +279,7 @@ class Telemetry(ProcessTelemetry):
         self._refused = {reason: refused.labels(reason) for reason in RefusalReason}
         self._hops_sent = {True: hops_sent.labels("answered"), False: hops_sent.labels("failed")}
         self._hops_refused = {reason: hops_refused.labels(reason) for reason in HopReason}
-        self._broadcasts = {True: broadcasts.labels("failed"), False: broadcasts.labels("brought")}
+        self._broadcasts = {True: broadcasts.labels("failed"), False: broadcasts.labels("delivered")}
         self._calls = {
             (method, outcome): calls.labels(method, outcome) for method in LEG_METHODS for outcome in CALL_OUTCOMES
         }
@@ -404,7 +409,7 @@ class Telemetry(ProcessTelemetry):
         self._broadcasts[failed].inc()
 
     def hint_dropped(self) -> None:
-        """Count what other replicas are not told."""
+        """Count a hint that is not sent to other replicas."""
         self._hints_dropped.inc()
 
     def state_too_large(self) -> None:
@@ -414,6 +419,10 @@ class Telemetry(ProcessTelemetry):
     def connection_refused(self) -> None:
         """Count a connection closed at once because as many are open as may be."""
         self._connections_refused.inc()
+
+    def client_lost(self) -> None:
+        """Count a connection closed because its client is gone."""
+        self._clients_lost.inc()
 
     def request_refused(self, reason: RefusalReason) -> None:
         """Count a request that was answered with an error."""

@@ -33,6 +33,7 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
         head_seconds=3,
         body_seconds=4,
         unread_seconds=5,
+        silent_seconds=12,
         max_unread_bytes=1_048_577,
         idle_seconds=75,
     )

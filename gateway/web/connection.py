@@ -24,6 +24,7 @@ from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.cycle import STATUS_LINES, AsgiApp, Cycle, Flow
 from gateway.web.errors import to_http
 from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders, Scope
+from gateway.web.presence import Presence
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class ConnectionLimits:
         head_seconds: how long the first head may take after connecting, others after their first byte.
         body_seconds: how long a body may take after its head.
         unread_seconds: how long a client may take nothing of an answer that waits to be sent.
+        silent_seconds: how long it may acknowledge nothing of a stream that it is sent.
         max_unread_bytes: what may wait to be sent on all connections together.
         idle_seconds: how long a connection is kept open on which nothing is asked.
     """
@@ -65,6 +67,7 @@ class ConnectionLimits:
     head_seconds: float
     body_seconds: float
     unread_seconds: float
+    silent_seconds: float
     max_unread_bytes: int
     idle_seconds: float
 
@@ -190,6 +193,7 @@ class Connection:
         self._waited_seconds = 0.0
         self._unread = 0  # bytes, when that was last looked at
         self._unread_seconds = 0.0
+        self._presence: Presence | None = None
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
@@ -416,6 +420,9 @@ class Connection:
             return
         if self._flow.write_paused:
             self._check_reading(elapsed_seconds)
+        serving = self._serving
+        if serving is not None and serving.unconfirmed and not serving.response_complete:
+            self._check_presence(serving, elapsed_seconds)
         waits_for = self._waits_for()
         if waits_for is None or waits_for != self._waited_for:
             self._waited_for = waits_for
@@ -437,6 +444,17 @@ class Connection:
         self._unread = unread
         if self._unread_seconds >= self._limits.unread_seconds:
             self.cut_off_slow_reader()
+
+    def _check_presence(self, serving: Cycle, elapsed_seconds: float) -> None:
+        """Close the connection of a client that has acknowledged nothing of a stream for too long: it is gone."""
+        if self._presence is None:
+            self._presence = Presence(self.transport)
+        silent_seconds = self._presence.look(elapsed_seconds)
+        if silent_seconds is None:
+            serving.unconfirmed = False
+        elif silent_seconds >= self._limits.silent_seconds:
+            self._telemetry.client_lost()
+            self.transport.abort()
 
     def _waits_for(self) -> tuple[Cycle | None, _Due] | None:
         """Return what we wait for: after which request, and what is due."""

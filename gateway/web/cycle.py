@@ -131,6 +131,7 @@ class Cycle:
         more_body: whether the body is not complete yet.
         response_started: whether a part of the answer is written.
         response_complete: whether all of it is.
+        unconfirmed: whether a part of a stream was written since its client was last known to have all of it.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Cycle:
         self.more_body = True
         self.response_started = False
         self.response_complete = False
+        self.unconfirmed = False
         self._transport = transport
         self._flow = flow
         self._default_headers = default_headers
@@ -283,6 +285,7 @@ class Cycle:
         elif not self._is_head and status not in _WITHOUT_BODY:
             self._until_close = self.scope["http_version"] == "1.0"  # which has no chunks (RFC 9112 section 6.1)
             self._chunked = not self._until_close
+            self.unconfirmed = True
             if self._chunked:
                 lines.append(b"transfer-encoding: chunked\r\n")
         self._end_head(lines)
@@ -313,10 +316,12 @@ class Cycle:
             if self._due_bytes < 0:
                 raise RuntimeError("the body of an answer is longer than its Content-Length")
             self._transport.write(body)
-        if not more:
-            if self._due_bytes:
-                raise RuntimeError("the body of an answer is shorter than its Content-Length")
-            self._complete()
+        if more:
+            self.unconfirmed = True
+            return
+        if self._due_bytes:
+            raise RuntimeError("the body of an answer is shorter than its Content-Length")
+        self._complete()
 
     def _complete(self) -> None:
         self.response_complete = True

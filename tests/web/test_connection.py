@@ -38,6 +38,7 @@ LIMITS = ConnectionLimits(
     head_seconds=10,
     body_seconds=20,
     unread_seconds=30,
+    silent_seconds=12,
     max_unread_bytes=200_000,
     idle_seconds=5,
 )
