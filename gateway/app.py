@@ -170,6 +170,8 @@ class GatewayApp:
             log.info(
                 "GATEWAY_REPLICA_URL is not set: answers of 2025-11-25 clients must reach this replica by themselves"
             )
+        if self._services.settings.redis_url is None and not self._services.settings.peers:
+            log.info("GATEWAY_PEERS is not set: a cancellation works only at the replica that runs the request")
 
 
 def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:

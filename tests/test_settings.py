@@ -53,6 +53,7 @@ WRONG_VALUES = {
     "GATEWAY_MAX_CONNECTIONS": "-1",
     "GATEWAY_REPLICA_ID": "räplica",
     "GATEWAY_REPLICA_URL": "http://10.0.0.7:8080?x=1",
+    "GATEWAY_PEERS": "http://10.0.0.7:8080,replicas:8080",
     "GATEWAY_REPLICA_HEADER": "perhaps",
     "GATEWAY_CONNECTION_CLOSE": "2",
     "GATEWAY_STRICT_ASKS": "strict",
@@ -154,6 +155,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "GATEWAY_MAX_CONNECTIONS": "1000",
             "GATEWAY_REPLICA_ID": "r-1.a_b",
             "GATEWAY_REPLICA_URL": " http://10.0.0.7:8080/ ",
+            "GATEWAY_PEERS": " http://10.0.0.7:8080/ , https://replicas.example.com/inner",
             "GATEWAY_REPLICA_HEADER": "Off",
             "GATEWAY_CONNECTION_CLOSE": "1",
             "GATEWAY_STRICT_ASKS": "on",
@@ -221,6 +223,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "max_connections": 1000,
         "replica_id": "r-1.a_b",
         "replica_url": "http://10.0.0.7:8080",
+        "peers": ("http://10.0.0.7:8080", "https://replicas.example.com/inner"),
         "replica_header": False,
         "connection_close": True,
         "strict_asks": True,
@@ -314,8 +317,9 @@ def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
         *("http://r 1", "http://r1/" + "x" * 300),
     ],
 )
-def test_where_nobody_could_reach_this_replica_is_no_url_of_it(url: str) -> None:
+def test_where_nobody_could_reach_a_replica_is_no_url_of_one(url: str) -> None:
     assert "GATEWAY_REPLICA_URL" in refusal({"GATEWAY_REPLICA_URL": url})
+    assert "GATEWAY_PEERS" in refusal({"GATEWAY_PEERS": f"http://10.0.0.7:8080,{url}"})
 
 
 def test_processes_with_one_environment_can_each_name_their_own_host() -> None:

@@ -203,6 +203,7 @@ def test_replicas_and_workers_are_reached_by_those_who_must_reach_them() -> None
 def test_a_replica_is_known_to_the_others_by_its_own_name_and_believes_the_balancer() -> None:
     environ = service("gateway")["environment"]
     assert environ["GATEWAY_REPLICA_URL"] == "http://{hostname}:8080"
+    assert environ["GATEWAY_PEERS"] == "http://gateway:8080", "the name of the service, which is that of all"
     trusted = [ipaddress.ip_network(network) for network in environ["GATEWAY_TRUSTED_PROXIES"].split(",")]
     docker = ipaddress.ip_network("172.16.0.0/12")
     assert docker in trusted

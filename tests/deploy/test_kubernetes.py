@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -261,6 +262,15 @@ def test_nothing_sticks(objects: Objects, text: str) -> None:
     assert of_kind(objects, "Service")["gateway-replicas"]["spec"]["clusterIP"] == "None"
     assert "ClientIP" not in text
     assert "cookie" not in text.lower()
+
+
+def test_the_name_of_all_replicas_is_that_of_a_service_with_an_address_for_each(objects: Objects) -> None:
+    (peers,) = Settings.load({"GATEWAY_PEERS": variables(objects, "gateway")["GATEWAY_PEERS"]}).peers
+    place = urlsplit(peers)
+    found = of_kind(objects, "Service")[str(place.hostname)]["spec"]
+    assert found["clusterIP"] == "None"
+    assert [port["port"] for port in found["ports"]] == [place.port]
+    assert "GATEWAY_PEERS" not in variables(objects, "worker")
 
 
 def test_selectors_select(objects: Objects) -> None:

@@ -17,7 +17,7 @@ from tests.deploy.files import DEPLOY, checked, service
 from tests.integration.raw import META, META_CAPABILITIES, Answer, post, request, tool_call
 
 TASKS: dict[str, Any] = {META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}}
-PLACES = {"GATEWAY_REPLICA_URL", "GATEWAY_TRUSTED_PROXIES"}
+PLACES = {"GATEWAY_REPLICA_URL", "GATEWAY_PEERS", "GATEWAY_TRUSTED_PROXIES"}
 """Addresses: here the cluster's own."""
 
 LOOPBACK = "127.0.0.1"

@@ -38,6 +38,7 @@ VALUES: Final = {
     ("gateway_seal_keys", "role"): frozenset({"seals", "opens"}),
     ("gateway_token_keys_read_total", "result"): frozenset({"read", "failed"}),
     ("gateway_hop_messages_sent_total", "result"): frozenset({"answered", "failed"}),
+    ("gateway_broadcasts_total", "result"): frozenset({"delivered", "failed"}),
     ("gateway_hop_messages_refused_total", "reason"): frozenset(HopReason),
     ("gateway_tasks", "phase"): frozenset(Phase),
     ("gateway_redis_errors_total", "kind"): frozenset(RedisErrorKind),

@@ -9,8 +9,7 @@ from typing import Any, Self
 import httpx
 import msgspec
 
-from loadtest.cluster import Replica
-from tests.integration.raw import META, META_LOG_LEVEL, SECONDS, Answer, headers_of, post_bytes, request
+from tests.integration.raw import META, META_LOG_LEVEL, SECONDS, Answer, Served, headers_of, post_bytes, request
 
 META_SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 ACCEPT_BOTH = "application/json, text/event-stream"
@@ -45,7 +44,7 @@ def complete_headers(message: Mapping[str, Any], **more: str) -> dict[str, str]:
     return {**headers, "accept": ACCEPT_BOTH, **{name.replace("_", "-"): value for name, value in more.items()}}
 
 
-def send(replica: Replica, message: Mapping[str, Any], **headers: str) -> Answer:
+def send(replica: Served, message: Mapping[str, Any], **headers: str) -> Answer:
     """Send a request and read its answer to the end."""
     return post_bytes(replica, msgspec.json.encode(message), complete_headers(message, **headers))
 
@@ -61,7 +60,7 @@ def events_of(answer: Answer) -> list[dict[str, Any]]:
 class Stream:
     """A request on a connection of its own, whose answer is read as it comes. Leaving the context closes it."""
 
-    def __init__(self, replica: Replica, message: Mapping[str, Any]) -> None:
+    def __init__(self, replica: Served, message: Mapping[str, Any]) -> None:
         self._client = httpx.Client(timeout=SECONDS, trust_env=False)
         self._request = self._client.build_request(
             "POST", replica.url, content=msgspec.json.encode(message), headers=complete_headers(message)

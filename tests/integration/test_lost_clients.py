@@ -17,7 +17,7 @@ import pytest
 
 from loadtest.cluster import Cluster, wait_until
 from tests.integration.lost import vanish
-from tests.integration.raw import SECONDS, post_bytes
+from tests.integration.raw import SECONDS, accept, post_bytes
 from tests.integration.streams import ACCEPT_BOTH, asking, calling, complete_headers
 
 TOOLS: Final = "tests.draft.tools,tests.legacy.working_tools"
@@ -32,9 +32,15 @@ class Client:
         url: where to.
         message: the request.
         headers: its headers.
+
+    Attributes:
+        headers: as given.
+        question: what the server has asked on its stream.
     """
 
     def __init__(self, url: str, message: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self.question: dict[str, Any] = {}
         place = urlsplit(url)
         self._socket = socket.create_connection((str(place.hostname), int(place.port or 0)), timeout=SECONDS)
         body = msgspec.json.encode(message)
@@ -79,7 +85,8 @@ def asking_call(url: str) -> Client:
     """Call a tool of a session that asks, and return once it has asked."""
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "ask_politely", "arguments": {}}}
     client = Client(url, call, session_headers(url))
-    client.read_until(b"elicitation/create")
+    (line,) = (line for line in client.read_until(b"elicitation/create").splitlines() if line.startswith(b"data: "))
+    client.question = msgspec.json.decode(line.removeprefix(b"data: "))
     return client
 
 
@@ -141,3 +148,18 @@ def test_a_client_that_is_gone_behind_a_balancer_that_hangs_up_is_noticed_at_onc
     before = replica.metric("gateway_calls_waiting")
     client.close()
     wait_until(lambda: replica.metric("gateway_calls_waiting") == before - 1, "the call to end", PATIENCE_SECONDS)
+
+
+def test_the_balancer_sends_an_answer_to_another_replica_where_the_first_has_died(tmp_path: Path) -> None:
+    environ = {"GATEWAY_TOOLS": TOOLS, "TEST_DIRECTORY": str(tmp_path)}
+    with Cluster(tmp_path, replicas=2, environ=environ) as cluster, contextlib.ExitStack() as stack:
+        first, second = cluster.replicas
+        calls = [asking_call(first.url) for _ in cluster.replicas]
+        for call in calls:
+            stack.callback(call.close)
+        second.kill()
+        for call in calls:  # in turn, so one of them is for the replica that has died
+            response = {"jsonrpc": "2.0", "id": call.question["id"], "result": accept(name="ada")["who"]}
+            assert post_bytes(cluster, msgspec.json.encode(response), call.headers).status == 202
+        for call in calls:
+            assert b"ada" in call.read_until(b'"result"')

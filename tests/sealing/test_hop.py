@@ -18,6 +18,7 @@ from gateway.sealing.binding import hop_binding, return_address_binding, session
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
     CLOCK_SECONDS,
+    EVERYONE,
     MAX_NONCES,
     NO_BOOT,
     NONCE_SECONDS,
@@ -221,6 +222,26 @@ def test_a_request_to_a_process_whose_boot_id_is_not_known_opens_at_its_url_alon
     assert refused(message, HopSealer(SEALER, AUDIENCE, "http://other:8080")) is HopReason.NOT_AUTHENTIC
     answer = HOPS.seal_reply(Head(STRANGER, ASKING, b"r" * 16, NOW_MS), TAKEN, head)
     assert HOPS.open_reply(answer, head, max_bytes=LIMIT) == TAKEN
+
+
+def test_a_message_to_everyone_opens_at_every_process_of_the_deployment_whatever_its_url() -> None:
+    head = replace(REQUEST, receiver=Process(Role.REPLICA, EVERYONE))
+    message = HopSealer(SEALER, AUDIENCE, "").seal_request(head, CONTENT)
+    other = HopSealer(SEALER, AUDIENCE, "http://other:8080")
+    assert opened(message) == opened(message, other, STRANGER) == (head, CONTENT)
+    assert refused(message, HopSealer(SEALER, "gateway2", URL)) is HopReason.NOT_AUTHENTIC
+    assert refused(message, HopSealer(make_sealer("0b"), AUDIENCE, URL)) is HopReason.UNKNOWN_KEY
+    assert refused(message, now=NOW + CLOCK_SECONDS + 1) is HopReason.STALE
+
+
+def test_a_message_to_one_process_cannot_be_made_one_to_everyone_nor_the_reverse() -> None:
+    for boot in (ASKED.boot, NO_BOOT):
+        to_one = bytearray(HOPS.seal_request(replace(REQUEST, receiver=Process(Role.REPLICA, boot)), CONTENT))
+        to_one[19:35] = EVERYONE
+        assert refused(bytes(to_one)) is HopReason.NOT_AUTHENTIC
+        to_all = bytearray(HOPS.seal_request(replace(REQUEST, receiver=Process(Role.REPLICA, EVERYONE)), CONTENT))
+        to_all[19:35] = boot
+        assert refused(bytes(to_all)) is HopReason.NOT_AUTHENTIC
 
 
 def test_a_boot_id_cannot_be_taken_out_or_put_in_afterwards() -> None:
