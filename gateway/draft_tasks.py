@@ -116,14 +116,25 @@ class DraftTasks(HandshakeTasks):
         await self._access.answer(view, fitting, incoming.caller, request.method)
         return self.words_of(view).related(view.task_id)
 
+    async def find_request(self, request: str, caller: Caller, registry: Registry) -> str | None:
+        """Return the id of the task that a request created, None if there is none.
+
+        Raises:
+            InsufficientScope: the caller's token does not grant what the tool asks for.
+        """
+        task_id = await self._access.of_request(request, caller)
+        if task_id is None or await self._access.find(task_id, caller, registry) is None:
+            return None
+        return task_id
+
     async def cancel_request(self, request: str, caller: Caller, registry: Registry) -> None:
         """Cancel the task that a request created, if there is one.
 
         Raises:
             InsufficientScope: the caller's token does not grant what the tool asks for.
         """
-        task_id = await self._access.of_request(request, caller)
-        if task_id is not None and await self._access.find(task_id, caller, registry) is not None:
+        task_id = await self.find_request(request, caller, registry)
+        if task_id is not None:
             await self._access.cancel(task_id, caller, CANCELLED, withdrawn=True)
 
     async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:

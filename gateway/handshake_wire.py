@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gateway.authority import Authority
@@ -11,7 +12,7 @@ from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect
 from gateway.draft_tasks import DraftTasks
-from gateway.errors import HttpRefusal
+from gateway.errors import HttpRefusal, TaskStoreDown
 from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
@@ -170,9 +171,12 @@ class HandshakeWire:
         if request_id is None:
             return
         name = request_digest(session, request_id)
-        # First: it must not create a task after we have looked for one.
+        tasks = self._tasks if session.version == DRAFT else None  # elsewhere no request creates a task that it names
+        registry = self._dialects[DRAFT].methods.registry
+        if tasks is not None:
+            with suppress(TaskStoreDown):  # without it there may still be a call to cancel
+                await tasks.find_request(name, caller, registry)  # who may not cancel the task ends no stream of it
         if not self._running.cancel(name):
             self._broadcasts.tell(CANCELLED_REQUEST, name, caller.principal)
-        if self._tasks is not None and session.version == DRAFT:  # elsewhere no request creates a task that it names
-            registry = self._dialects[DRAFT].methods.registry
-            await self._tasks.cancel_request(name, caller, registry)
+        if tasks is not None:  # now, as the request creates none any more
+            await tasks.cancel_request(name, caller, registry)

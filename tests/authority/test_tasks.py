@@ -103,7 +103,7 @@ async def test_a_stream_tells_of_no_task_whose_scope_its_token_lacks(
         assert acknowledged["params"]["notifications"].get("taskIds", []) == told
 
 
-@pytest.mark.parametrize("replica", ["r2", "r3"])
+@pytest.mark.parametrize("replica", ["r1", "r2", "r3"])
 async def test_a_notification_cancels_no_task_whose_scope_its_token_lacks(
     client_of: ClientOf, fleet: Deployment, gate: str, name: str, replica: str
 ) -> None:
