@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -21,6 +22,15 @@ UNMEASURED = frozenset({"bench", "deploy", "docs", "draft", "legacy", "loadtest"
 """Folders whose processes are not measured: they run what others, and tests without processes, run as well."""
 
 _measuring: dict[str, str] = {}
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the ten thousand collected tests.
+
+    Going through them holds a test up for a second, which is as long as a connection to the store may take.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

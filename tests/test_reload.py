@@ -150,7 +150,7 @@ def test_a_broken_edit_keeps_what_was_served_and_says_so_until_it_is_put_right(
         whole = (author.folder / file).read_text()
         author.write(file, text)
         replica.wait_reloads(count, REFUSED)
-        assert reason in replica.logged(REFUSED)[-1]["reason"]
+        assert reason in replica.wait_for_log(REFUSED)[-1]["reason"]
         assert replica.say() == "hello"
         assert replica.tools() == ["say"]
         author.write(file, whole)
@@ -181,7 +181,7 @@ async def shared():
 """
     author.edit("say", more="\n@lifespan\nasync def shared():\n    raise OSError('no database')\n    yield 1\n")
     replica.wait_reloads(1, REFUSED)
-    assert "no database" in replica.logged(REFUSED)[0]["reason"]
+    assert "no database" in replica.wait_for_log(REFUSED)[0]["reason"]
     assert replica.say() == "hello"
     for count, version in enumerate(("one", "two"), start=1):
         author.edit("say", result="shared.value", more=lifespan.format(version, version))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from loadtest.cluster.common import HOST, STOP_SECONDS, ClusterError, LoggedProcess, port_of, reserve_port
+from loadtest.cluster.common import HOST, STOP_SECONDS, ClusterError, LoggedProcess, port_of, reserve_port, wait_until
 
 READY_SECONDS = 1.0
 """How long one look at `/readyz` may take."""
@@ -54,10 +54,21 @@ class GatewayProcess(LoggedProcess):
             time.sleep(WRITTEN_SECONDS)
         return _records(self.log_text())
 
-    def logged(self, message: str, **fields: object) -> list[dict[str, Any]]:
-        """Return the log records with this message and these fields."""
-        wanted = {"message": message, **fields}
+    def logged(self, message: str | None = None, /, **fields: object) -> list[dict[str, Any]]:
+        """Return the log records so far with this message, if one is given, and these fields."""
+        wanted = fields if message is None else {"message": message, **fields}
         return [line for line in self.log_lines() if all(line.get(name) == wanted[name] for name in wanted)]
+
+    def wait_for_log(self, message: str | None = None, /, count: int = 1, **fields: object) -> list[dict[str, Any]]:
+        """Return the same when there are so many. A process that has too much to do writes them when it can.
+
+        Raises:
+            ClusterError: there are not.
+        """
+        wait_until(
+            lambda: len(self.logged(message, **fields)) >= count, f"{count} lines of {self.name}: {message}, {fields}"
+        )
+        return self.logged(message, **fields)
 
     def _said(self, message: str) -> list[dict[str, Any]]:
         """Return the log records with this message of the process that runs or ran last."""

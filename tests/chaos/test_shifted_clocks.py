@@ -83,7 +83,7 @@ def test_a_state_that_one_clock_has_made_is_over_for_one_that_is_an_hour_ahead(
     state = leg(site, "hello", 1 - refusing).json()["result"]["requestState"]
     answer = leg(site, "hello", refusing, requestState=state, inputResponses=ANSWER)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32602)
-    wait_until(lambda: bool(site.fleet[refused_by].logged("requestState rejected")), "the log")
+    site.fleet[refused_by].wait_for_log("requestState rejected")
     assert [line["reason"] for line in site.fleet[refused_by].logged("requestState rejected")] == ["expired"]
 
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.auth.tokens import mint
-from loadtest.cluster import Replica
+from loadtest.cluster import Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (
     META,
@@ -357,12 +357,12 @@ def test_what_each_client_with_a_session_tries_is_no_matter_for_the_audit_log(
     replica: Replica, method: str, lines: int
 ) -> None:
     def noted() -> tuple[int, float]:
-        refused = [line for line in replica.log_lines() if line.get("audit") == "refused"]
-        return len(refused), replica.metric("gateway_requests_refused_total", reason="http_method")
+        counted = replica.metric("gateway_requests_refused_total", reason="http_method")
+        return len(replica.logged(audit="refused")), counted
 
     audited, counted = noted()
     assert httpx.request(method, replica.url, timeout=SECONDS, trust_env=False).status_code == 405
-    assert noted() == (audited + lines, counted + 1)
+    wait_until(lambda: noted() == (audited + lines, counted + 1), "the audit log")
 
 
 OTHER_CONTENT: dict[str, Mapping[str, str]] = {

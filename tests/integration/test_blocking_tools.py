@@ -68,7 +68,7 @@ def test_it_is_named_with_its_line_once_for_each_time(watched: Watched) -> None:
         assert "wait_at" in record["where"]
         assert "blocking_tools.py" in record["where"]
     ends = watched.replica.logged("event loop runs again")
-    legs = [line["flow"] for line in watched.replica.log_lines() if line.get("audit") == "leg"]
+    legs = [line["flow"] for line in watched.replica.wait_for_log(audit="leg", count=2)]
     assert [record["flow"] for record in watched.replica.logged(BLOCKED)] == [end["flow"] for end in ends] == legs
     assert len(watched.replica.logged(BLOCKED)) == 2
 
@@ -87,7 +87,7 @@ def test_of_many_that_run_only_the_one_that_blocks_is_named(watched: Watched) ->
 def test_so_is_a_tool_whose_arguments_take_long_to_check(watched: Watched) -> None:
     answer = watched.call("check", "gate")
     watched.wait_accused()
-    assert watched.replica.logged(BLOCKED)[0]["tool"] == "check"
+    assert watched.replica.wait_for_log(BLOCKED)[0]["tool"] == "check"
     watched.open("gate")
     assert answer.result().text == "gate"
 
@@ -95,7 +95,7 @@ def test_so_is_a_tool_whose_arguments_take_long_to_check(watched: Watched) -> No
 def test_and_a_prompt(watched: Watched) -> None:
     answer = watched.ask("prompts/get", "recite", "gate")
     watched.wait_accused()
-    assert watched.replica.logged(BLOCKED)[0]["tool"] == "recite"
+    assert watched.replica.wait_for_log(BLOCKED)[0]["tool"] == "recite"
     watched.open("gate")
     assert answer.result().status == 200
 
@@ -106,8 +106,8 @@ def test_the_gateway_is_named_where_its_own_work_for_a_tool_takes_long(watched: 
     watched.open("gate")
     assert answer.result().text == "gate"
     wait_until(lambda: bool(watched.replica.logged("event loop runs again")), "the end of it")
-    (record,) = watched.replica.logged(BLOCKED_BY_US)
+    (record,) = watched.replica.wait_for_log(BLOCKED_BY_US)
     assert record["tool"] == "ask_much"
     assert "blocking_tools.py" not in record["where"].partition(" < ")[0]
-    (leg,) = [line for line in watched.replica.log_lines() if line.get("audit") == "leg"]
-    assert record["flow"] == leg["flow"] == watched.replica.logged("event loop runs again")[0]["flow"]
+    (leg,) = watched.replica.wait_for_log(audit="leg")
+    assert record["flow"] == leg["flow"] == watched.replica.wait_for_log("event loop runs again")[0]["flow"]

@@ -49,7 +49,7 @@ def check_failure(replica: Replica, answer: Answer, tool: str) -> str:
     reference = REFERENCE.search(answer.text)
     assert reference is not None, answer
     assert answer.text == f"{tool} failed (reference {reference[1]})"
-    (record,) = replica.logged("tool failed", reference=reference[1])
+    (record,) = replica.wait_for_log("tool failed", reference=reference[1])
     assert record["tool"] == tool
     assert record["level"] == "error"
     assert "Traceback" in record["exception"]
@@ -93,7 +93,7 @@ def test_each_failure_has_a_reference_of_its_own(replica: Replica) -> None:
 
 def test_the_log_tells_what_the_client_must_not_see(replica: Replica) -> None:
     reference = check_failure(replica, call(replica, "crash", {"how": "exit"}), "crash")
-    (record,) = replica.logged("tool failed", reference=reference)
+    (record,) = replica.wait_for_log("tool failed", reference=reference)
     assert "SystemExit" in record["exception"]
     assert tools.SECRET in record["exception"]
     assert "tools.py" in record["exception"]
@@ -114,7 +114,7 @@ def test_a_tool_that_outlives_its_time_is_stopped_and_named(replica: Replica) ->
     assert reference is not None
     assert answer.text == f"linger did not finish within 0.2 seconds (reference {reference[1]})"
     assert answer.result["isError"] is True
-    (record,) = replica.logged("tool outlived its time", reference=reference[1])
+    (record,) = replica.wait_for_log("tool outlived its time", reference=reference[1])
     assert (record["tool"], record["limit_seconds"]) == ("linger", 0.2)
 
 

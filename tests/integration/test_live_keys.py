@@ -108,13 +108,9 @@ def sealed(fleet: Fleet, entry: str) -> float:
     return sum(replica.metric("gateway_states_sealed_total", key_id=key_id(entry)) for replica in fleet.replicas)
 
 
-def wait_logged(replica: Replica, message: str, **fields: object) -> None:
-    wait_until(lambda: bool(replica.logged(message, **fields)), f"{replica.name} to log {message!r}")
-
-
 def wait_for_ring(fleet: Fleet, *entries: str) -> None:
     for replica in fleet.replicas:
-        wait_logged(replica, "seal keys replaced", key_ids=key_ids(*entries))
+        replica.wait_for_log("seal keys replaced", key_ids=key_ids(*entries))
 
 
 def test_seal_keys_rotate_in_three_phases_under_load_and_no_call_is_lost(tmp_path: Path) -> None:
@@ -164,12 +160,12 @@ def test_a_broken_file_of_seal_keys_is_told_once_and_the_replicas_go_on(tmp_path
     with Fleet(tmp_path, environ) as fleet, Load(fleet) as load:
         mount.change(f"{new},hunter2".encode())
         for replica in fleet.replicas:
-            wait_logged(replica, REFUSED)
+            replica.wait_for_log(REFUSED)
         load.wait_for_a_phase()
         mount.change(f"{old},{new}".encode())
         wait_for_ring(fleet, old, new)
         for replica in fleet.replicas:
-            (line,) = replica.logged(REFUSED)
+            (line,) = replica.wait_for_log(REFUSED)
             assert line["reason"].startswith("GATEWAY_SEAL_KEYS_FILE: key 2 of 2 is neither")
             assert "hunter2" not in replica.log_text()
     assert load.lost == []
@@ -197,7 +193,7 @@ def test_the_keys_of_tokens_change_with_their_file(tmp_path: Path) -> None:
             assert [status(replica, token), status(replica, NEW.token())] == [200, 401]
         mount.change(key_set(NEW))
         for replica in fleet.replicas:
-            wait_logged(replica, "token keys replaced", key_ids="new")
+            replica.wait_for_log("token keys replaced", key_ids="new")
             assert [status(replica, token), status(replica, NEW.token())] == [401, 200]
             assert token not in replica.log_text()
 
@@ -235,7 +231,7 @@ def test_a_provider_that_is_down_when_a_replica_starts_costs_503_until_it_is_up(
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
         assert status(replica, None) == 401
         provider.publish(OLD)
-        wait_logged(replica, "token keys replaced")
+        replica.wait_for_log("token keys replaced")
         assert status(replica, OLD.token()) == 200
         provider.send(b"", 500)
         assert status(replica, OLD.token()) == 200, "keys that are known stay"

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from loadtest.cluster import Replica, wait_until
+from loadtest.cluster import Replica
 from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey
 from tests.integration.fleet import Fleet
 from tests.integration.raw import RawConnection, headers_of, tool_call
@@ -54,7 +54,7 @@ def test_a_replica_says_how_far_its_clock_is_from_its_provider_s_and_serves(
     client.request("POST", "/mcp", msgspec.json.encode(ECHO), bearer())
     assert client.getresponse().status == 200
     client.close()
-    wait_until(lambda: bool(replica.logged("serving")), "the log")
+    replica.wait_for_log("serving")  # it is told before
     told = replica.logged("clock is off", source="identity_provider")
     assert [line["seconds"] for line in told] == ([offset] if ahead_seconds else [])
 

@@ -104,7 +104,8 @@ def check_refused(fleet: Fleet, retry: Retry, reason: str) -> None:
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-gateway-replica"] == retry.replica
     assert set(answer.headers) == {"date", "content-type", "content-length", "x-gateway-replica"}
-    assert [line["reason"] for line in replica.logged("requestState rejected")[logged:]] == [reason]
+    told = replica.wait_for_log("requestState rejected", count=logged + 1)
+    assert [line["reason"] for line in told[logged:]] == [reason]
     assert replica.metric("gateway_state_rejections_total", reason=reason) == counted + 1
     assert replica.metric("gateway_requests_refused_total", reason="invalid_state") == refused + 1
 

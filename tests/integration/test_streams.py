@@ -344,7 +344,7 @@ def test_forwarded_headers_are_believed_of_trusted_proxies_alone(tmp_path: Path,
         message = request("tools/list")
         assert send(fleet["r1"], message, **FAR).status == 200
         assert send(fleet["r1"], message, **{**FAR, "host": "evil.example"}).status == 403
-        (refused,) = (line for line in fleet["r1"].log_lines() if line.get("audit") == "refused")
+        (refused,) = fleet["r1"].wait_for_log(audit="refused")
         assert refused["client"] == client
         assert send(fleet["r1"], message, host="evil.example", x_forwarded_host="localhost").status == 403
 

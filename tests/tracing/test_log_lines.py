@@ -110,8 +110,8 @@ def test_a_failure_is_one_line_or_one_line_and_what_is_indented_below_it(replica
 def test_what_a_worker_logs_of_a_leg_names_the_call(fleet: Deployment) -> None:
     Calling(fleet.replicas).call("fail_later")
     worker = fleet.worker("w1")
-    (failed,) = worker.logged("tool failed", tool="fail_later")
-    (ended,) = [line for line in worker.log_lines() if line.get("target") == "fail_later"]
+    (failed,) = worker.wait_for_log("tool failed", tool="fail_later")
+    (ended,) = worker.wait_for_log(target="fail_later")
     assert failed["flow"] == ended["flow"]
-    assert worker.logged("booked in a step", flow=ended["flow"])
+    assert worker.wait_for_log("booked in a step", flow=ended["flow"])
     assert not any("flow" in line for line in worker.logged("working"))

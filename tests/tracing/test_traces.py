@@ -152,7 +152,12 @@ def test_spans_of_what_a_tool_uses_are_within_its_leg_and_its_steps(fleet: Deplo
     assert spans["step"].parent_id == leg.span_id
     assert spans["step"]["gateway.step"] == "traced"
     assert spans["own span in a step"].parent_id == spans["step"].span_id
-    (line,) = [line for replica in fleet.replicas for line in replica.logged("in a span", flow=flow)]
+
+    def told() -> list[dict[str, Any]]:
+        return [line for replica in fleet.replicas for line in replica.logged("in a span", flow=flow)]
+
+    wait_until(lambda: bool(told()), "the log")
+    (line,) = told()
     assert line["trace_id"] == leg.trace_id
     assert line["span_id"] == spans["own span in a step"].span_id
 

@@ -98,7 +98,7 @@ def test_a_second_signal_ends_it_at_once_with_1(
         held = Held(fleet["r1"], tmp_path, pool)
         assert signal_twice(fleet["r1"], number) == 1
         held.check_cut_off(fleet["r1"])
-        assert fleet["r1"].logged("leaving at once")
+        assert fleet["r1"].wait_for_log("leaving at once")
 
 
 def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
@@ -106,7 +106,7 @@ def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, 
         held = Held(fleet["r1"], tmp_path, pool)
         assert fleet["r1"].terminate() == 1
         held.check_cut_off(fleet["r1"])
-        (record,) = fleet["r1"].logged("drain time is over; work in flight is cut off")
+        (record,) = fleet["r1"].wait_for_log("drain time is over; work in flight is cut off")
         assert record["requests"] == 1
 
 
@@ -134,7 +134,7 @@ def test_a_thread_that_nothing_can_stop_does_not_outlive_a_second_signal(
         wait_until(started.exists, "the step to start")
         assert signal_twice(fleet["r1"], signal.SIGTERM) == 1
         check_cut_off(answer, fleet["r1"])
-        assert fleet["r1"].logged("blocking functions of tools are left behind", threads=1)
+        assert fleet["r1"].wait_for_log("blocking functions of tools are left behind", threads=1)
 
 
 def test_a_thread_whose_call_has_ended_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time(ha
     hasty.worker("w2")
     let_pass(3 * LEASE_SECONDS)
     assert hasty.lines("blocking") == ["w1"]
-    (named,) = first.logged("a tool blocks the event loop")
+    (named,) = first.wait_for_log("a tool blocks the event loop")
     assert named["tool"] == "block"
     assert len(named["flow"]) == 32
     assert "tools.py" in named["where"]
