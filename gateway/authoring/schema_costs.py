@@ -19,7 +19,7 @@ from gateway.errors import AuthoringError
 KEYWORD: Final = 0.3
 """Units that a keyword takes which only looks at one part of a value; what looks longer has figures of its own."""
 COMPARED_ITEM: Final = 6
-COMPARED_PROPERTY: Final = 2
+COMPARED_PROPERTY: Final = 3
 """Units that it takes to compare one part of an array, or of an object, with one of a choice."""
 DIVIDED: Final = 70
 DIVIDED_BY_LITTLE: Final = 2000
