@@ -23,6 +23,9 @@ MAX_QUEUED_BYTES: Final = 4 << 20
 PAUSE_SECONDS: Final = 0.01
 """Between two writes: at a thousand lines a second each write takes many of them."""
 
+IDLE_SECONDS: Final = 1.0
+"""How often the writer looks by itself: a line that a finalizer puts just as it goes to sleep does not wake it."""
+
 RETRY_SECONDS: Final = 0.25
 """Between two attempts at a destination that refuses."""
 
@@ -54,7 +57,9 @@ class LineWriter:
         self.max_queued_bytes = max_queued_bytes
         self._descriptor = descriptor
         self._name = name
-        self._lock = threading.Lock()  # entered for each line, and unlike a condition without a call
+        # Entered for each line, and unlike a condition without a call. A signal handler or a finalizer may log while
+        # its thread is inside.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._queue: list[tuple[Lines, bytes]] = []
         self._queued_bytes = 0
@@ -67,7 +72,9 @@ class LineWriter:
         self._worker.start()
 
     def put(self, source: Lines, line: bytes, limit_bytes: int) -> bool:
-        """Queue one line; return False if there is no room for it. Any thread may call this; it never waits.
+        """Queue one line; return False if there is no room for it. It never waits.
+
+        Any thread may call this, and so may a signal handler or a finalizer, whatever it interrupts.
 
         Args:
             source: counts the line if it is lost later.
@@ -75,11 +82,10 @@ class LineWriter:
             limit_bytes: what may wait at a time, this line included.
         """
         with self._lock:
-            queued_bytes = self._queued_bytes + len(line)
-            if queued_bytes > limit_bytes:
+            if self._queued_bytes + len(line) > limit_bytes:
                 return False
             self._queue.append((source, line))
-            self._queued_bytes = queued_bytes
+            self._queued_bytes += len(line)
             if self._is_idle:
                 self._is_idle = False
                 self._changed.notify()
@@ -104,7 +110,7 @@ class LineWriter:
             with self._changed:
                 while not self._queue and not self._closing.is_set():
                     self._is_idle = True
-                    self._changed.wait()
+                    self._changed.wait(IDLE_SECONDS)
                 self._is_idle = False
                 batch, self._queue = self._queue, []
             if not batch:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -163,3 +166,33 @@ def test_the_first_line_after_a_pause_is_written_at_once(tmp_path: Path) -> None
     lines.close()
     os.close(reading)
     os.close(writing)
+
+
+INTERRUPTED: Final = """
+import os, signal, sys, threading
+from gateway.line_writer import Lines, LineWriter
+
+lines = Lines(LineWriter(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)))
+signal.signal(signal.SIGUSR1, lambda *_: lines.write(b"from a handler\\n"))
+notify = threading.Condition.notify
+
+def interrupted(condition, n=1):
+    signal.raise_signal(signal.SIGUSR1)
+    notify(condition, n)
+
+threading.Condition.notify = interrupted
+for number in range(10):
+    while not lines._writer._is_idle:
+        pass
+    lines.write(b"%d\\n" % number)
+lines.close()
+print(lines.lost)
+"""
+
+
+def test_a_signal_handler_may_write_whatever_it_interrupts(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "log")]
+    assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == b"0\n"
+    written = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in written if line != "from a handler"] == [str(number) for number in range(10)]
+    assert written.count("from a handler") >= 10

@@ -20,6 +20,9 @@ READY_SECONDS = 1.0
 WRITTEN_SECONDS = 0.05
 """Five times as long as a process lets lines wait, to write several at once."""
 
+MOST_LOOKS = 10
+"""How often a log is looked at that grows all the time."""
+
 _BACKLOG = 1024
 _METRIC = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -47,10 +50,12 @@ class GatewayProcess(LoggedProcess):
     def log_lines(self) -> list[dict[str, Any]]:
         """Return the log records so far; output that is none counts as a message.
 
-        Lines are written shortly after their events: they are waited for until no more come.
+        Lines are written shortly after their events: they are waited for until no more come, or for a while.
         """
         size = -1
-        while size != (size := self.log_path.stat().st_size):
+        for _ in range(MOST_LOOKS):
+            if size == (size := self.log_path.stat().st_size):
+                break
             time.sleep(WRITTEN_SECONDS)
         return _records(self.log_text())
 
