@@ -491,7 +491,7 @@ def _repetition(call: Call, order: TaskOrder, state_ms: int) -> Repetition | Non
     """Return what a repetition of the request would be known by as the order of the same task."""
     continuation, request = call.continuation, call.request
     if call.conversation is None and continuation.request_state is not None:
-        # Whatever else is wished for the second time: the leg is the same one, and its work is not to be done twice.
+        # Whatever else is wished for the second time: the leg is the same one, and becomes the same task.
         same = {"state": continuation.request_state, "answers": continuation.input_responses, "id": order.task_id}
         return Repetition(same, state_ms, continues=True)
     name = order.request or call.forwarded_id

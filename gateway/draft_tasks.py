@@ -127,8 +127,8 @@ class DraftTasks(HandshakeTasks):
             return None
         return task_id
 
-    async def cancel_request(self, request: str, caller: Caller, registry: Registry) -> None:
-        """Cancel the task that a request created, if there is one.
+    async def cancel_request(self, request: str, caller: Caller, registry: Registry) -> bool:
+        """Cancel the task that a request created, if there is one; return whether there is.
 
         Raises:
             InsufficientScope: the caller's token does not grant what the tool asks for.
@@ -136,6 +136,7 @@ class DraftTasks(HandshakeTasks):
         task_id = await self.find_request(request, caller, registry)
         if task_id is not None:
             await self._access.cancel(task_id, caller, CANCELLED, withdrawn=True)
+        return task_id is not None
 
     async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:
         """Return the task that a request names.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
+from gateway.authoring.registry import Registry
 from gateway.authority import Authority
 from gateway.broadcasts import CANCELLED_REQUEST, Broadcasts
 from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect
 from gateway.draft_tasks import DraftTasks
-from gateway.errors import HttpRefusal, TaskStoreDown
+from gateway.errors import GatewayError, HttpRefusal, TaskStoreDown
 from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
@@ -33,6 +35,12 @@ from gateway.running import Cancelled, RunningRequests
 from gateway.sealing.return_address import CallAddress
 from gateway.sealing.session import Session
 from gateway.sessions import Sessions, request_digest, unknown_session
+
+LATE_SECONDS: Final = 3.0
+"""When a cancelled request creates no task any more: the store has done what it was told by then, or never will."""
+
+MAX_LATE: Final = 200
+"""How many cancelled requests are looked at once more after that time."""
 
 
 class HandshakeWire:
@@ -67,6 +75,7 @@ class HandshakeWire:
         self._server_info = server_info
         self._tasks = tasks
         self._running = RunningRequests()
+        self._late: set[asyncio.Task[None]] = set()
         broadcasts.hand_on(CANCELLED_REQUEST, self._running.cancel)
 
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
@@ -178,5 +187,15 @@ class HandshakeWire:
                 await tasks.find_request(name, caller, registry)  # who may not cancel the task ends no stream of it
         if not self._running.cancel(name):
             self._broadcasts.tell(CANCELLED_REQUEST, name, caller.principal)
-        if tasks is not None:  # now, as the request creates none any more
-            await tasks.cancel_request(name, caller, registry)
+        if tasks is None or await tasks.cancel_request(name, caller, registry):
+            return
+        if len(self._late) < MAX_LATE:  # the request may be creating one at this moment, here or elsewhere
+            late = asyncio.create_task(_cancel_late(tasks, name, caller, registry))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
+
+
+async def _cancel_late(tasks: DraftTasks, request: str, caller: Caller, registry: Registry) -> None:
+    await asyncio.sleep(LATE_SECONDS)
+    with suppress(GatewayError):  # nobody waits for it
+        await tasks.cancel_request(request, caller, registry)

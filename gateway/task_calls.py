@@ -148,7 +148,7 @@ class TaskCalls:
             result: what the call came to, for a task that has ended before it begins; None for one that is to run.
 
         Raises:
-            ArgumentsTooLarge: the arguments are larger than those of a task may be.
+            ArgumentsTooLarge: the arguments are larger than those of a task that is to run may be.
             CannotContinue: the call has learned more than a task can keep.
             InvalidParams: the order is a repetition, and its task was deleted.
             TaskIdTaken: the caller has, or had, a task of the id that the client chose.
@@ -156,7 +156,7 @@ class TaskCalls:
             TooManyTaskBytes: the caller's tasks keep as many bytes as they may.
             TaskStoreDown: the store does not answer.
         """
-        size, limit = len(encode(arguments)), self._limits.max_argument_bytes
+        size, limit = 0 if result is not None else len(encode(arguments)), self._limits.max_argument_bytes
         if size > limit:
             raise ArgumentsTooLarge(size, limit)
         owner = await self._store.owner(principal)

@@ -376,6 +376,12 @@ async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
             replies = await repeatable(lambda: _send(redis, batch))
     except (RedisError, OSError, TimeoutError) as error:
         replies = [error] * len(batch)
+    except Exception as error:  # noqa: BLE001 - one of them cannot be sent at all: the others must not wait for it
+        if len(batch) > 1:
+            for waiting in batch:
+                await _send_batch(redis, [waiting])
+            return
+        replies = [error]
     for waiting, reply in zip(batch, replies, strict=True):
         if waiting.reply.done():
             continue

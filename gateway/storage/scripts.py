@@ -298,7 +298,8 @@ if ARGV[8] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
 local new = redis.call('HSET', sizes, 'limit', ARGV[5], 'total', kept, 't:' .. id, bytes)
 own(expires)
-if new == 3 then outlive(sizes, expires) end
+-- An older release kept no sizes; its tasks may live longer than this one.
+if new == 3 then redis.call('PEXPIRE', sizes, redis.call('PTTL', owned)) end
 move(nil, phase, expires)
 if ARGV[9] ~= '' then
   -- Some of those that are there are looked at each time, so those that no task has any more stay few.

@@ -77,8 +77,8 @@ class Peers:
     async def send(self, seal: Callable[[], bytes]) -> bool:
         """See `gateway.ports.Carrier.send`: true only if every address took it and every name has one."""
         places = await self._find()
-        taken = await asyncio.gather(*(self._post(place, seal()) for place in places))
-        return all(taken) and all(self._places.get(url) for url in self._urls)
+        taken = await asyncio.gather(*(self._post(place, seal()) for place in places[:MAX_PEERS]))
+        return all(taken) and len(places) <= MAX_PEERS and all(self._places.get(url) for url in self._urls)
 
     @contextlib.asynccontextmanager
     async def listening(self, _take: Callable[[bytes], object]) -> AsyncIterator[None]:
@@ -100,14 +100,14 @@ class Peers:
             if self._looking is None:  # a lookup that hangs is not started again
                 self._looking = asyncio.create_task(self._look())
             await asyncio.wait({self._looking}, timeout=LOOKUP_SECONDS)
-        places = [_Place(url, address) for url in self._urls for address in self._places.get(url, ())]
-        if len(places) > MAX_PEERS:
-            log.warning("GATEWAY_PEERS has too many addresses", extra={"addresses": len(places), "most": MAX_PEERS})
-        return places[:MAX_PEERS]
+        return [_Place(url, address) for url in self._urls for address in self._places.get(url, ())]
 
     async def _look(self) -> None:
         try:
             await asyncio.gather(*(self._look_for(url) for url in self._urls))
+            found = sum(map(len, self._places.values()))
+            if found > MAX_PEERS:
+                log.warning("GATEWAY_PEERS has too many addresses", extra={"addresses": found, "most": MAX_PEERS})
             self._fresh_until = self._clock() + FRESH_SECONDS
         finally:
             self._looking = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from redis import Redis
 
 from loadtest.cluster import wait_until
 from tests.draft.client import DraftClient
@@ -702,6 +703,35 @@ async def test_a_client_without_streams_gets_its_task_too(
     assert len(request.messages) == 1
     assert response["result"]["content"][0]["text"] == "done"
     assert (await user.task_result(EXAMPLE_ID)).result == response["result"]
+
+
+def held_up(store: Redis) -> set[str]:
+    """Return the commands that a server holds up."""
+    return {client["cmd"] for client in store.client_list() if "b" in client["flags"]}
+
+
+def is_stored(store: Redis, task_id: str) -> bool:
+    return bool(store.keys(f"*:task:*:{task_id}"))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_task_that_is_being_created_as_its_request_is_cancelled_is_cancelled_too(
+    fleet: Deployment, client_of: ClientOf, redis: Server, name: str, elsewhere: bool
+) -> None:
+    gate = f"gate-{name}"
+    user = client_of(name, urls=fleet.urls[:1])
+    await user.initialize()
+    other = in_session_of(client_of(name, urls=fleet.urls[elsewhere:][:1]), user)
+    await run(user, "say", "before", call=name)  # so that the replica knows what it asks the store beforehand
+    await other.all_tasks()
+    with Redis.from_url(redis.url) as store:
+        store.execute_command("CLIENT", "PAUSE", 500, "WRITE")  # so that the task is there only after the cancellation
+        async with call(user, "wait", EXAMPLE_ID, gate=gate):
+            await asyncio.to_thread(wait_until, lambda: "evalsha" in held_up(store), "the creation to be held up")
+            await other.cancel_request(user.sent("tools/call")[-1]["id"])
+            await asyncio.to_thread(wait_until, lambda: is_stored(store, EXAMPLE_ID), "the task")
+            await poll(user, EXAMPLE_ID, "cancelled")
+    fleet.open(gate)
 
 
 @pytest.mark.parametrize("begun", [False, True])

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from gateway.settings import Settings
 from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import AUDIENCE, Deployment
@@ -303,6 +304,22 @@ async def test_a_leg_that_ends_is_a_task_that_has_ended_where_a_task_is_asked_fo
     assert [block["text"] for block in rest["partial-content"]] == ["two"]
     assert rest["isComplete"] is True
     assert (await refusal(user.cancel_task(task_id))).code == -32602
+    assert len(fleet.lines(name)) == 1
+
+
+async def test_arguments_that_no_task_could_keep_do_not_cost_a_leg_that_ended_its_result(
+    user: DraftClient, fleet: Deployment, name: str
+) -> None:
+    wanted = wishing(
+        ["task"],
+        "answer_at_once",
+        call=name,
+        wrong="x" * (Settings.model_fields["task_max_argument_bytes"].default + 1),
+    )
+    created = await user.request("tools/call", wanted)
+    assert created["task"]["status"] == "completed"
+    result = (await user.task_result(created["task"]["taskId"])).result
+    assert [block["text"] for block in result["content"]] == ["one", "two"]
     assert len(fleet.lines(name)) == 1
 
 

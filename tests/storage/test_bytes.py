@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+import redis
 
 from gateway.errors import NoRoomLeft, TooManyTaskBytes
 from gateway.ports import Kept, TaskQuestion
@@ -146,6 +147,18 @@ async def test_tasks_that_are_created_at_once_by_several_replicas_keep_no_more_e
     assert {type(reply) for reply in refused} == {TooManyTaskBytes}
     counted, real = here.kept_bytes()
     assert 9 * ROOM < counted == real <= 10 * ROOM
+
+
+async def test_what_was_stored_without_sizes_does_not_make_them_live_shorter_than_the_tasks(here: Deployment) -> None:
+    store = here.store()
+    await store.create(here.new(retention=Retention("created", 500_000)), 10, ROOM)
+    names = here.keys.sizes(here.owner()), here.keys.owner_index(here.owner())
+    with redis.Redis.from_url(here.url) as client:
+        client.delete(names[0])  # a release that kept none stored it
+        for seconds in (1, 400):
+            await store.create(here.new(retention=Retention("created", seconds * 1000)), 10, ROOM)
+        sizes_ms, owned_ms = map(client.pttl, names)
+    assert owned_ms - 1000 < sizes_ms <= owned_ms + 1000
 
 
 async def test_in_a_cluster_too(cluster: str) -> None:

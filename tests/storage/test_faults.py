@@ -851,3 +851,12 @@ async def send_over_a_closed_connection() -> list[str]:
 
 def test_a_connection_that_closes_just_before_something_is_written_to_it_counts_as_lost() -> None:
     assert uvloop.run(send_over_a_closed_connection()) == ["sent", "sent", "answered"]
+
+
+async def test_what_cannot_be_sent_keeps_no_other_command_waiting(here: Deployment) -> None:
+    client = here.store()._client
+    texts = [*map(str, range(10)), "\ud800", *map(str, range(10, 20))]
+    async with asyncio.timeout(storage_client.SECONDS / 2):
+        told = await asyncio.gather(*(client.command("ECHO", text) for text in texts), return_exceptions=True)
+    assert [reply for reply in told if isinstance(reply, bytes)] == [str(number).encode() for number in range(20)]
+    assert isinstance(told[10], UnicodeEncodeError)

@@ -155,6 +155,15 @@ async def test_a_name_with_too_many_addresses_is_not_followed_to_all(network: Ne
     assert network.counted("failed") == MAX_PEERS
 
 
+async def test_what_not_all_addresses_were_sent_is_not_delivered(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.web.peers.MAX_PEERS", 2)
+    network.names[NAME] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    assert not await network.peers(f"http://{NAME}:{network.port}").send(network.seal)
+    assert len(network.seen) == 2
+
+
 def test_the_system_knows_the_addresses_of_a_name() -> None:
     assert look_up("127.0.0.1", 80) == ["127.0.0.1"]
     assert set(look_up("localhost", 80)) & {"127.0.0.1", "::1"}

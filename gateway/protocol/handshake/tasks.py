@@ -77,17 +77,21 @@ def read_related_task(params: Mapping[str, Any], names: Sequence[str] = (RELATED
 
     Args:
         params: of the request.
-        names: what it may be called in `_meta`; the first that is there counts.
+        names: what it may be called in `_meta`. Several name the same task.
 
     Raises:
-        InvalidParams: it is missing or has the wrong type; the message names it.
+        InvalidParams: it is missing or has the wrong type, or they name several; the message names it.
     """
     meta = read_object(params, "_meta")
-    name = next((name for name in names if name in meta), names[0])
-    where = f'params._meta["{name}"]'
-    if type(meta.get(name)) is not dict:
-        raise InvalidParams(f"{where} must be an object that names the task")
-    return task_words.read_task_id(meta[name], not_found, where)
+    found = set()
+    for name in [name for name in names if name in meta] or names[:1]:
+        where = f'params._meta["{name}"]'
+        if type(meta.get(name)) is not dict:
+            raise InvalidParams(f"{where} must be an object that names the task")
+        found.add(task_words.read_task_id(meta[name], not_found, where))
+    if len(found) > 1:
+        raise InvalidParams("params._meta names several tasks")
+    return found.pop()
 
 
 def status(view: TaskView) -> str:

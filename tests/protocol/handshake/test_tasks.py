@@ -234,8 +234,14 @@ def test_the_task_of_an_answer_is_named_in_its_metadata() -> None:
     assert read_related_task(related("t_1")) == "t_1"
     own = {"_meta": {OWN: {"taskId": "t_2"}}}
     assert read_related_task(own, (RELATED_TASK, OWN)) == "t_2"
-    both = {"_meta": {**own["_meta"], **related("t_1")["_meta"]}}
-    assert read_related_task(both, (RELATED_TASK, OWN)) == "t_1"
+    both = {"_meta": {**own["_meta"], **related("t_2")["_meta"]}}
+    assert read_related_task(both, (RELATED_TASK, OWN)) == "t_2"
+
+
+def test_an_answer_that_names_two_tasks_is_refused() -> None:
+    both = {"_meta": {OWN: {"taskId": "t_2"}, **related("t_1")["_meta"]}}
+    with pytest.raises(InvalidParams, match="several tasks"):
+        read_related_task(both, (RELATED_TASK, OWN))
 
 
 @pytest.mark.parametrize(
