@@ -317,9 +317,9 @@ async def test_arguments_that_no_task_could_keep_do_not_cost_a_leg_that_ended_it
         wrong="x" * (Settings.model_fields["task_max_argument_bytes"].default + 1),
     )
     created = await user.request("tools/call", wanted)
-    assert created["task"]["status"] == "completed"
+    assert created["task"]["status"] == "failed"
     result = (await user.task_result(created["task"]["taskId"])).result
-    assert [block["text"] for block in result["content"]] == ["one", "two"]
+    assert [block["text"] for block in result["content"]] == ["one", "There is no such city"]
     assert len(fleet.lines(name)) == 1
 
 
