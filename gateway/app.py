@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 from fastapi import FastAPI
 
 from gateway.authoring.lifespans import open_at_start
-from gateway.bootstrap import Services, build, check
+from gateway.authoring.registry import Registry
+from gateway.bootstrap import Services, build, check, load_tools
 from gateway.errors import ConfigurationError
 from gateway.hops import max_message_bytes
 from gateway.hosts import is_loopback
@@ -58,7 +59,7 @@ class GatewayApp:
         self._has_left = False
         self.startup_problem: ConfigurationError | None = None
         self._services = services
-        self._reloader = Reloader(services, settings.tools) if reload else None
+        self._reloader = Reloader(settings.tools, self._load_again, services.wires.serve) if reload else None
         origins = _origin_policy(settings, bound_to)
         self._site = GuardedSite(self._create_site(), origins, services.telemetry, services.audit)
         self._endpoint = McpEndpoint(
@@ -92,6 +93,12 @@ class GatewayApp:
             metadata=lambda: metadata.document(dispatcher.registry.scopes),
             metadata_paths=metadata.paths,
         )
+
+    def _load_again(self) -> Registry:
+        """Load the tools that files hold now; raises whatever is wrong with them."""
+        registry = load_tools(self._services.settings)
+        self._services.wires.check(registry)
+        return registry
 
     def _why_not_ready(self) -> str | None:
         if self.leaving:
@@ -239,7 +246,14 @@ def make_server(services: Services, app: GatewayApp, *, answers_checks: bool = F
     )
 
 
-def serve(settings: Settings, sock: socket.socket, *, inherited: bool = False, reload: bool = False) -> int:
+def serve(
+    settings: Settings,
+    sock: socket.socket,
+    *,
+    inherited: bool = False,
+    reload: bool = False,
+    metrics_sock: socket.socket | None = None,
+) -> int:
     """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
 
     Args:
@@ -247,6 +261,7 @@ def serve(settings: Settings, sock: socket.socket, *, inherited: bool = False, r
         sock: listens; it is closed in the end.
         inherited: whether the socket outlives this process: connections then wait there for the next one.
         reload: whether to re-read the tool modules when their files change.
+        metrics_sock: listens for the metrics; None makes a socket from the settings. It is closed in the end.
 
     Raises:
         ConfigurationError: the process cannot serve as configured; the message says what to change.
@@ -256,7 +271,9 @@ def serve(settings: Settings, sock: socket.socket, *, inherited: bool = False, r
     server = make_server(services, app, answers_checks=not inherited)
     metrics = None
     if settings.metrics_port is not None:
-        metrics = start_metrics_server(services.telemetry.registry, settings.metrics_host, settings.metrics_port)
+        metrics = start_metrics_server(
+            services.telemetry.registry, settings.metrics_host, settings.metrics_port, metrics_sock
+        )
         log.info("metrics", extra={"url": metrics.url})
     # What start-up made lives as long as the process: the collector need not look at it again.
     gc.collect()

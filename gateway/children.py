@@ -10,7 +10,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from io import FileIO
 from typing import Final
+
+from gateway.console import Console
 
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2
@@ -20,15 +23,9 @@ _MAX_EARLY_DEATHS: Final = 3
 _BACKOFF_SECONDS: Final = 0.5
 _READY_RETRY_SECONDS: Final = 0.1
 _KILL_MARGIN_SECONDS: Final = 2.0
-_LAST_WORDS_SECONDS: Final = 1.0
-_CHUNK_BYTES: Final = 65536
+_LAST_WORDS_SECONDS: Final = 3.0
+_LAST_WORDS_SECONDS_WHEN_STOPPING: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-
-
-def say(text: str) -> None:
-    """Tell people what happens, one line at a time."""
-    sys.stdout.write(f"gateway dev: {text}\n")
-    sys.stdout.flush()
 
 
 def _no_words() -> str:
@@ -89,15 +86,22 @@ class Nursery:
         environ: the environment of all children.
         orders: when to stop.
         drain_seconds: how long a child may take to stop; after a margin on top it is killed.
+        console: where to report, and where to copy what the children write.
         stop: what to wait for before the children are stopped; `orders.stopping` unless given.
     """
 
     def __init__(
-        self, environ: Mapping[str, str], orders: Orders, drain_seconds: float, stop: asyncio.Event | None = None
+        self,
+        environ: Mapping[str, str],
+        orders: Orders,
+        drain_seconds: float,
+        console: Console,
+        stop: asyncio.Event | None = None,
     ) -> None:
         self._environ = environ
         self._orders = orders
         self._drain_seconds = drain_seconds
+        self._console = console
         self._stop = orders.stopping if stop is None else stop
         self._before_exec = _bind_to_parent()
 
@@ -109,14 +113,14 @@ class Nursery:
             if self._stop.is_set():
                 return
             words = child.last_words()
-            say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
+            self._console.say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
             if exit_code == EXIT_CONFIGURATION:
                 self._orders.give_up(EXIT_CONFIGURATION)
                 return
             lived_seconds = asyncio.get_running_loop().time() - started
             child.early_deaths = child.early_deaths + 1 if lived_seconds < _EARLY_DEATH_SECONDS else 0
             if child.early_deaths == _MAX_EARLY_DEATHS:
-                say(f"{child.name} died {_MAX_EARLY_DEATHS} times right after its start; giving up")
+                self._console.say(f"{child.name} died {_MAX_EARLY_DEATHS} times right after its start; giving up")
                 self._orders.give_up(EXIT_FAILED)
                 return
             await self._pause(_BACKOFF_SECONDS * child.early_deaths)
@@ -128,17 +132,26 @@ class Nursery:
 
     async def _run_once(self, child: Child) -> int:
         """Run a child's process to its end, and return its exit code (negative: the signal that killed it)."""
-        process = await asyncio.create_subprocess_exec(
-            *child.command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            env={**self._environ, **child.environ},
-            pass_fds=child.descriptors,
-            process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
-            preexec_fn=self._before_exec,
-        )
-        output = asyncio.create_task(_pass_on(process, child.name))
+        reader, writer = os.pipe()
+        pipe = FileIO(reader)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *child.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                # Not a pipe of asyncio's: until Python 3.13 its `wait` also waits for whoever else holds that open.
+                stdout=writer,
+                stderr=writer,
+                env={**self._environ, **child.environ},
+                pass_fds=child.descriptors,
+                process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
+                preexec_fn=self._before_exec,
+            )
+        except BaseException:
+            pipe.close()
+            raise
+        finally:
+            os.close(writer)
+        output = asyncio.create_task(self._copy(pipe, child.name))
         watch = asyncio.create_task(self._announce(child, process.pid))
         stop = asyncio.create_task(self._stop_when_asked(process))
         try:
@@ -148,14 +161,36 @@ class Nursery:
             stop.cancel()
             if process.returncode is None:
                 process.kill()
-            # What the child started itself may still hold the pipe open.
-            await asyncio.wait([watch, stop, output], timeout=_LAST_WORDS_SECONDS)
-            output.cancel()
+            await self._clear_up(process.pid, output)
+            await asyncio.wait([watch, stop])
+
+    async def _copy(self, pipe: FileIO, name: str) -> None:
+        """Copy what a child writes to the console."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        with contextlib.closing(transport):
+            await self._console.copy(reader, name)
+
+    async def _clear_up(self, group: int, output: asyncio.Task[None]) -> None:
+        """Stop what a child has left running, and copy its last words.
+
+        A process that has left the child's group is not ours to stop. It may keep the pipe open, so the time is
+        bounded.
+        """
+        _signal_group(group, signal.SIGTERM)
+        patience = _LAST_WORDS_SECONDS_WHEN_STOPPING if self._stop.is_set() else _LAST_WORDS_SECONDS
+        await asyncio.wait([output], timeout=patience)
+        _signal_group(group, signal.SIGKILL)
+        output.cancel()
+        await asyncio.wait([output])
 
     async def _announce(self, child: Child, pid: int) -> None:
         while child.is_ready is not None and not await child.is_ready():
             await self._pause(_READY_RETRY_SECONDS)
-        say(f"{child.name} {'runs' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}")
+            if self._stop.is_set():
+                return
+        self._console.say(f"{child.name} {'runs' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}")
         child.ready.set()
 
     async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:
@@ -189,21 +224,6 @@ def _cause_of_death(exit_code: int) -> str:
     return f"died with exit code {exit_code}" if exit_code >= 0 else f"was killed by {signal.Signals(-exit_code).name}"
 
 
-async def _pass_on(process: asyncio.subprocess.Process, name: str) -> None:
-    """Copy what a child writes to our stderr, each line marked with its name."""
-    if process.stdout is None:
-        raise RuntimeError("a child is started with a pipe")
-    rest = b""
-    while chunk := await process.stdout.read(_CHUNK_BYTES):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > _CHUNK_BYTES:
-            lines, rest = [*lines, rest], b""
-        _write_lines(name, lines)
-    if rest:
-        _write_lines(name, [rest])
-
-
-def _write_lines(name: str, lines: list[bytes]) -> None:
-    for line in lines:
-        sys.stderr.write(f"[{name}] {line.decode(errors='replace')}\n")
-    sys.stderr.flush()
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

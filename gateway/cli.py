@@ -12,6 +12,7 @@ import argparse
 import importlib
 import json
 import logging
+import os
 import secrets
 import signal
 import sys
@@ -65,10 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _import_from_working_directory() -> None:
-    """Find tool modules in the working directory, also when started as `gateway` and not as `python -m gateway`."""
+    """Find tool modules in the working directory, however this was started, but behind the standard library.
+
+    `python -m gateway` puts the working directory first: a tool file called `calendar.py` would break the library.
+    """
     here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    library = str(Path(os.__file__).parent)
+    sys.path[:] = [folder for folder in sys.path if folder not in ("", here)]
+    behind = [place for place, folder in enumerate(sys.path, start=1) if folder in (library, f"{library}/lib-dynload")]
+    sys.path.insert(max(behind, default=0), here)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -123,6 +129,9 @@ def _add_serve(commands: _Commands) -> None:
         "--fd", type=int, metavar="N", help="take over the listening socket with this file descriptor instead of a port"
     )
     parser.add_argument(
+        "--metrics-fd", type=int, metavar="N", help="the same for the metrics, unless --metrics-port is off"
+    )
+    parser.add_argument(
         "--reload",
         action="store_true",
         help="re-read the tool modules when their files change, and announce the lists that differ",
@@ -137,7 +146,7 @@ def _add_dev(commands: _Commands) -> None:
         description=(
             "Run several replicas behind one port that gives each request to the next replica, and a worker for tasks. "
             "What is unset is made for this run, the same for all: a seal key, the audience `dev`, no identity, a task "
-            "store, and the demo tools."
+            "store, and the demo tools. It stops on Ctrl-C, and when its terminal or the reader of its output is gone."
         ),
         epilog=_FURTHER_READING,
     )
@@ -161,6 +170,12 @@ def _add_dev(commands: _Commands) -> None:
         type=_port,
         default=DEFAULT_PORT,
         help="the port to listen on, 0 for any free one (default: %(default)s)",
+    )
+    _add_tools_option(parser, "GATEWAY_TOOLS, or the demo tools")
+    parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="have replicas and workers re-read the tool modules when their files change",
     )
     parser.set_defaults(run=_dev)
 
@@ -212,12 +227,13 @@ def _add_tools(commands: _Commands) -> None:
     parser.set_defaults(run=_tools)
 
 
-def _add_tools_option(parser: argparse.ArgumentParser) -> None:
+def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_TOOLS") -> None:
     parser.add_argument(
         "--tools",
         nargs="+",
-        metavar="MODULE",
-        help="the Python modules that define the tools, separated by blanks or commas (default: GATEWAY_TOOLS)",
+        metavar="MODULE|FILE",
+        help="the Python modules or files that define the tools, such as bugs or ./bugs.py, separated by blanks or "
+        f"commas (default: {default})",
     )
 
 
@@ -275,13 +291,26 @@ def _serve(arguments: argparse.Namespace) -> int:
     with listener:
         from gateway.app import serve  # last: it loads the web framework, and a wrong setting is told sooner
 
-        return serve(settings, listener, inherited=arguments.fd is not None, reload=arguments.reload)
+        return serve(
+            settings,
+            listener,
+            inherited=arguments.fd is not None,
+            reload=arguments.reload,
+            metrics_sock=None if arguments.metrics_fd is None else inherit(arguments.metrics_fd, "--metrics-fd"),
+        )
 
 
 def _dev(arguments: argparse.Namespace) -> int:
     from gateway import dev
 
-    return dev.run(arguments.replicas, arguments.workers, arguments.host, arguments.port)
+    return dev.run(
+        arguments.replicas,
+        arguments.workers,
+        arguments.host,
+        arguments.port,
+        tools=_modules(arguments),
+        reload=arguments.reload,
+    )
 
 
 def _keys_new(arguments: argparse.Namespace) -> int:

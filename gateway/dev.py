@@ -20,10 +20,13 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.auth.bind import check_bind
-from gateway.children import Child, Nursery, Orders, say
+from gateway.children import Child, Nursery, Orders
+from gateway.console import Console
 from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.errors import ConfigurationError
 from gateway.sealing.keyring import generate_entry
 from gateway.settings import Settings
+from gateway.tool_files import find_file, names_file
 from gateway.web.front import Front
 from gateway.web.listener import listen
 
@@ -32,10 +35,21 @@ DEMO_TOOLS: Final = "gateway.demo"
 AUDIENCE: Final = "dev"
 
 _STORE_STOP_SECONDS: Final = 3.0
+_ABANDONED_DRAIN_SECONDS: Final = 2.0
+_LAST_PORT: Final = 65535
 
 
-def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str, str] | None = None) -> int:
-    """Run replicas and workers until Ctrl-C or SIGTERM.
+def run(
+    replicas: int,
+    workers: int,
+    host: str,
+    port: int,
+    environ: Mapping[str, str] | None = None,
+    *,
+    tools: str | None = None,
+    reload: bool = False,
+) -> int:
+    """Run replicas and workers until Ctrl-C, SIGTERM or SIGHUP, or until nobody can read stdout any more.
 
     Args:
         replicas: how many replicas.
@@ -43,35 +57,48 @@ def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str,
         host: the address to listen on.
         port: the port to listen on; 0 takes any free one.
         environ: the environment to start from; None is the process's own.
+        tools: the tool modules and files, separated by commas; None leaves them to GATEWAY_TOOLS.
+        reload: whether replicas and workers re-read them when their files change.
 
     Returns:
-        The exit code: 0 after Ctrl-C or SIGTERM, 1 when a child died again and again, 2 when a child found
+        The exit code: 0 after being stopped, 1 when a child died again and again, 2 when a child found
         its configuration wrong (it has said how).
 
     Raises:
-        ConfigurationError: a setting is wrong, or the port is taken.
+        ConfigurationError: a setting is wrong, a tool file is missing, or the port is taken.
     """
-    filled, made = fill_environment(os.environ if environ is None else environ)
+    given = dict(os.environ if environ is None else environ)
+    if tools is not None:
+        given["GATEWAY_TOOLS"] = tools
+    filled, made = fill_environment(given)
     settings = Settings.load(filled)
     settings.check_serving()
     check_bind(settings.auth, host)
-    for name in settings.unknown:
-        say(f"{name} is not a setting, so it has no effect; see docs/settings.md")
-    if made:
-        say(f"made for this run, the same for all replicas: {', '.join(made)}")
+    for entry in settings.tools:
+        if names_file(entry):
+            find_file(entry)
     with contextlib.ExitStack() as stack:
+        console = stack.enter_context(contextlib.closing(Console()))
+        for name in settings.unknown:
+            console.say(f"{name} is not a setting, so it has no effect; see docs/settings.md")
+        if made:
+            console.say(f"made for this run, the same for all replicas: {', '.join(made)}")
         listener = stack.enter_context(listen(host, port))
-        store = None if settings.redis_url is not None else _make_store(stack)
+        store = None if settings.redis_url is not None else _make_store(stack, console)
         if store is not None:
             filled["GATEWAY_REDIS_URL"] = store.url
+        metrics = _metrics_listeners(settings.metrics_port, replicas, stack, console)
         fleet = [
-            _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_port)
-            for number, metrics_port in enumerate(_metrics_ports(settings.metrics_port, replicas), start=1)
+            _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_listener)
+            for number, metrics_listener in enumerate(metrics, start=1)
         ]
         filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in fleet)
         has_tasks = store is not None or settings.redis_url is not None
-        helpers = [_worker(f"w{number}") for number in range(1, workers + 1)] if has_tasks else []
-        supervisor = _Supervisor(fleet, helpers, store, listener, filled, settings.drain_seconds)
+        options = ["--reload"] if reload else []
+        children = [replica.child(options) for replica in fleet]
+        children += [_worker(f"w{number}", options) for number in range(1, workers + 1)] if has_tasks else []
+        front = Front([replica.address for replica in fleet], listener)
+        supervisor = _Supervisor(children, store, front, filled, settings.drain_seconds, console)
         return asyncio.run(supervisor.run(_url(host, listener)))
 
 
@@ -113,13 +140,13 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     return filled, made
 
 
-def _make_store(stack: contextlib.ExitStack) -> EmbeddedStore | None:
+def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore | None:
     """Prepare a task store of this run alone, and say so; None if the machine has no server for one."""
     program = find_server()
     if program is None:
-        say(f"tasks are off: GATEWAY_REDIS_URL is not set and there is no server to start; {HOW_TO_GET_ONE}")
+        console.say(f"tasks are off: GATEWAY_REDIS_URL is not set and there is no server to start; {HOW_TO_GET_ONE}")
         return None
-    say(f"tasks are kept by {program} for this run alone; GATEWAY_REDIS_URL names another store")
+    console.say(f"tasks are kept by {program} for this run alone; GATEWAY_REDIS_URL names another store")
     return stack.enter_context(embedded_store(program))
 
 
@@ -127,28 +154,31 @@ def _url(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
 
 
-def _metrics_ports(first: int | None, count: int) -> list[int | None]:
-    """Choose a port for the metrics of each replica: consecutive ones where they are free, None where off."""
+def _metrics_listeners(
+    first: int | None, count: int, stack: contextlib.ExitStack, console: Console
+) -> list[socket.socket | None]:
+    """Listen for the metrics of each replica: on consecutive ports where they are free, None where metrics are off.
+
+    Replicas inherit the sockets, so nobody can take a port before a replica starts, or while it is started anew.
+    """
     if first is None:
         return [None] * count
-    with contextlib.ExitStack() as probes:
-        ports: list[int | None] = []
-        for wanted in (first + index if first else 0 for index in range(count)):
-            probe = _probe(wanted) or _probe(0)
-            if probe is None:
-                raise RuntimeError("the system has no free port left")
-            port = probes.enter_context(probe).getsockname()[1]
-            if wanted and port != wanted:
-                say(f"port {wanted} is in use, so these metrics are on {port}")
-            ports.append(port)
-    return ports
+    listeners: list[socket.socket | None] = []
+    for wanted in (first + index if first else 0 for index in range(count)):
+        listener = stack.enter_context(_listen_near(wanted))
+        port = listener.getsockname()[1]
+        if wanted and port != wanted:
+            console.say(f"port {wanted} is in use, so these metrics are on {port}")
+        listeners.append(listener)
+    return listeners
 
 
-def _probe(port: int) -> socket.socket | None:
-    try:
-        return socket.create_server((LOOPBACK, port))
-    except (OSError, OverflowError):
-        return None
+def _listen_near(port: int) -> socket.socket:
+    """Listen on a port, or on any other one if it is taken."""
+    if port <= _LAST_PORT:
+        with contextlib.suppress(ConfigurationError):
+            return listen(LOOPBACK, port)
+    return listen(LOOPBACK, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +187,7 @@ class _Replica:
 
     name: str
     listener: socket.socket
-    metrics_port: int | None
+    metrics: socket.socket | None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -169,57 +199,83 @@ class _Replica:
         """Where the other replicas reach it."""
         return "http://{}:{}".format(*self.address)
 
-    def child(self) -> Child:
-        descriptor = self.listener.fileno()
-        metrics = "off" if self.metrics_port is None else str(self.metrics_port)
-        options = ["--fd", str(descriptor), "--replica-id", self.name]
-        options += ["--metrics-host", LOOPBACK, "--metrics-port", metrics]
+    def child(self, more: list[str]) -> Child:
+        """Return the process of this replica; it gets `more` options."""
+        descriptors = [self.listener.fileno()]
+        options = ["--fd", str(descriptors[0]), "--replica-id", self.name, "--metrics-host", LOOPBACK]
+        details = ""
+        if self.metrics is None:
+            options += ["--metrics-port", "off"]
+        else:
+            port, descriptor = self.metrics.getsockname()[1], self.metrics.fileno()
+            options += ["--metrics-port", str(port), "--metrics-fd", str(descriptor)]
+            descriptors.append(descriptor)
+            details = f", metrics http://{LOOPBACK}:{port}/metrics"
         return Child(
             self.name,
-            [sys.executable, "-m", "gateway", "serve", *options],
+            [sys.executable, "-m", "gateway", "serve", *options, *more],
             is_ready=partial(_is_ready, self.address),
-            details="" if self.metrics_port is None else f", metrics http://{LOOPBACK}:{self.metrics_port}/metrics",
-            descriptors=(descriptor,),
+            details=details,
+            descriptors=tuple(descriptors),
             environ={"GATEWAY_REPLICA_URL": self.url},
         )
 
 
-def _worker(name: str) -> Child:
-    return Child(name, [sys.executable, "-m", "gateway", "worker", "--worker-id", name, "--metrics-port", "off"])
+def _worker(name: str, more: list[str]) -> Child:
+    options = ["--worker-id", name, "--metrics-port", "off"]
+    return Child(name, [sys.executable, "-m", "gateway", "worker", *options, *more])
 
 
 @dataclass(slots=True)
 class _Supervisor:
     """Runs the task store, then everything else, and stops them in the other order."""
 
-    fleet: list[_Replica]
-    workers: list[Child]
+    children: list[Child]
     store: EmbeddedStore | None
-    listener: socket.socket
+    front: Front
     environ: Mapping[str, str]
     drain_seconds: float
+    console: Console
     orders: Orders = field(default_factory=Orders)
 
     async def run(self, url: str) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._asked_to_stop)
-        front = Front([replica.address for replica in self.fleet], self.listener)
-        await front.start()
+        self._listen_to_signals()
+        watch = asyncio.create_task(self._stop_without_reader())
         try:
+            await self.front.start()
             async with self._running_store():
-                await self._run_fleet(front, url)
+                await self._run_fleet(url)
         finally:
-            await front.close()
-        say("stopped")
+            watch.cancel()
+            await self.front.close()
+        self.console.say("stopped")
         return self.orders.exit_code
 
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores it, to outlive the terminal
+            loop.add_signal_handler(signal.SIGHUP, self._stop_soon)
+
     def _asked_to_stop(self) -> None:
+        # The order comes first: nothing that goes wrong with the report may keep the run alive.
         if self.orders.stopping.is_set():
             self.orders.hurry.set()
         else:
-            say("stopping; once more to stop at once")
             self.orders.stopping.set()
+            self.console.say("stopping; once more to stop at once")
+
+    def _stop_soon(self) -> None:
+        """Stop though nobody is left who could ask a second time: what has not stopped in time is killed."""
+        if not self.orders.stopping.is_set():
+            self.orders.stopping.set()
+            self.console.say("stopping")
+        asyncio.get_running_loop().call_later(_ABANDONED_DRAIN_SECONDS, self.orders.hurry.set)
+
+    async def _stop_without_reader(self) -> None:
+        await self.console.until_gone()
+        self._stop_soon()
 
     @contextlib.asynccontextmanager
     async def _running_store(self) -> AsyncIterator[None]:
@@ -229,7 +285,8 @@ class _Supervisor:
             return
         child = Child("store", self.store.command(), is_ready=self.store.is_ready, last_words=self.store.last_words)
         stop = asyncio.Event()
-        keeper = asyncio.create_task(Nursery(self.environ, self.orders, _STORE_STOP_SECONDS, stop).keep(child))
+        nursery = Nursery(self.environ, self.orders, _STORE_STOP_SECONDS, self.console, stop)
+        keeper = asyncio.create_task(nursery.keep(child))
         try:
             await _first_of(child.ready.wait(), self.orders.stopping.wait())
             yield
@@ -237,23 +294,27 @@ class _Supervisor:
             stop.set()
             await keeper
 
-    async def _run_fleet(self, front: Front, url: str) -> None:
+    async def _run_fleet(self, url: str) -> None:
         """Run replicas and workers until it is time to stop."""
-        nursery = Nursery(self.environ, self.orders, self.drain_seconds)
-        replicas = [replica.child() for replica in self.fleet]
-        keepers = [asyncio.create_task(nursery.keep(child)) for child in [*replicas, *self.workers]]
-        greeter = asyncio.create_task(_greet([*replicas, *self.workers], url))
+        nursery = Nursery(self.environ, self.orders, self.drain_seconds, self.console)
+        keepers = [asyncio.create_task(nursery.keep(child)) for child in self.children]
+        greeter = asyncio.create_task(self._greet(url))
         stopping = asyncio.create_task(self.orders.stopping.wait())
         try:
             await asyncio.wait([*keepers, stopping], return_when=asyncio.FIRST_COMPLETED)
         finally:
             self.orders.stopping.set()
-            front.stop_listening()
+            self.front.stop_listening()
             greeter.cancel()
             failures = await asyncio.gather(*keepers, stopping, return_exceptions=True)
         for failure in failures:
             if isinstance(failure, Exception):
                 raise failure
+
+    async def _greet(self, url: str) -> None:
+        for child in self.children:
+            await child.ready.wait()
+        self.console.say(f"ready on {url} (Ctrl-C stops)")
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
@@ -262,12 +323,6 @@ async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
-
-
-async def _greet(children: list[Child], url: str) -> None:
-    for child in children:
-        await child.ready.wait()
-    say(f"ready on {url} (Ctrl-C stops)")
 
 
 async def _is_ready(address: tuple[str, int]) -> bool:

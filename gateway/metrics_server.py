@@ -203,17 +203,22 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
         await asyncio.wait(ending)
 
 
-def start_metrics_server(registry: CollectorRegistry, host: str, port: int) -> MetricsServer:
+def start_metrics_server(
+    registry: CollectorRegistry, host: str, port: int, listener: socket.socket | None = None
+) -> MetricsServer:
     """Serve `GET /metrics`.
 
     Args:
         registry: what to serve.
         host: the name or address to listen on.
         port: the port to listen on; 0 takes any free one.
+        listener: a socket that listens there already; None makes one.
 
     Raises:
         ConfigurationError: the port is taken or the address cannot be listened on.
     """
+    if listener is not None:
+        return MetricsServer(registry, listener, host)
     try:
         listener = open_listener(host, port, backlog=_BACKLOG)
     except CannotListen as error:

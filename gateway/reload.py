@@ -1,4 +1,4 @@
-"""Re-reads tool modules when their files change, for `gateway serve --reload`."""
+"""Re-reads tool modules when their files change, for `--reload` of `gateway serve`, `worker` and `dev`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 from gateway.authoring.lifespans import open_all
-from gateway.bootstrap import Services, load_tools
+from gateway.authoring.modules import folders_of, loaded_from, module_name
+from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -24,20 +25,25 @@ Snapshot = dict[Path, tuple[int, int]]
 
 
 class Reloader:
-    """Watches the files of the tool modules, of their packages' submodules too.
+    """Watches the files of the tool modules, of their packages' submodules too, and the modules beside a tool file.
 
     A change that cannot be served is told in the log, and what was served before stays. Legs in flight go on
     with what they began with; lifespans that the new modules define are opened, those of the old ones stay open
     until the process ends.
 
     Args:
-        services: whose dispatcher takes the new catalogue.
-        modules: the names of the tool modules.
+        modules: the names of the tool modules, or the paths of their files; they have been imported.
+        load: imports them again; raises whatever is wrong with them.
+        take: called with what they define now.
     """
 
-    def __init__(self, services: Services, modules: Iterable[str]) -> None:
-        self._services = services
-        self._names = tuple(modules)
+    def __init__(self, modules: Iterable[str], load: Callable[[], Registry], take: Callable[[Registry], None]) -> None:
+        entries = tuple(modules)
+        self._names = tuple(module_name(entry) for entry in entries)
+        self._folders = folders_of(entries)
+        self._is_refused = False
+        self._load = load
+        self._take = take
         self._snapshot = self._look()
 
     @contextlib.asynccontextmanager
@@ -67,34 +73,37 @@ class Reloader:
         old = {name: sys.modules.pop(name) for name in self._loaded()}
         importlib.invalidate_caches()
         try:
-            registry = load_tools(self._services.settings)
-            self._services.wires.check(registry)
+            registry = self._load()
             await stack.enter_async_context(open_all(registry.lifespans))
         except Exception as error:
             for name in self._loaded():
                 del sys.modules[name]
             sys.modules.update(old)
+            self._is_refused = True
             log.error(  # noqa: TRY400 - a broken module is the author's news, told without a trace
                 "not reloaded; serving what was there before",
                 extra={"reason": str(error)},
                 exc_info=None if isinstance(error, ConfigurationError) else error,
             )
             return
-        # Made anew: the keys of its cursors may have changed meanwhile.
-        self._services.wires.serve(registry)
+        self._is_refused = False
+        self._take(registry)
         log.info("reloaded", extra={"tools": len(registry.tools), "prompts": len(registry.prompts)})
 
     def _loaded(self) -> list[str]:
         prefixes = tuple(f"{name}." for name in self._names)
-        return [name for name in sys.modules if name in self._names or name.startswith(prefixes)]
+        beside = set(loaded_from(self._folders))
+        return [name for name in sys.modules if name in self._names or name.startswith(prefixes) or name in beside]
 
     def _look(self) -> Snapshot:
+        paths = {path for name in self._loaded() for path in _files_of(sys.modules[name])}
+        if self._is_refused:  # the reason may be in a new file beside it, which is loaded nowhere
+            paths |= {path for folder in self._folders for path in Path(folder).glob("*.py")}
         snapshot: Snapshot = {}
-        for name in self._loaded():
-            for path in _files_of(sys.modules[name]):
-                with contextlib.suppress(OSError):
-                    state = path.stat()
-                    snapshot[path] = (state.st_mtime_ns, state.st_size)
+        for path in paths:
+            with contextlib.suppress(OSError):
+                state = path.stat()
+                snapshot[path] = (state.st_mtime_ns, state.st_size)
         return snapshot
 
 

@@ -26,6 +26,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback, without_port
 from gateway.rates import MAX_REQUESTS, Rate, parse_rate
+from gateway.tool_files import names_file
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
@@ -72,8 +73,8 @@ class Expects(NamedTuple):
 
 def _check_modules(modules: tuple[str, ...]) -> tuple[str, ...]:
     for module in modules:
-        if not all(part.isidentifier() for part in module.split(".")):
-            raise ValueError(f"{module!r} is not a module name")
+        if not names_file(module) and not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(f"{module!r} is neither a module name nor a file")
     return modules
 
 
@@ -257,8 +258,14 @@ class Settings(BaseSettings):
         tuple[str, ...],
         BeforeValidator(_split_names),
         AfterValidator(_check_modules),
-        Expects("a comma-separated list of Python modules, such as my_tools,my_other.tools"),
-    ] = Field(default=(), description="The modules whose tools are served, separated by commas.")
+        Expects("a comma-separated list of Python modules or files, such as my_tools,my_other.tools,./bugs.py"),
+    ] = Field(
+        default=(),
+        description=(
+            "The Python modules whose tools are served, separated by commas: names, such as `bugs`, or paths of files, "
+            "such as `bugs.py`."
+        ),
+    )
     seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
         default=None,
         description=(

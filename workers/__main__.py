@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
     arguments = _parser(prog).parse_args(argv)
     try:
         settings = Settings.load(
+            tools=None if arguments.tools is None else ",".join(arguments.tools),
             worker_concurrency=arguments.concurrency,
             replica_id=arguments.worker_id,
             metrics_host=arguments.metrics_host,
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
         configure_logging(settings.log_level, settings.log_format, settings.replica_id)
         for name in settings.unknown:
             log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})
-        return process.run(settings)
+        return process.run(settings, reload=arguments.reload)
     except ConfigurationError as error:
         words = [OPTIONS.get(word, word) for word in str(error).split()]
         sys.stderr.write(f"gateway: {' '.join(words)}\n")
@@ -57,6 +58,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--concurrency", metavar="N", help="how many tasks to run at once (default: GATEWAY_WORKER_CONCURRENCY, or 32)"
     )
+    parser.add_argument(
+        "--tools",
+        nargs="+",
+        metavar="MODULE|FILE",
+        help="the Python modules or files that define the tools, as the replicas have them (default: GATEWAY_TOOLS)",
+    )
+    parser.add_argument("--reload", action="store_true", help="re-read the tool modules when their files change")
     parser.add_argument("--worker-id", metavar="NAME", help="this worker's name in logs and in the task store")
     parser.add_argument(
         "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one (default: no metrics)"

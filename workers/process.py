@@ -20,9 +20,11 @@ import uvloop
 
 from gateway import __version__
 from gateway.authoring.lifespans import open_at_start
+from gateway.authoring.registry import Registry, load_registry
 from gateway.bootstrap import WorkerServices, build_worker
 from gateway.compilation import is_compiled
 from gateway.metrics_server import start_metrics_server
+from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
 from workers.heart import Heart
@@ -38,11 +40,12 @@ GRACE_SECONDS: Final = 3 * LAST_WRITES_SECONDS
 """What a worker may take after its drain time to hand back what it cut off."""
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, reload: bool = False) -> int:
     """Work until told to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
 
     Args:
         settings: the settings; metrics are served only if their port was given.
+        reload: whether to re-read the tool modules when their files change.
 
     Raises:
         ConfigurationError: the process cannot work as configured; the message says what to change.
@@ -59,7 +62,7 @@ def run(settings: Settings) -> int:
     gc.collect()
     gc.freeze()
     try:
-        clean = uvloop.run(_work(services, telemetry, counts_tasks=metrics is not None))
+        clean = uvloop.run(_work(services, telemetry, counts_tasks=metrics is not None, reload=reload))
     finally:
         if metrics is not None:
             metrics.stop()
@@ -70,7 +73,7 @@ def run(settings: Settings) -> int:
     return exit_code
 
 
-async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_tasks: bool) -> bool:
+async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_tasks: bool, reload: bool) -> bool:
     settings = services.settings
     await services.check_store(telemetry)
     loop = asyncio.get_running_loop()
@@ -97,6 +100,14 @@ async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_
         await open_at_start(services.registry.lifespans, stack)
         for watcher in services.key_files(telemetry.seal_keys):
             await stack.enter_async_context(watcher.running())
+        if reload:
+
+            def take(registry: Registry) -> None:
+                telemetry.serve(registry.tools)
+                worker.serve(registry.tools)
+
+            reloader = Reloader(settings.tools, lambda: load_registry(settings.tools), take)
+            await stack.enter_async_context(reloader.running())
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
         with _signals(worker, loop, settings.drain_seconds):

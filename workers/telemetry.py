@@ -61,6 +61,10 @@ class WorkerTelemetry(ProcessTelemetry):
             registry=self.registry,
         )
 
+    def serve(self, tools: Iterable[str]) -> None:
+        """Know other tools by their names from now on."""
+        self._tools = frozenset(tools)
+
     def tasks_put_back(self, count: int) -> None:
         """Count tasks that were not begun because their owner has its share of this worker."""
         if count:

@@ -50,7 +50,7 @@ class Work:
     """What a worker works with.
 
     Attributes:
-        tools: by name.
+        tools: by name, at the start.
         queue: hands it its tasks.
         host: runs legs; without a time limit of its own, since a task is limited by its time to live.
         telemetry: counts.
@@ -106,6 +106,7 @@ class Worker:
 
     def __init__(self, work: Work, heart: Heart, concurrency: int) -> None:
         self._work = work
+        self._tools = work.tools
         self._queue = work.queue
         self._heart = heart
         self._slots = Slots(concurrency)
@@ -115,6 +116,10 @@ class Worker:
         self._leaving = asyncio.Event()
         self._hurry = asyncio.Event()
         self._lacking: dict[str, float] = {}
+
+    def serve(self, tools: Mapping[str, Tool]) -> None:
+        """Run newer tools from the next leg on."""
+        self._tools = tools
 
     def leave(self) -> None:
         """Claim no more, and hand back what runs at its next checkpoint."""
@@ -311,7 +316,7 @@ class Worker:
 
     async def _leg(self, running: _Running) -> LegEnd:
         claim = running.claim
-        tool = self._work.tools.get(claim.tool)
+        tool = self._tools.get(claim.tool)
         if self._leaving.is_set() or not self._work.audit.may_run:  # it was claimed by a read that began before that
             return await self._store(running, _Untouched())
         if tool is None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable
-from types import ModuleType
 from typing import Any, TypeVar
 
 from gateway.authoring.completions import Completer
 from gateway.authoring.lifespans import Lifespan
+from gateway.authoring.modules import import_tools
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.errors import AuthoringError, ConfigurationError
+from gateway.errors import ConfigurationError
 
 ServedT = TypeVar("ServedT", bound=Served)
 
@@ -115,34 +114,12 @@ def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:
 def load_registry(modules: Iterable[str]) -> Registry:
     """Import the modules and collect what they define or import by name.
 
+    Args:
+        modules: their names, or the paths of their files.
+
     Raises:
         ConfigurationError: a module cannot be imported or breaks a rule of the authoring API; the message
             names the module and the reason in one line.
     """
-    loaded = [_import(name) for name in modules]
+    loaded = [import_tools(entry) for entry in modules]
     return Registry(value for module in loaded for value in vars(module).values())
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None:
-            raise _failed(name, error) from error
-        if error.name == name or name.startswith(f"{error.name}."):
-            raise ConfigurationError(
-                f"no module named {name!r}; check GATEWAY_TOOLS and that its folder is on PYTHONPATH"
-            ) from None
-        raise ConfigurationError(f"the tool module {name!r} needs {error.name!r}, which is not installed") from None
-    except AuthoringError as error:
-        raise ConfigurationError(f"the tool module {name!r} cannot be served: {_one_line(error)}") from None
-    except (Exception, SystemExit) as error:  # an import may raise anything, even exit
-        raise _failed(name, error) from error
-
-
-def _failed(name: str, error: BaseException) -> ConfigurationError:
-    return ConfigurationError(f"the tool module {name!r} failed to import: {type(error).__name__}: {_one_line(error)}")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())

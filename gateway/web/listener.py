@@ -29,13 +29,17 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
-def inherit(descriptor: int) -> socket.socket:
+def inherit(descriptor: int, option: str = "--fd") -> socket.socket:
     """Take over a listening socket that the parent process made.
+
+    Args:
+        descriptor: its number.
+        option: the option that named it, for the message.
 
     Raises:
         ConfigurationError: there is no such socket.
     """
-    refusal = ConfigurationError(f"--fd {descriptor} is not a TCP socket that this process was given")
+    refusal = ConfigurationError(f"{option} {descriptor} is not a TCP socket that this process was given")
     try:
         listener = socket.socket(fileno=descriptor)
     except (OSError, ValueError):

@@ -1,0 +1,99 @@
+"""What `gateway dev` prints, and whether anybody can still read it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import sys
+from typing import Final, TextIO
+
+from gateway.line_writer import MAX_QUEUED_BYTES, Lines, LineWriter
+
+_POLL_SECONDS: Final = 0.5
+_FULL_SECONDS: Final = 0.02
+_CHUNK_BYTES: Final = 65536
+_COPIES_SHARE: Final = 0.5
+"""Of what may wait to be written: the rest is left to what the parent says itself."""
+
+
+class Console:
+    """Prints the parent's own lines to stdout and those of its children to stderr.
+
+    Threads do the writing, so a terminal that is stopped, a slow reader or a reader that has gone holds nothing up:
+    the parent always gets to see its signals. Lines that cannot be written are lost.
+
+    Args:
+        out: where the parent's own lines go; None if stdout is closed or is no file.
+        err: where the lines of children go.
+    """
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+        self._out = _descriptor(sys.stdout if out is None else out)
+        error = _descriptor(sys.stderr if err is None else err)
+        writer = None if self._out is None else LineWriter(self._out)
+        # One thread for both keeps the lines in order where both are the same terminal or file.
+        shared = writer is not None and error is not None and os.path.sameopenfile(self._out or 0, error)
+        self._copier = writer if shared else None if error is None else LineWriter(error)
+        self._writers = [entry for entry in {writer, self._copier} if entry is not None]
+        self._words = None if writer is None else Lines(writer)
+        self._copies = None if self._copier is None else Lines(self._copier, share=_COPIES_SHARE)
+
+    def say(self, text: str) -> None:
+        """Tell people what happens, in one line. Never waits and never fails."""
+        if self._words is not None:
+            self._words.write(f"gateway dev: {text}\n".encode("utf-8", "backslashreplace"))
+
+    async def copy(self, reader: asyncio.StreamReader, name: str) -> None:
+        """Copy what a child writes, each line marked with the child's name, to the end of the stream.
+
+        Reads no faster than the lines can be written. If nobody can read them, it goes on all the same, so that the
+        child never waits for a reader that has gone.
+        """
+        rest = b""
+        try:
+            while chunk := await reader.read(_CHUNK_BYTES):
+                *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > _CHUNK_BYTES:
+                    lines, rest = [*lines, rest], b""
+                await self._print(_marked(name, lines))
+        finally:
+            if rest and self._copies is not None:
+                self._copies.write(_marked(name, [rest]))
+
+    async def _print(self, data: bytes) -> None:
+        if self._copier is None or self._copies is None or not data:
+            return
+        while not self._copier.put(self._copies, data, int(MAX_QUEUED_BYTES * _COPIES_SHARE)):  # noqa: ASYNC110 - its thread knows no loop
+            await asyncio.sleep(_FULL_SECONDS)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether stdout is a pipe whose reader has gone, or a terminal that was closed."""
+        if self._out is None:
+            return False
+        poll = select.poll()
+        poll.register(self._out, 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+    async def until_gone(self) -> None:
+        """Wait until nobody can read stdout any more."""
+        while not self.is_gone:  # noqa: ASYNC110 - only the system knows
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """Write what waits, but wait no longer than two seconds for a reader that is slow."""
+        for writer in self._writers:
+            writer.close()
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    """Return the stream's file descriptor, or None if it has none, as when the process was started without stdout."""
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):
+        return None
+
+
+def _marked(name: str, lines: list[bytes]) -> bytes:
+    return "".join(f"[{name}] {line.decode(errors='replace')}\n" for line in lines).encode()
