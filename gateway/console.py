@@ -8,7 +8,7 @@ import select
 import sys
 from typing import Final, TextIO
 
-from gateway.line_writer import MAX_QUEUED_BYTES, Lines, LineWriter
+from gateway.line_writer import CLOSE_SECONDS, MAX_QUEUED_BYTES, Lines, LineWriter
 
 _POLL_SECONDS: Final = 0.5
 _FULL_SECONDS: Final = 0.02
@@ -81,10 +81,10 @@ class Console:
         while not self.is_gone:  # noqa: ASYNC110 - only the system knows
             await asyncio.sleep(_POLL_SECONDS)
 
-    def close(self) -> None:
-        """Write what waits, but wait no longer than two seconds for a reader that is slow."""
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Write what waits, but wait no longer than `seconds` for a reader that is slow."""
         for writer in self._writers:
-            writer.close()
+            writer.close(seconds)
 
 
 def _descriptor(stream: TextIO | None) -> int | None:

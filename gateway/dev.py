@@ -36,6 +36,7 @@ AUDIENCE: Final = "dev"
 
 _STORE_STOP_SECONDS: Final = 3.0
 _ABANDONED_DRAIN_SECONDS: Final = 2.0
+_LAST_WORDS_SECONDS: Final = 10.0
 _LAST_PORT: Final = 65535
 
 
@@ -99,7 +100,10 @@ def run(
         children += [_worker(f"w{number}", options) for number in range(1, workers + 1)] if has_tasks else []
         front = Front([replica.address for replica in fleet], listener)
         supervisor = _Supervisor(children, store, front, filled, settings.drain_seconds, console)
-        return asyncio.run(supervisor.run(_url(host, listener)))
+        exit_code = asyncio.run(supervisor.run(_url(host, listener)))
+        if exit_code:  # nobody has asked for it to end, so there is time to say why it does
+            console.close(_LAST_WORDS_SECONDS)
+        return exit_code
 
 
 WAYS_TO_VERIFY = ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE", "GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE")
