@@ -3,7 +3,7 @@
 # Makes the virtual environment FOLDER if it does not work yet, and installs what the LISTs name into it: exactly these
 # versions, and only files with these hashes. Then what the pip arguments name, and nothing that it needs: that is in the
 # lists. PYTHON chooses the interpreter; without it the first of the supported ones is taken. A missing program costs one
-# line and exit 2.
+# line and exit 2. It shows how far it is: the first time takes a minute.
 set -eu
 folder=$1
 shift
@@ -43,7 +43,7 @@ if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 
 pip() {
-    "$folder/bin/python" -m pip --quiet --quiet --disable-pip-version-check --no-input "$@"
+    "$folder/bin/python" "$here/pip_progress.py" "$folder" "$@"
 }
 
 # Nothing is built but our own: a build would fetch what it needs without looking at any hash.
