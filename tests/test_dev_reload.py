@@ -67,11 +67,15 @@ class Author:
                 stderr=output,
             )
         wait_until(lambda: "ready on" in self.said(), "it to be ready")
-        wait_until(lambda: self.said().count("watching tool modules") == 3, "all to watch")
+        self.wait_until_all_say("watching tool modules", 3)
         self.url = re.findall(r"ready on (\S+)", self.said())[0]
 
     def said(self) -> str:
         return self.output.read_text()
+
+    def wait_until_all_say(self, words: str, count: int) -> None:
+        """Wait until two replicas and a worker have said so, which is `count` times in all."""
+        wait_until(lambda: self.said().count(words) == count, f"all to say {words!r}")
 
     def request(self, method: str, about: str, **params: Any) -> httpx.Response:
         headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": VERSION}
@@ -94,7 +98,7 @@ class Author:
 
         def is_over() -> bool:
             ended.update(self.request("tasks/get", created, taskId=created).json()["result"])
-            return ended["status"] == "completed"
+            return bool(ended["status"] == "completed")
 
         wait_until(is_over, "the task")
         return text_of(ended["result"])
@@ -126,14 +130,14 @@ def test_the_next_call_on_any_replica_and_the_next_task_run_what_was_saved(autho
     ]
     for count, (name, text, expected) in enumerate(edits, start=1):
         author.save(name, text)
-        wait_until(lambda count=count: author.said().count(" reloaded ") == 3 * count, "all to reload")
+        author.wait_until_all_say(" reloaded ", 3 * count)
         assert author.call() == {"r1": expected, "r2": expected}
         assert author.task() == expected
     refused = "not reloaded; serving what was there before"
     author.save("bugs.py", "import new\n" + TOOLS.format(said="again"))
-    wait_until(lambda: author.said().count(refused) == 3, "all to refuse what needs a missing file")
+    author.wait_until_all_say(refused, 3)
     assert author.call() == {"r1": "salve mundus", "r2": "salve mundus"}
     assert author.task() == "salve mundus"
     author.save("new.py", "")
-    wait_until(lambda: author.said().count(" reloaded ") == 9, "all to reload")
+    author.wait_until_all_say(" reloaded ", 9)
     assert author.task() == "again mundus"
