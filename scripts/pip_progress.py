@@ -65,7 +65,7 @@ class Progress:
         return f"{self._name}: {text} ({time.time() - self._began:.0f} s)"
 
     def _installed(self) -> int:
-        count = sum(entry.stat().st_mtime >= self._began for entry in self._folder.glob("*.dist-info"))
+        count = sum(entry.stat().st_mtime > self._began - 1 for entry in self._folder.glob("*.dist-info"))
         return min(count, self._to_install)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from gateway.children import EXIT_CONFIGURATION, Child, Nursery, Orders
 from gateway.console import Console
+from loadtest.cluster import wait_until
+from tests.test_dev_stopping import runs
 
 PATIENCE_SECONDS = 25.0
 LINE = "." * 99
@@ -81,7 +83,7 @@ def test_what_a_child_has_started_is_stopped_with_it_and_cannot_hold_the_run_up(
     lines = path.read_text().splitlines()
     pids = {words[1]: int(words[2]) for words in map(str.split, lines) if len(words) == 3 and words[2].isdigit()}
     os.kill(pids["left"], signal.SIGKILL)
-    assert not Path(f"/proc/{pids['stayed']}").exists() or " Z " in Path(f"/proc/{pids['stayed']}/stat").read_text()
+    wait_until(lambda: not runs(pids["stayed"]), "the end of what has stayed", PATIENCE_SECONDS)
     assert "[c1] the end" in lines
 
 

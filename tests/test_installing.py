@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pip_progress import Progress
 from tests.locked_lists import TOP, entries
 
 SMALL = "iniconfig"
@@ -46,6 +47,7 @@ def test_a_file_with_another_hash_than_that_of_the_list_is_not_installed(folder:
     assert not installed(folder)
     done = install(folder, entry)
     assert done.returncode == 0, done.stderr
+    assert ": 1 package checked, 1 installed (" in done.stderr
     assert installed(folder)
 
 
@@ -60,3 +62,15 @@ def test_make_installs_from_lists_alone_and_what_is_ours_without_what_it_needs()
     assert len(re.findall(r"^.*\bpip install .*$", text, re.MULTILINE)) == 2
     assert "pip install --require-hashes --no-deps --only-binary :all: $lists" in text
     assert 'pip install --no-deps --no-build-isolation "$@"' in text
+
+
+def test_it_shows_how_many_packages_it_has_fetched_and_installed(tmp_path: Path) -> None:
+    progress = Progress("here", 3, tmp_path)
+    assert progress.told().startswith("here: 0 of 3 packages fetched (")
+    said = ["Collecting a==1 (from -r list (line 1))", "  Downloading a-1.whl", "Ignoring b: markers 'x' don't match"]
+    progress.read([*said, "Requirement already satisfied: c==1"])
+    assert progress.told().startswith("here: 2 of 2 packages fetched (")
+    progress.read(["Installing collected packages: a, c"])
+    (tmp_path / "a-1.dist-info").mkdir()
+    assert progress.told().startswith("here: 1 of 2 packages installed (")
+    assert progress.told_at_end().startswith("here: 2 packages checked, 2 installed (")
