@@ -75,9 +75,8 @@ def run(
     settings = Settings.load(filled)
     settings.check_serving()
     check_bind(settings.auth, host)
-    for entry in settings.tools:
-        if names_file(entry):
-            find_file(entry)
+    for entry in filter(names_file, settings.tools):
+        find_file(entry)
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
         for name in settings.unknown:
@@ -88,11 +87,7 @@ def run(
         store = None if settings.redis_url is not None else _make_store(stack, console)
         if store is not None:
             filled["GATEWAY_REDIS_URL"] = store.url
-        metrics = _metrics_listeners(settings.metrics_port, replicas, stack, console)
-        fleet = [
-            _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_listener)
-            for number, metrics_listener in enumerate(metrics, start=1)
-        ]
+        fleet = _make_fleet(settings.metrics_port, replicas, stack, console)
         filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in fleet)
         has_tasks = store is not None or settings.redis_url is not None
         options = ["--reload"] if reload else []
@@ -156,6 +151,15 @@ def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore 
 
 def _url(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
+
+
+def _make_fleet(metrics_port: int | None, count: int, stack: contextlib.ExitStack, console: Console) -> list[_Replica]:
+    """Open the sockets of the replicas."""
+    metrics = _metrics_listeners(metrics_port, count, stack, console)
+    return [
+        _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics_listener)
+        for number, metrics_listener in enumerate(metrics, start=1)
+    ]
 
 
 def _metrics_listeners(

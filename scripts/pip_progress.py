@@ -53,13 +53,12 @@ class Progress:
     def told(self) -> str:
         """Say how far it is. pip installs everything once it has fetched everything, without a word."""
         if self._to_install:
-            return self._line(f"{self._installed()} of {self._to_install} packages installed")
-        return self._line(f"{self._fetched} of {self._wanted} packages fetched")
+            return self._line(f"{self._installed()} of {_packages(self._to_install)} installed")
+        return self._line(f"{self._fetched} of {_packages(self._wanted)} fetched")
 
     def told_at_end(self) -> str:
         """Say that it is done."""
-        packages = "package" if self._wanted == 1 else "packages"
-        return self._line(f"{self._wanted} {packages} checked, {self._to_install} installed")
+        return self._line(f"{_packages(self._wanted)} checked, {self._to_install} installed")
 
     def _line(self, text: str) -> str:
         return f"{self._name}: {text} ({time.time() - self._began:.0f} s)"
@@ -67,6 +66,10 @@ class Progress:
     def _installed(self) -> int:
         count = sum(entry.stat().st_mtime > self._began - 1 for entry in self._folder.glob("*.dist-info"))
         return min(count, self._to_install)
+
+
+def _packages(count: int) -> str:
+    return "1 package" if count == 1 else f"{count} packages"
 
 
 def count_wanted(arguments: Sequence[str]) -> int:
