@@ -35,9 +35,12 @@ DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}
 WITH_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
-WITHOUT_HANGUP = (
-    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+WITH_HANGUP = (
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
+"""Whoever runs the tests may have been started by `nohup`."""
+
+WITHOUT_HANGUP = WITH_HANGUP.replace("SIG_DFL", "SIG_IGN")
 
 
 class Dev:
@@ -56,7 +59,7 @@ class Dev:
         command = [sys.executable, "-m", "gateway", "dev", "--port", "0", "--tools", "tools.py", *options]
         (folder / "tools.py").write_text(tools)
         self.process = subprocess.Popen(
-            [sys.executable, "-S", "-c", started_by, *command] if started_by else command,
+            [sys.executable, "-S", "-c", started_by, *command],
             env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", "GATEWAY_DRAIN_SECONDS": "600"},
             cwd=folder,
             **streams,
@@ -95,7 +98,7 @@ def started(text: str) -> dict[str, int]:
 def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
     running: list[Dev] = []
 
-    def start(*options: str, tools: str = TOOLS, started_by: str = "", **streams: Any) -> Dev:
+    def start(*options: str, tools: str = TOOLS, started_by: str = WITH_HANGUP, **streams: Any) -> Dev:
         running.append(Dev(tmp_path, *options, tools=tools, started_by=started_by, **streams))
         return running[-1]
 
