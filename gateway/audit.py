@@ -31,6 +31,7 @@ LEVEL: Final = "info"
 MESSAGES: Final = {"leg": "leg finished", "refused": "request refused", "task": "task changed"}
 """By the field `audit`, the message of a line."""
 
+_LEVEL: Final = LEVEL.ljust(LEVEL_WIDTH)
 _to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 _THOUSANDTHS: Final = tuple([f".{number:03d}" for number in range(1000)])
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
@@ -200,14 +201,16 @@ class Json(Format):
 
     def __init__(self, replica_id: str) -> None:
         super().__init__(replica_id)
-        self._leg = (
-            f'"level":"{LEVEL}","message":"{MESSAGES["leg"]}","replica":{_in_json(replica_id)},"audit":"leg"'
-        )
+        self._leg = f'"level":"{LEVEL}","message":"{MESSAGES["leg"]}","replica":{_in_json(replica_id)},"audit":"leg"'
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
         told = {
-            **{"time": time, "level": LEVEL, "message": MESSAGES[event], "replica": self._replica_id, "audit": event},
+            "time": time,
+            "level": LEVEL,
+            "message": MESSAGES[event],
+            "replica": self._replica_id,
+            "audit": event,
             **fields,
             **_caller(principal),
         }
@@ -230,11 +233,11 @@ class Text(Format):
     def __init__(self, replica_id: str) -> None:
         super().__init__(replica_id)
         self._replica = _quoted(replica_id)
-        self._leg = f"{LEVEL:<{LEVEL_WIDTH}} {MESSAGES['leg']} replica={self._replica} audit=leg"
+        self._leg = f"{_LEVEL} {MESSAGES['leg']} replica={self._replica} audit=leg"
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        begin = f"{time} {LEVEL:<{LEVEL_WIDTH}} {MESSAGES[event]} replica={self._replica} audit={event}"
+        begin = f"{time} {_LEVEL} {MESSAGES[event]} replica={self._replica} audit={event}"
         told = f"{begin}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 

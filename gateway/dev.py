@@ -22,6 +22,8 @@ from typing import Any, Final
 from gateway.auth.bind import check_bind
 from gateway.children import Child, Nursery, Orders, say
 from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.preflight import find_problems
+from gateway.problems import Problems
 from gateway.sealing.keyring import generate_entry
 from gateway.settings import Settings
 from gateway.web.front import Front
@@ -49,14 +51,18 @@ def run(replicas: int, workers: int, host: str, port: int, environ: Mapping[str,
         its configuration wrong (it has said how).
 
     Raises:
-        ConfigurationError: a setting is wrong, or the port is taken.
+        ConfigurationError: settings are wrong, or the port is taken.
     """
     filled, made = fill_environment(os.environ if environ is None else environ)
-    settings = Settings.load(filled)
-    settings.check_serving()
-    check_bind(settings.auth, host)
-    for name in settings.unknown:
-        say(f"{name} is not a setting, so it has no effect; see docs/settings.md")
+    problems = Problems()
+    settings = Settings.load(filled, problems=problems)
+    for name, meant in settings.unknown.items():
+        guess = "" if meant is None else f"; did you mean {meant}?"
+        say(f"{name} is not a setting, so it has no effect; see docs/settings.md{guess}")
+    find_problems(settings, problems)
+    with problems.noted():
+        check_bind(settings.auth, host)
+    problems.raise_any()
     if made:
         say(f"made for this run, the same for all replicas: {', '.join(made)}")
     with contextlib.ExitStack() as stack:

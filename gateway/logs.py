@@ -82,7 +82,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as text."""
         fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
-        line = f"{_timestamp(record)} {record.levelname.lower():<{LEVEL_WIDTH}} {_printable(record.getMessage())}{fields}"
+        line = (
+            f"{_timestamp(record)} {record.levelname.lower():<{LEVEL_WIDTH}} {_printable(record.getMessage())}{fields}"
+        )
         if not record.exc_info:
             return line
         traceback = self.formatException(record.exc_info).splitlines()
@@ -149,16 +151,8 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
     warnings.showwarning = _log_warning
 
 
-def _log_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Log a warning as `warnings.showwarning` would print it."""
-    del file, line
+def _log_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    """Log a warning, instead of what `warnings.showwarning` does."""
     logging.getLogger("py.warnings").warning(
         "Python warning", extra={"category": category.__name__, "where": f"{filename}:{lineno}", "reason": str(message)}
     )

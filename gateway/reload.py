@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 
 from gateway.authoring.lifespans import open_all
-from gateway.bootstrap import Services, load_tools
+from gateway.bootstrap import Services
 from gateway.errors import ConfigurationError
+from gateway.preflight import load_tools
 
 log = logging.getLogger(__name__)
 

@@ -761,6 +761,22 @@ class Settings(BaseSettings):
             missing.append(("redis_url", text))
         self._check([*self._common_problems(), *missing])
 
+    def check_tools(self) -> None:
+        """Check that tools are named.
+
+        Raises:
+            ConfigurationError: none is.
+        """
+        self._check(problem for problem in self._common_problems() if problem[0] == "tools")
+
+    def check_sealing(self) -> None:
+        """Check that there are seal keys.
+
+        Raises:
+            ConfigurationError: there are none.
+        """
+        self._check(problem for problem in self._common_problems() if problem[0] == "seal_keys")
+
     def check_minting(self) -> None:
         """Check that what makes bearer tokens for development is there: a secret and an audience.
 

@@ -111,7 +111,7 @@ def test_serve_with_a_bad_key_says_so_without_showing_it() -> None:
 
 def test_serve_with_a_wrong_setting_says_what_to_write() -> None:
     result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_STATE_TTL_SECONDS": "soon"})
-    assert_one_clear_line(result, "GATEWAY_STATE_TTL_SECONDS is 'soon'; it must be a whole number of seconds")
+    assert_one_clear_line(result, "GATEWAY_STATE_TTL_SECONDS: 'soon' is not valid; use a whole number of seconds")
 
 
 def test_serve_on_a_taken_port_says_so_in_one_line() -> None:
@@ -425,7 +425,7 @@ def test_a_worker_without_what_it_needs_says_what_in_one_line_and_exits_2(name: 
 
 def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:
     result = gateway("worker", "--concurrency", "many", settings=WORKING)
-    assert_one_clear_line(result, "--concurrency is 'many'; it must be a whole number")
+    assert_one_clear_line(result, "--concurrency: 'many' is not valid; use a whole number")
 
 
 def test_the_options_of_a_worker_are_told() -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 
 from gateway.errors import ConfigurationError
 from gateway.logs import configure_logging
+from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
+from gateway.problems import Problems
 from gateway.settings import Settings
 from workers import process
 
 EXIT_CONFIGURATION = 2
 OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
 """Options that have another name than the setting they give."""
-
-log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") -> int:
@@ -31,19 +30,24 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
     """
     arguments = _parser(prog).parse_args(argv)
     try:
+        problems = Problems()
         settings = Settings.load(
+            problems=problems,
             worker_concurrency=arguments.concurrency,
             replica_id=arguments.worker_id,
             metrics_host=arguments.metrics_host,
             metrics_port=arguments.metrics_port,
         )
         configure_logging(settings.log_level, settings.log_format, settings.replica_id)
-        for name in settings.unknown:
-            log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})
+        warn_of_unknown(settings)
+        find_problems(settings, problems, works=True)
+        find_tool_problems(settings, problems, serves=False)
+        problems.raise_any()
         return process.run(settings)
     except ConfigurationError as error:
-        words = [OPTIONS.get(word, word) for word in str(error).split()]
-        sys.stderr.write(f"gateway: {' '.join(words)}\n")
+        for problem in error.problems:
+            option, colon, rest = problem.partition(":")
+            sys.stderr.write(f"gateway: {OPTIONS.get(option, option)}{colon}{rest}\n")
         return EXIT_CONFIGURATION
 
 

@@ -102,9 +102,7 @@ async def _work(services: WorkerServices, telemetry: WorkerTelemetry, ending: En
 
 
 @contextlib.contextmanager
-def _signals(
-    worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending
-) -> Iterator[None]:
+def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending) -> Iterator[None]:
     """Leave at the first SIGTERM or SIGINT, at once at the second, and in time even if the event loop is blocked."""
     first_at: float | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.auth.bind import check_bind
 from gateway.auth.keys import SharedSecret
 from gateway.auth.metadata import ResourceMetadata
+from gateway.auth.providers import read_key_file
 from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, make_verifier
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "VerifiedToken",
     "check_bind",
     "make_verifier",
+    "read_key_file",
 ]

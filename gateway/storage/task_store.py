@@ -82,7 +82,8 @@ class RedisTaskStore:
 
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
-        await self._deployment.check()
+        with self._client.starting():
+            await self._deployment.check()
 
     async def owner(self, principal: Principal | None) -> str:
         """See `gateway.ports.TaskStore.owner`."""
