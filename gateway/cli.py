@@ -28,6 +28,7 @@ EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "workers.__main__"
 """Started by name: the gateway never imports its workers."""
 
+SHELLS: Final = ("bash", "zsh", "fish")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
@@ -102,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_keys(commands)
     _add_token(commands)
     _add_tools(commands)
+    _add_check(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -242,6 +245,35 @@ def _add_tools(commands: _Commands) -> None:
     )
     _add_tools_option(parser)
     parser.set_defaults(run=_tools)
+
+
+def _add_check(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="find what would keep a replica from serving",
+        description=(
+            "Examine settings, keys, tools, task store and identity provider without serving, and report each problem "
+            "with its cure."
+        ),
+        epilog="Exit codes: 0 all is well, 1 the store or the provider cannot be reached now, 2 something is wrong.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_tools_option(parser)
+    parser.set_defaults(run=_check)
+
+
+def _add_completion(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and options in a shell",
+        description="Print a script that completes the commands and options of `gateway` in a shell.",
+        epilog=(
+            "Save it where your shell looks: bash in ~/.local/share/bash-completion/completions/gateway, zsh as _gateway "
+            "in a folder of $fpath, fish in ~/.config/fish/completions/gateway.fish."
+        ),
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
+    parser.set_defaults(run=_completion)
 
 
 def _add_tools_option(parser: argparse.ArgumentParser) -> None:
@@ -415,6 +447,33 @@ def _tools(arguments: argparse.Namespace) -> int:
     entries = inventory(load_registry(settings.tools))
     print(json.dumps(entries, indent=2) if arguments.json else _as_text(entries))
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from gateway.check import examine
+    from gateway.logs import configure_logging
+
+    configure_logging("error", "text", "check")  # warnings are part of the report
+    report = examine(_modules(arguments))
+    print(report.as_json() if arguments.json else report.as_text())
+    return report.exit_code
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    parser = _parser()
+    _give_worker_its_options(parser)
+    print(shtab.complete(parser, arguments.shell))
+    return 0
+
+
+def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
+    """Put the options of `gateway worker`, which its own package reads, where a completion looks for them."""
+    worker = importlib.import_module(WORKERS).make_parser("gateway worker")
+    for action in parser._actions:  # noqa: SLF001 - argparse gives no other way to a parser's commands
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            action.choices["worker"] = worker
 
 
 def _as_text(entries: Sequence[Mapping[str, Any]]) -> str:

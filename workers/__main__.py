@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
     Returns:
         The exit code: 0 stopped cleanly, 1 tasks had to be cut off, 2 configured wrongly.
     """
-    arguments = _parser(prog).parse_args(argv)
+    arguments = make_parser(prog).parse_args(argv)
     try:
         problems = Problems()
         settings = Settings.load(
@@ -51,7 +51,12 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
         return EXIT_CONFIGURATION
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Return what reads the options of a worker.
+
+    Args:
+        prog: what it was called by.
+    """
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run tasks in the background: claim them from the task store, run them, store what came of them.",

@@ -31,7 +31,15 @@ from gateway.process_telemetry import ProcessTelemetry
 from gateway.settings import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
 from gateway.storage.connections import Pool
-from gateway.storage.failing import cause_of, did_nothing, is_late, is_refusal_of_size, kind_of, refused_access, repeatable
+from gateway.storage.failing import (
+    cause_of,
+    did_nothing,
+    is_late,
+    is_refusal_of_size,
+    kind_of,
+    refused_access,
+    repeatable,
+)
 from gateway.storage.other_scripts import NOW
 from gateway.storage.outages import Outage, outages
 from gateway.storage.scripts import Script
@@ -158,6 +166,11 @@ class RedisClient:
             yield
         finally:
             self._starting = False
+
+    @property
+    def problem(self) -> str:
+        """What went wrong last, in words; nothing if nothing has."""
+        return self._outage.reason
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script, one that changes something with the deadline that it takes.

@@ -20,12 +20,16 @@ class Outage:
 
     Args:
         clock: monotonic seconds.
+
+    Attributes:
+        reason: what went wrong last, in words.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._told = self._told_refused = False
         self._failed_at = 0.0
+        self.reason = ""
         self._lock = threading.Lock()
 
     def failed(self, error: BaseException) -> None:
@@ -37,10 +41,11 @@ class Outage:
         refused = isinstance(error, PermissionError)
         with self._lock:
             self._failed_at = self._clock()
+            self.reason = f"{type(error).__name__}: {error}"
             if not self._told or (refused and not self._told_refused):
                 self._told = True
                 self._told_refused = refused
-                log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
+                log.warning("task store is not available", extra={"reason": self.reason})
 
     def worked(self) -> None:
         """Note that the server has done something."""

@@ -738,7 +738,7 @@ async def test_an_order_is_remembered_for_its_time_and_no_longer_than_its_task(h
 async def test_the_check_accepts_what_it_finds_twice_and_refuses_another_number_of_partitions(here: Deployment) -> None:
     await here.store().check()
     await here.queue().check()
-    with pytest.raises(ConfigurationError, match=r"GATEWAY_TASK_PARTITIONS is 3, but .* spread over 2") as caught:
+    with pytest.raises(ConfigurationError, match=r"GATEWAY_TASK_PARTITIONS: 3, but .* spread over 2") as caught:
         await here.store(partitions=PARTITIONS + 1).check()
     assert str(caught.value).isprintable()
 
