@@ -268,8 +268,8 @@ def _add_completion(commands: _Commands) -> None:
         help="print a script that completes commands and options in a shell",
         description="Print a script that completes the commands and options of `gateway` in a shell.",
         epilog=(
-            "Save it where your shell looks: bash in ~/.local/share/bash-completion/completions/gateway, zsh as _gateway "
-            "in a folder of $fpath, fish in ~/.config/fish/completions/gateway.fish."
+            "Save it as ~/.local/share/bash-completion/completions/gateway for bash, as _gateway in a folder of $fpath "
+            "for zsh, and as ~/.config/fish/completions/gateway.fish for fish."
         ),
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
