@@ -16,7 +16,7 @@ from tests.docs.markdown import PAGES, TOP
 PROJECT: Final = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DOCUMENTS: Final = (*PAGES, "CHANGELOG.md")
 CODE: Final = [path for name in ("gateway", "workers", "loadtest", "bench") for path in (TOP / name).rglob("*.py")]
-INLINE: Final = r"`pip install ([^`\n]*(?:\n[^`\n]+)?)`"
+INLINE: Final = r"`pip install\s([^`\n]*(?:\n[^`\n]+)?)`"
 IN_BLOCK: Final = r"^\$ .*\bpip install ([^\n]+)$"
 COMMAND: Final = re.compile(f"{INLINE}|{IN_BLOCK}", re.MULTILINE)
 FILE_OPTION: Final = re.compile(r"(--requirement|-r)[= ]\S+")
