@@ -376,7 +376,7 @@ def test_every_run_makes_a_key_of_its_own_that_serves() -> None:
     settings = Settings.load(first)
     settings.check_serving()
     assert settings.connection_close
-    assert settings.unknown == ()
+    assert settings.unknown == {}
 
 
 def test_a_wrong_setting_is_told_before_any_replica_starts(monkeypatch: pytest.MonkeyPatch) -> None:

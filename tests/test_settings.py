@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -88,7 +89,7 @@ WRONG_VALUES = {
 }
 
 
-def refusal(environ: dict[str, str], **overrides: object) -> str:
+def refusal(environ: dict[str, str], **overrides: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         Settings.load(environ, **overrides)
     return str(caught.value)
