@@ -32,6 +32,7 @@ from gateway.settings import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
 from gateway.storage.connections import Pool
 from gateway.storage.failing import (
+    FAILURES,
     cause_of,
     did_nothing,
     is_late,
@@ -253,7 +254,7 @@ class RedisClient:
                     reply = await self._batched(redis, command)
         except NoScriptError:
             raise
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             if size > _ALWAYS_TAKEN_BYTES and (is_refusal_of_size(error) or await self._refuses(size)):
                 log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
                 raise ValueTooLarge("What the task has to store", size) from None
@@ -273,7 +274,7 @@ class RedisClient:
         try:
             async with asyncio.timeout(SECONDS + wait_ms / 1000):
                 reply = await self._client().execute_command(*command)
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             raise self._failed(error) from None
         self._outage.worked()
         if not reply:
@@ -295,7 +296,7 @@ class RedisClient:
                     infos = [by_node] if "redis_version" in by_node else list(by_node.values())
                 else:
                     infos = [await redis.info()]
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             raise self._failed(error) from None
         for info in infos:
             if "server_time_usec" in info:
@@ -415,7 +416,7 @@ async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
     try:
         async with asyncio.timeout(SECONDS):
             replies = await repeatable(lambda: _send(redis, batch))
-    except (RedisError, OSError, TimeoutError) as error:
+    except FAILURES as error:
         replies = [error] * len(batch)
     except Exception as error:  # noqa: BLE001 - one of them cannot be sent at all: the others must not wait for it
         if len(batch) > 1:

@@ -10,6 +10,7 @@ from redis.exceptions import (
     BusyLoadingError,
     NoPermissionError,
     ReadOnlyError,
+    RedisClusterException,
     RedisError,
     ResponseError,
 )
@@ -28,6 +29,10 @@ _SCRIPT_REFUSALS = ("executing the script can't run this command", "ACL failure 
 
 _CLOSED = "the handler is closed"
 """How uvloop says that a connection was closed before something is written to it."""
+
+
+FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
+"""What redis-py raises when a command fails. That no node of a cluster lets it in is no `RedisError` to it."""
 
 
 class NotReached(ConnectionLost):

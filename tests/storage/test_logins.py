@@ -36,8 +36,8 @@ def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Se
 
 
 @asynccontextmanager
-async def deployment(server: Server, login: str) -> AsyncIterator[Deployment]:
-    opened = Deployment(f"redis://{login}127.0.0.1:{server.port}/0")
+async def deployment(server: Server, login: str, scheme: str = "redis") -> AsyncIterator[Deployment]:
+    opened = Deployment(f"{scheme}://{login}127.0.0.1:{server.port}")
     yield opened
     await opened.aclose()
 
@@ -73,8 +73,16 @@ async def test_the_right_password_is_no_problem(locked: Server) -> None:
     locked.ask("FLUSHALL")
 
 
-async def test_a_server_that_cannot_be_reached_stays_an_outage() -> None:
-    opened = Deployment(f"redis://:{WRONG}@127.0.0.1:{free_port()}/0")
+@pytest.mark.parametrize("login", ["", f":{WRONG}@"], ids=["no password", "a wrong password"])
+async def test_a_node_of_a_cluster_that_refuses_the_login_is_a_wrong_setting_too(locked: Server, login: str) -> None:
+    async with deployment(locked, login, "redis+cluster") as here:
+        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refuses the login"):
+            await here.store().check()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_a_server_that_cannot_be_reached_stays_an_outage(scheme: str) -> None:
+    opened = Deployment(f"{scheme}://:{WRONG}@127.0.0.1:{free_port()}")
     with pytest.raises(TaskStoreDown):
         await opened.store().check()
     await opened.aclose()
