@@ -6,22 +6,21 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import socket
-import sys
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
-from gateway.bootstrap import Services, build, check, load_tools
+from gateway.bootstrap import Services, build, check
+from gateway.ending import Ending
 from gateway.errors import ConfigurationError
 from gateway.hops import max_message_bytes
 from gateway.hosts import is_loopback
 from gateway.metrics_server import start_metrics_server
+from gateway.preflight import load_tools
 from gateway.reload import Reloader
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
@@ -217,13 +216,20 @@ def create_app(settings: Settings | None = None) -> GatewayApp:
     return GatewayApp(build(settings or Settings.load()))
 
 
-def make_server(services: Services, app: GatewayApp, *, answers_checks: bool = False) -> ReplicaServer:
+def make_server(
+    services: Services,
+    app: GatewayApp,
+    *,
+    answers_checks: bool = False,
+    on_signal: Callable[[], None] = lambda: None,
+) -> ReplicaServer:
     """Return the server of one replica, with the limits that its settings put on connections; it does not run yet.
 
     Args:
         services: what it serves with.
         app: what it serves.
         answers_checks: see `ReplicaServer`.
+        on_signal: see `ReplicaServer`.
     """
     settings = services.settings
     limits = _connection_limits(settings)
@@ -243,6 +249,7 @@ def make_server(services: Services, app: GatewayApp, *, answers_checks: bool = F
         answers_checks=answers_checks,
         on_notice=app.drain,
         on_leaving=app.leave,
+        on_signal=on_signal,
     )
 
 
@@ -266,9 +273,10 @@ def serve(
     Raises:
         ConfigurationError: the process cannot serve as configured; the message says what to change.
     """
+    ending = Ending()
     services = build(settings)
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
-    server = make_server(services, app, answers_checks=not inherited)
+    server = make_server(services, app, answers_checks=not inherited, on_signal=ending.told)
     metrics = None
     if settings.metrics_port is not None:
         metrics = start_metrics_server(
@@ -281,17 +289,15 @@ def serve(
     try:
         with _own_words(app):
             server.run(sockets=[sock])
-    except SystemExit:
+        exit_code = 1 if server.force_exit else 0
+    except SystemExit as error:  # uvicorn could not start
         if app.startup_problem is not None:
             raise app.startup_problem from None
-        raise
+        exit_code = error.code if isinstance(error.code, int) else 1
     finally:
         if metrics is not None:
             metrics.stop()
-    exit_code = 1 if server.force_exit else 0
-    if services.host.busy_threads:
-        _exit_without_threads(exit_code, services.host.busy_threads)
-    return exit_code
+    return ending.stopped(exit_code, services.host.busy_threads)
 
 
 @contextlib.contextmanager
@@ -307,12 +313,3 @@ def _own_words(app: GatewayApp) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(is_news)
-
-
-def _exit_without_threads(exit_code: int, threads: int) -> NoReturn:
-    """End the process though threads still run: nobody waits for them, nothing can stop them, Python would wait."""
-    log.warning("blocking functions of tools are left behind", extra={"threads": threads})
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)

@@ -1,5 +1,6 @@
 """The audit log: who called what, and whether it was let through or refused and why.
 
+Lines have the form of the log (see `gateway.logs`): time, level, message, then the fields, always in the same order.
 One line a leg, one a refusal, and one each time that a caller answers or cancels a task. The flow id
 and the number of the leg join the legs of a call; those of a task name its id too. No line ever holds a token, a key,
 an argument, an answer or a result.
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
+from gateway.logs import LEVEL_WIDTH
 from gateway.sealing.principal import Principal
 from gateway.telemetry import RefusalReason
 
@@ -25,6 +27,11 @@ Fields: TypeAlias = Mapping[str, Any]
 MAX_TARGET_CHARS = 256
 """Methods, names and URIs come from the caller; longer ones are cut."""
 
+LEVEL: Final = "info"
+MESSAGES: Final = {"leg": "leg finished", "refused": "request refused", "task": "task changed"}
+"""By the field `audit`, the message of a line."""
+
+_LEVEL: Final = LEVEL.ljust(LEVEL_WIDTH)
 _to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 _THOUSANDTHS: Final = tuple([f".{number:03d}" for number in range(1000)])
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-+~|")
@@ -194,18 +201,26 @@ class Json(Format):
 
     def __init__(self, replica_id: str) -> None:
         super().__init__(replica_id)
-        self._replica = _in_json(replica_id)
+        self._leg = f'"level":"{LEVEL}","message":"{MESSAGES["leg"]}","replica":{_in_json(replica_id)},"audit":"leg"'
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        told = {"time": time, "audit": event, "replica": self._replica_id, **fields, **_caller(principal)}
+        told = {
+            "time": time,
+            "level": LEVEL,
+            "message": MESSAGES[event],
+            "replica": self._replica_id,
+            "audit": event,
+            **fields,
+            **_caller(principal),
+        }
         return _to_json(told).encode() + b"\n"
 
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
         named = f',"task":{_in_json(ran.task)}' if ran.task else ""
         told = (
-            f'{{"time":"{time}","audit":"leg","replica":{self._replica},"method":{_in_json(ran.method)},'
+            f'{{"time":"{time}",{self._leg},"method":{_in_json(ran.method)},'
             f'"target":{_in_json(ran.target)}{named},"flow":"{ran.flow}","leg":{ran.leg},"outcome":"{ran.outcome}",'
             f'"ms":{ran.ms}{_caller_json(principal)}}}\n'
         )
@@ -213,22 +228,24 @@ class Json(Format):
 
 
 class Text(Format):
-    """Lines for people: `name=value …`."""
+    """Lines for people: `time level message name=value …`."""
 
     def __init__(self, replica_id: str) -> None:
         super().__init__(replica_id)
         self._replica = _quoted(replica_id)
+        self._leg = f"{_LEVEL} {MESSAGES['leg']} replica={self._replica} audit=leg"
 
     def line(self, time: str, event: str, fields: Fields, principal: Principal | None) -> bytes:
         """See `Format.line`."""
-        told = f"time={time} audit={event} replica={self._replica}{_text(fields)}{_caller_text(principal)}\n"
+        begin = f"{time} {_LEVEL} {MESSAGES[event]} replica={self._replica} audit={event}"
+        told = f"{begin}{_text(fields)}{_caller_text(principal)}\n"
         return told.encode("utf-8", "backslashreplace")
 
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
         """See `Format.leg`."""
         named = f" task={_quoted(ran.task)}" if ran.task else ""
         told = (
-            f"time={time} audit=leg replica={self._replica} method={_quoted(ran.method)} target={_quoted(ran.target)}"
+            f"{time} {self._leg} method={_quoted(ran.method)} target={_quoted(ran.target)}"
             f"{named} flow={ran.flow} leg={ran.leg} outcome={ran.outcome} ms={ran.ms}{_caller_text(principal)}\n"
         )
         return told.encode("utf-8", "backslashreplace")

@@ -24,6 +24,7 @@ from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
 from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
+from gateway.preflight import load_tools, not_appendable
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
 from gateway.sealing.envelope import Sealer
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
 _COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOL = "http/protobuf"
+HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`"
 SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
 
@@ -366,7 +368,7 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
         try:
             from gateway.tracing import Traces  # noqa: PLC0415 - it is an extra, and takes memory
         except ImportError:
-            problem = "OpenTelemetry is not installed; install sealed-gateway[opentelemetry]"
+            problem = f"OpenTelemetry is not installed; {HOW_TO_ADD_TRACES}"
     if problem is not None:
         log.warning("no traces", extra={"reason": problem})
         return None
@@ -396,23 +398,6 @@ def trace_problem(environ: Mapping[str, str]) -> str | None:
 
 def _wanted(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name, "").strip().lower()
-
-
-def load_tools(settings: Settings) -> Registry:
-    """Load what the settings name.
-
-    Raises:
-        ConfigurationError: a module is wrong, or one of its tools needs a task store and the settings name none.
-    """
-    registry = load_registry(settings.tools)
-    if settings.redis_url is None:
-        for tool in registry.tools.values():
-            if tool.needs_store:
-                why = "may be used once only" if tool.single_use else "runs as a task only"
-                raise ConfigurationError(
-                    f"the tool {tool.name!r} {why}, which needs a task store; set GATEWAY_REDIS_URL"
-                )
-    return registry
 
 
 def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedCarrier:
@@ -467,5 +452,5 @@ def _file_writer(path: str) -> LineWriter:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
     except OSError as error:
-        raise ConfigurationError(f"GATEWAY_AUDIT_LOG is {path!r}, which cannot be written: {error.strerror}") from None
+        raise not_appendable(path, error.errno or 0) from None
     return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG"))

@@ -9,35 +9,43 @@ Each command imports what it needs when it runs, so that the small ones start at
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
-import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from gateway import __version__
 from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    from gateway.settings import Settings
-
 EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "workers.__main__"
 """Started by name: the gateway never imports its workers."""
 
+SHELLS: Final = ("bash", "zsh", "fish")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
     "Everything else is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/settings.md."
 )
 
-log = logging.getLogger(__name__)
+_CLAIM_OPTIONS: Final = {
+    "sub": "use --sub",
+    "scope": "use --scope",
+    "iss": "use --issuer",
+    "client_id": "use --client-id",
+    "exp": "use --ttl",
+    "aud": "set GATEWAY_AUDIENCE or GATEWAY_JWT_AUDIENCE",
+    "iat": "it is the time of now",
+}
+"""What sets the claims that `--claim` may not."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except ConfigurationError as error:
-        print(f"gateway: {' '.join(str(error).split())}", file=sys.stderr)
+        for problem in error.problems:
+            print(f"gateway: {problem}", file=sys.stderr)
         return EXIT_CONFIGURATION
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -80,7 +89,11 @@ def _import_from_working_directory() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gateway",
-        description="Serve MCP tools from as many identical replicas as you like: no sessions, no shared storage.",
+        description=(
+            "Serve MCP tools from as many identical replicas as you like. What a call needs for its next request "
+            "travels sealed through the client, so replicas share keys, not storage. Background tasks, and tools that "
+            "may be used once only, need a Redis."
+        ),
         epilog="Start with `gateway dev`: two replicas with the demo tools on http://127.0.0.1:8080/mcp.",
     )
     parser.add_argument(
@@ -96,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_keys(commands)
     _add_token(commands)
     _add_tools(commands)
+    _add_check(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -181,7 +196,9 @@ def _add_dev(commands: _Commands) -> None:
 
 
 def _add_keys(commands: _Commands) -> None:
-    parser = commands.add_parser("keys", help="make keys", description="Make the keys that seal half-finished calls.")
+    parser = commands.add_parser(
+        "keys", help="make and compare keys", description="Make and compare the keys that seal half-finished calls."
+    )
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = actions.add_parser(
         "new",
@@ -190,6 +207,15 @@ def _add_keys(commands: _Commands) -> None:
         epilog="To rotate, roll out `old,new`, then `new,old`, then `new`: the first key seals, all of them open.",
     )
     new.set_defaults(run=_keys_new)
+    show = actions.add_parser(
+        "show",
+        help="print the ids of the seal keys",
+        description=(
+            "Print the id of each key in GATEWAY_SEAL_KEYS (or GATEWAY_SEAL_KEYS_FILE), as the metric "
+            "gateway_seal_keys shows it, and whether the key seals or only opens. An id says nothing about its key."
+        ),
+    )
+    show.set_defaults(run=_keys_show)
 
 
 def _add_token(commands: _Commands) -> None:
@@ -207,6 +233,15 @@ def _add_token(commands: _Commands) -> None:
         "--ttl", type=_ttl, default=3600, metavar="SECONDS", help="how long the token is valid (default: %(default)s)"
     )
     parser.add_argument("--client-id", metavar="NAME", help="the client that acts for the user")
+    parser.add_argument("--issuer", metavar="NAME", help="who issues the token (default: GATEWAY_JWT_ISSUER)")
+    parser.add_argument(
+        "--claim",
+        type=_claim,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another claim, its value JSON or else text; may be given several times",
+    )
     parser.set_defaults(run=_token)
 
 
@@ -225,6 +260,35 @@ def _add_tools(commands: _Commands) -> None:
     )
     _add_tools_option(parser)
     parser.set_defaults(run=_tools)
+
+
+def _add_check(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "check",
+        help="find what would keep a replica from serving",
+        description=(
+            "Examine settings, keys, tools, task store and identity provider without serving, and report each problem "
+            "with its cure."
+        ),
+        epilog="Exit codes: 0 all is well, 1 the store or the provider cannot be reached now, 2 something is wrong.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    _add_tools_option(parser)
+    parser.set_defaults(run=_check)
+
+
+def _add_completion(commands: _Commands) -> None:
+    parser = commands.add_parser(
+        "completion",
+        help="print a script that completes commands and options in a shell",
+        description="Print a script that completes the commands and options of `gateway` in a shell.",
+        epilog=(
+            "Save it as ~/.local/share/bash-completion/completions/gateway for bash, as _gateway in a folder of $fpath "
+            "for zsh, and as ~/.config/fish/completions/gateway.fish for fish."
+        ),
+    )
+    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
+    parser.set_defaults(run=_completion)
 
 
 def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_TOOLS") -> None:
@@ -263,33 +327,53 @@ def _ttl(text: str) -> int:
     return int(text)
 
 
+def _claim(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as tenant=acme")
+    if name in _CLAIM_OPTIONS:
+        raise argparse.ArgumentTypeError(f"{name!r} is reserved; {_CLAIM_OPTIONS[name]}")
+    try:
+        return name, json.loads(value, parse_constant=_no_constant)
+    except ValueError:
+        return name, value
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
 def _modules(arguments: argparse.Namespace) -> str | None:
     return None if arguments.tools is None else ",".join(arguments.tools)
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from gateway.auth.bind import check_bind
     from gateway.logs import configure_logging
+    from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
+    from gateway.problems import Problems
     from gateway.settings import Settings
-    from gateway.web.listener import inherit, listen
 
+    problems = Problems()
     settings = Settings.load(
+        problems=problems,
         tools=_modules(arguments),
         metrics_host=arguments.metrics_host,
         metrics_port=arguments.metrics_port,
         replica_id=arguments.replica_id,
     )
-    settings.check_serving()
     configure_logging(settings.log_level, settings.log_format, settings.replica_id)
-    _warn_of_unknown(settings)
-    if arguments.fd is None:
-        check_bind(settings.auth, arguments.host)
-        listener = listen(arguments.host, arguments.port)
-    else:
-        listener = inherit(arguments.fd)
-        check_bind(settings.auth, listener.getsockname()[0])
-    with listener:
-        from gateway.app import serve  # last: it loads the web framework, and a wrong setting is told sooner
+    warn_of_unknown(settings)
+    find_problems(settings, problems)
+    find_tool_problems(settings, problems)
+    listener = None
+    with contextlib.ExitStack() as stack:
+        with problems.noted():
+            listener = stack.enter_context(_listener(arguments, settings.auth))
+        problems.raise_any()
+        assert listener is not None  # noqa: S101 - or there is a problem
+        # Last: it loads the web framework, and a wrong setting is reported sooner.
+        from gateway.app import serve
+        from gateway.web.listener import inherit
 
         return serve(
             settings,
@@ -298,6 +382,18 @@ def _serve(arguments: argparse.Namespace) -> int:
             reload=arguments.reload,
             metrics_sock=None if arguments.metrics_fd is None else inherit(arguments.metrics_fd, "--metrics-fd"),
         )
+
+
+def _listener(arguments: argparse.Namespace, auth: str) -> socket.socket:
+    from gateway.auth.bind import check_bind
+    from gateway.web.listener import inherit, listen
+
+    if arguments.fd is None:
+        check_bind(auth, arguments.host)
+        return listen(arguments.host, arguments.port)
+    listener = inherit(arguments.fd)
+    check_bind(auth, listener.getsockname()[0])
+    return listener
 
 
 def _dev(arguments: argparse.Namespace) -> int:
@@ -321,23 +417,46 @@ def _keys_new(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _token(arguments: argparse.Namespace) -> int:
-    from gateway.auth.tokens import mint
+def _keys_show(arguments: argparse.Namespace) -> int:
+    from gateway.problems import Problems
+    from gateway.sealing.keyring import KeyRing
     from gateway.settings import Settings
 
-    settings = Settings.load()
-    if settings.jwt_secret is None:
-        raise ConfigurationError("no secret to sign with; set GATEWAY_JWT_SECRET as for the replicas")
-    if not settings.token_audiences:
-        raise ConfigurationError("no audience; set GATEWAY_AUDIENCE (or GATEWAY_JWT_AUDIENCE) as for the replicas")
+    del arguments
+    problems = Problems()
+    settings = Settings.load(problems=problems)
+    with problems.noted():
+        settings.check_sealing()
+    keys = settings.seal_keys
+    with problems.noted():
+        ring = None if keys is None else KeyRing.parse(keys.get_secret_value())
+    problems.raise_any()
+    assert ring is not None  # noqa: S101 - check_sealing has seen to it
+    for key in ring.keys:
+        print(f"{key.key_id.hex()}  {'seals' if key is ring.sealing_key else 'opens'}")
+    return 0
+
+
+def _token(arguments: argparse.Namespace) -> int:
+    from gateway.auth.tokens import mint
+    from gateway.problems import Problems
+    from gateway.settings import Settings
+
+    problems = Problems()
+    settings = Settings.load(problems=problems)
+    with problems.noted():
+        settings.check_minting()
+    problems.raise_any()
+    assert settings.jwt_secret is not None  # noqa: S101 - check_minting has seen to it
     token = mint(
         settings.jwt_secret.get_secret_value(),
         arguments.sub,
         settings.token_audiences[0],
         scopes=[name for given in arguments.scope for name in given.split()],
         ttl_seconds=arguments.ttl,
-        issuer=settings.jwt_issuer,
+        issuer=settings.jwt_issuer if arguments.issuer is None else arguments.issuer,
         client_id=arguments.client_id,
+        claims=dict(arguments.claim),
     )
     print(token)
     return 0
@@ -346,14 +465,46 @@ def _token(arguments: argparse.Namespace) -> int:
 def _tools(arguments: argparse.Namespace) -> int:
     from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
+    from gateway.preflight import find_tool_problems
+    from gateway.problems import Problems
     from gateway.settings import Settings
 
-    settings = Settings.load(tools=_modules(arguments))
-    if not settings.tools:
-        raise ConfigurationError("no tools; name their modules in GATEWAY_TOOLS or with --tools, such as gateway.demo")
+    problems = Problems()
+    settings = Settings.load(problems=problems, tools=_modules(arguments))
+    with problems.noted():
+        settings.check_tools()
+    find_tool_problems(settings, problems, serves=False)
+    problems.raise_any()
     entries = inventory(load_registry(settings.tools))
     print(json.dumps(entries, indent=2) if arguments.json else _as_text(entries))
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from gateway.check import examine
+    from gateway.logs import configure_logging
+
+    configure_logging("error", "text", "check")  # warnings are part of the report
+    report = examine(_modules(arguments))
+    print(report.as_json() if arguments.json else report.as_text())
+    return report.exit_code
+
+
+def _completion(arguments: argparse.Namespace) -> int:
+    import shtab
+
+    parser = _parser()
+    _give_worker_its_options(parser)
+    print(shtab.complete(parser, arguments.shell))
+    return 0
+
+
+def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
+    """Put the options of `gateway worker`, which its own package reads, where a completion looks for them."""
+    worker = importlib.import_module(WORKERS).make_parser("gateway worker")
+    for action in parser._actions:  # noqa: SLF001 - argparse gives no other way to a parser's commands
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            action.choices["worker"] = worker
 
 
 def _as_text(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -383,8 +534,3 @@ def _details(entry: Mapping[str, Any]) -> Iterator[str]:
     for key, asked in (entry["asks"] or {}).items():
         covers = asked["covers"]
         yield f"asks {key} ({covers.get('mode', covers['method'])}) {asked['digest']}"
-
-
-def _warn_of_unknown(settings: Settings) -> None:
-    for name in settings.unknown:
-        log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})

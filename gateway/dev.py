@@ -24,6 +24,8 @@ from gateway.children import Child, Nursery, Orders
 from gateway.console import Console
 from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.errors import ConfigurationError
+from gateway.preflight import find_problems
+from gateway.problems import Problems
 from gateway.sealing.keyring import generate_entry
 from gateway.settings import Settings
 from gateway.tool_files import find_file, names_file
@@ -66,21 +68,15 @@ def run(
         its configuration wrong (it has said how).
 
     Raises:
-        ConfigurationError: a setting is wrong, a tool file is missing, or the port is taken.
+        ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
     """
     given = dict(os.environ if environ is None else environ)
     if tools is not None:
         given["GATEWAY_TOOLS"] = tools
     filled, made = fill_environment(given)
-    settings = Settings.load(filled)
-    settings.check_serving()
-    check_bind(settings.auth, host)
-    for entry in filter(names_file, settings.tools):
-        find_file(entry)
     with contextlib.ExitStack() as stack:
         console = stack.enter_context(contextlib.closing(Console()))
-        for name in settings.unknown:
-            console.say(f"{name} is not a setting, so it has no effect; see docs/settings.md")
+        settings = _load_settings(filled, host, console)
         if made:
             console.say(f"made for this run, the same for all replicas: {', '.join(made)}")
         listener = stack.enter_context(listen(host, port))
@@ -99,6 +95,27 @@ def run(
         if exit_code:  # nobody has asked for it to end, so there is time to say why it does
             console.close(_LAST_WORDS_SECONDS)
         return exit_code
+
+
+def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> Settings:
+    """Read and check the settings of all processes.
+
+    Raises:
+        ConfigurationError: something is wrong; it has all of it.
+    """
+    problems = Problems()
+    settings = Settings.load(environ, problems=problems)
+    for name, meant in settings.unknown.items():
+        guess = "" if meant is None else f"; did you mean {meant}?"
+        console.say(f"{name} is not a setting, so it has no effect; see docs/settings.md{guess}")
+    find_problems(settings, problems)
+    for entry in filter(names_file, settings.tools):
+        with problems.noted():
+            find_file(entry)
+    with problems.noted():
+        check_bind(settings.auth, host)
+    problems.raise_any()
+    return settings
 
 
 WAYS_TO_VERIFY = ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE", "GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE")

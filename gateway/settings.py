@@ -1,7 +1,7 @@
 """Every setting of the process, read once from the environment into one frozen object.
 
-`Settings.load` is the only reader of the environment. Each mistake is a `ConfigurationError` of one line that
-names the variable, says what is wrong and what to write; the value of a secret never appears in it.
+`Settings.load` is the only reader of the environment. All mistakes are reported together, one line each that names
+the variable, says what is wrong and what to write; the value of a secret never appears in it.
 
 A variable `X` that holds a secret can be given as a file instead, with `X_FILE` naming it: the usual form of
 Docker and Kubernetes secrets. An empty variable counts as unset.
@@ -9,12 +9,13 @@ Docker and Kubernetes secrets. An empty variable counts as unset.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -25,6 +26,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from gateway.errors import ConfigurationError
 from gateway.hosts import is_loopback, without_port
+from gateway.problems import Problems
 from gateway.rates import MAX_REQUESTS, Rate, parse_rate
 from gateway.tool_files import names_file
 
@@ -53,6 +55,8 @@ READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
+_SIMILAR = 0.75
+"""Of a misspelt setting to the one that is suggested for it, as `difflib` measures it."""
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
@@ -66,7 +70,7 @@ _MAX_LIMIT_BYTES = 2**30
 
 
 class Expects(NamedTuple):
-    """What a setting accepts, as the end of the sentence "GATEWAY_X is 'abc'; it must be …"."""
+    """What a setting accepts, as the end of the line "GATEWAY_X: 'abc' is not valid; use …"."""
 
     text: str
 
@@ -118,7 +122,7 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(REDIS_SCHEMES):
-        raise ValueError("it starts with something else")
+        raise ValueError("it has another scheme")
     return url
 
 
@@ -178,7 +182,7 @@ def _check_place(url: str) -> str:
 def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
         # A name before `@` often comes with a password.
-        raise ValueError("it has a user" if "@" in url else f"{shown or url!r} is not one")
+        raise ValueError("it has a user" if "@" in url else f"{shown or url!r} is not valid")
     return url
 
 
@@ -655,8 +659,9 @@ class Settings(BaseSettings):
         default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
     )
 
-    _unknown: tuple[str, ...] = PrivateAttr(default=())
+    _unknown: Mapping[str, str | None] = PrivateAttr(default_factory=dict)
     _files: Mapping[str, Path] = PrivateAttr(default_factory=dict)
+    _wrong: frozenset[str] = PrivateAttr(default=frozenset())
 
     @classmethod
     def settings_customise_sources(
@@ -672,30 +677,43 @@ class Settings(BaseSettings):
         return (init_settings,)
 
     @classmethod
-    def load(cls, environ: Mapping[str, str] | None = None, **overrides: object) -> Self:
+    def load(
+        cls, environ: Mapping[str, str] | None = None, *, problems: Problems | None = None, **overrides: object
+    ) -> Self:
         """Read and check every setting.
 
         Args:
             environ: the environment; None is the process's own.
+            problems: takes what is wrong, instead of an error. The settings then have the default where a value is
+                wrong, and are good for further checks but not for serving.
             overrides: values by field name that win over the environment, such as those of command-line options.
                 None means not given.
 
         Raises:
-            ConfigurationError: a value is wrong, given twice, or its file cannot be read.
+            ConfigurationError: values are wrong, given twice, or their files cannot be read.
         """
-        source = _Environment(cls, os.environ if environ is None else environ)
+        found = Problems() if problems is None else problems
         given = {name: value for name, value in overrides.items() if value is not None}
+        source = _Environment(cls, os.environ if environ is None else environ, found)
+        values = {**source(), **given}
+        wrong = set(source.wrong) - set(given)
         try:
-            settings = cls(**{**source(), **given})
+            settings = cls(**values)
         except ValidationError as error:
-            raise ConfigurationError(_one_line(error, frozenset(given))) from None
+            mistakes = _mistakes(error, frozenset(given))
+            found.add(*mistakes.values())
+            wrong |= set(mistakes)
+            settings = cls(**{name: value for name, value in values.items() if name not in mistakes})
+        if problems is None:
+            found.raise_any()
         settings._unknown = source.unknown
         settings._files = {name: path for name, path in source.files.items() if name not in given}
+        settings._wrong = frozenset(wrong)
         return settings
 
     @property
-    def unknown(self) -> tuple[str, ...]:
-        """The names in the environment that start like a setting but are none: most often a typing mistake."""
+    def unknown(self) -> Mapping[str, str | None]:
+        """The names in the environment that start like a setting but are none, each with the one it may stand for."""
         return self._unknown
 
     def file_of(self, field_name: str) -> Path | None:
@@ -731,78 +749,130 @@ class Settings(BaseSettings):
         """Check that what only a serving process needs is there: tools, keys, an audience, and a way to verify tokens.
 
         Raises:
-            ConfigurationError: one of them is missing.
+            ConfigurationError: some of them are missing, or do not go together; it has all of them.
         """
-        self._check_common()
-        if self.auth == "jwt":
-            self._check_tokens()
+        self._check([*self._common_problems(), *(self._token_problems() if self.auth == "jwt" else ())])
 
     def check_working(self) -> None:
         """Check that what a worker needs is there: tools, keys, an audience, and a task store.
 
         Raises:
-            ConfigurationError: one of them is missing.
+            ConfigurationError: some of them are missing, or do not go together; it has all of them.
         """
-        self._check_common()
+        missing = []
         if self.redis_url is None:
-            raise ConfigurationError(
-                "no task store to work for; set GATEWAY_REDIS_URL as for the replicas, such as redis://127.0.0.1:6379/0"
+            text = (
+                "GATEWAY_REDIS_URL: not set, so there is no task store to work for; set it as for the replicas, "
+                "such as redis://127.0.0.1:6379/0"
             )
+            missing.append(("redis_url", text))
+        self._check([*self._common_problems(), *missing])
 
-    def _check_common(self) -> None:
+    def check_tools(self) -> None:
+        """Check that tools are named.
+
+        Raises:
+            ConfigurationError: none is.
+        """
+        self._check(problem for problem in self._common_problems() if problem[0] == "tools")
+
+    def check_sealing(self) -> None:
+        """Check that there are seal keys.
+
+        Raises:
+            ConfigurationError: there are none.
+        """
+        self._check(problem for problem in self._common_problems() if problem[0] == "seal_keys")
+
+    def check_minting(self) -> None:
+        """Check that what makes bearer tokens for development is there: a secret and an audience.
+
+        Raises:
+            ConfigurationError: one of them is missing, or both are; it says so.
+        """
+        missing = []
+        if self.jwt_secret is None:
+            missing.append(("jwt_secret", "GATEWAY_JWT_SECRET: not set; set it as for the replicas, to sign with"))
+        if not self.token_audiences:
+            text = "GATEWAY_AUDIENCE: not set; set it (or GATEWAY_JWT_AUDIENCE) as for the replicas"
+            missing.append(("audience", text))
+        self._check(missing)
+
+    def _check(self, problems: Iterable[tuple[str, str]]) -> None:
+        """Raise problems, but for those of settings whose value was found wrong already."""
+        lines = [text for names, text in problems if self._wrong.isdisjoint(names.split())]
+        if lines:
+            raise ConfigurationError(*lines)
+
+    def _common_problems(self) -> Iterator[tuple[str, str]]:
+        """Give what is wrong for replicas and workers: the names of the fields, and the line."""
         if self.audit_log_required and self.audit_log == "off":
-            raise ConfigurationError(
-                "GATEWAY_AUDIT_LOG_REQUIRED is on, but GATEWAY_AUDIT_LOG is off; set it to stderr or to a file"
+            yield (
+                "audit_log audit_log_required",
+                "GATEWAY_AUDIT_LOG: off, although GATEWAY_AUDIT_LOG_REQUIRED is on; set it to stderr or to a file",
             )
         if not self.tools:
-            raise ConfigurationError(
-                "no tools to serve; name their modules in GATEWAY_TOOLS or with --tools, such as --tools gateway.demo"
+            yield (
+                "tools",
+                "GATEWAY_TOOLS: not set; name the modules with your tools there or with --tools, such as "
+                "--tools gateway.demo",
             )
         if self.seal_keys is None:
-            raise ConfigurationError(
-                "no seal keys; set GATEWAY_SEAL_KEYS (or GATEWAY_SEAL_KEYS_FILE) to what `gateway keys new` prints, "
-                "the same on all replicas"
+            yield (
+                "seal_keys",
+                "GATEWAY_SEAL_KEYS: not set; set it (or GATEWAY_SEAL_KEYS_FILE) to what `gateway keys new` prints, "
+                "the same on all replicas",
             )
         if self.audience is None:
-            raise ConfigurationError(
-                "no audience; set GATEWAY_AUDIENCE to one name for the whole deployment, such as its public URL"
+            yield (
+                "audience",
+                "GATEWAY_AUDIENCE: not set; set it to one name for the whole deployment, such as its public URL",
             )
 
-    def _check_tokens(self) -> None:
-        given = {
-            "GATEWAY_JWT_SECRET": self.jwt_secret,
-            "GATEWAY_JWKS_URL": self.jwks_url,
-            "GATEWAY_JWKS_FILE": self.jwks_file,
-        }
-        names = [name for name, value in given.items() if value is not None]
-        if not names:
-            raise ConfigurationError(
-                "no way to verify bearer tokens; set GATEWAY_JWT_SECRET (or GATEWAY_JWT_SECRET_FILE) to their shared "
-                "secret, GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE to the keys of your identity provider, or "
-                "GATEWAY_AUTH=none to serve this machine only, without identity"
+    def _token_problems(self) -> Iterator[tuple[str, str]]:
+        """Give what is wrong with how bearer tokens are verified, in the same form."""
+        fields = ("jwt_secret", "jwks_url", "jwks_file")
+        given = [name for name in fields if getattr(self, name) is not None]
+        names = [variable(name) for name in given]
+        if not given:
+            yield (
+                " ".join(("auth", *fields)),
+                "GATEWAY_JWT_SECRET: not set, and no other way to verify bearer tokens; set it (or "
+                "GATEWAY_JWT_SECRET_FILE) to their shared secret, GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE to the keys "
+                "of your identity provider, or GATEWAY_AUTH=none to serve this machine only, without identity",
             )
-        if len(names) > 1:
-            raise ConfigurationError(f"{' and '.join(names)} are set together; keep the one that verifies your tokens")
+            return
+        if len(given) > 1:
+            yield (
+                "auth",
+                f"{names[0]}: set together with {' and '.join(names[1:])}; keep the one that verifies your tokens",
+            )
+            return
         symmetric = self.token_algorithms[0] in SYMMETRIC_ALGORITHMS
         if symmetric != (self.jwt_secret is not None):
             fitting = SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else ASYMMETRIC_ALGORITHMS
-            raise ConfigurationError(
-                f"GATEWAY_JWT_ALGORITHMS is {','.join(self.jwt_algorithms)}, which {names[0]} cannot verify; unset it, "
-                f"or choose from {', '.join(fitting)}"
+            yield (
+                "auth jwt_algorithms",
+                f"GATEWAY_JWT_ALGORITHMS: {names[0]} cannot verify {','.join(self.jwt_algorithms)}; unset it, or "
+                f"choose from {', '.join(fitting)}",
             )
         if self.jwt_secret is None and self.jwt_issuer is None:
-            raise ConfigurationError(
-                f"{names[0]} needs GATEWAY_JWT_ISSUER: set it to the `iss` of your identity provider's tokens"
+            yield (
+                "auth jwt_issuer",
+                f"GATEWAY_JWT_ISSUER: not set, but {names[0]} needs it; set it to the `iss` of your identity "
+                "provider's tokens",
             )
 
 
 class _Environment(PydanticBaseSettingsSource):
     """Reads the variables of a given environment, secrets also from files."""
 
-    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str], problems: Problems) -> None:
         super().__init__(settings_cls)
         self._environ = environ
+        self._problems = problems
         self.files: dict[str, Path] = {}
+        self.wrong: list[str] = []
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         name = variable(field_name)
@@ -810,20 +880,37 @@ class _Environment(PydanticBaseSettingsSource):
         if is_secret(field):
             path = self._environ.get(name + FILE_SUFFIX) or None
             if path is not None and value is not None:
-                raise ConfigurationError(f"{name} and {name}{FILE_SUFFIX} are both set; keep one of them")
+                raise ConfigurationError(f"{name}: set together with {name}{FILE_SUFFIX}; keep one of them")
             if path is not None:
                 value = _read_secret_file(name + FILE_SUFFIX, path)
                 self.files[field_name] = Path(path)
         return value, field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        read = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
-        return {name: value for name, value in read.items() if value is not None}
+        read = {}
+        for name, field in self.settings_cls.model_fields.items():
+            try:
+                value = self.get_field_value(field, name)[0]
+            except ConfigurationError as error:
+                self._problems.add(*error.problems)
+                self.wrong.append(name)
+            else:
+                if value is not None:
+                    read[name] = value
+        return read
 
     @property
-    def unknown(self) -> tuple[str, ...]:
-        known = set(known_variables()) | READ_ELSEWHERE
-        return tuple(sorted(name for name in self._environ if name.startswith(PREFIX) and name not in known))
+    def unknown(self) -> dict[str, str | None]:
+        known = sorted(set(known_variables()) | READ_ELSEWHERE)
+        unknown = sorted(name for name in self._environ if name.startswith(PREFIX) and name not in known)
+        return {name: _nearest(name, known) for name in unknown}
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """Return the setting that a misspelt one most likely stands for; they all begin alike, so that does not count."""
+    words = {setting.removeprefix(PREFIX): setting for setting in known}
+    found = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), words, n=1, cutoff=_SIMILAR)
+    return words[found[0]] if found else None
 
 
 def variable(field_name: str) -> str:
@@ -849,12 +936,12 @@ def _read_secret_file(name: str, path: str) -> str:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigurationError(f"{name} names {path!r}, which cannot be read: {reason}") from None
+        raise ConfigurationError(f"{name}: {path!r} cannot be read: {reason}; name a readable file") from None
     except ValueError:
-        raise ConfigurationError(f"{name} names {path!r}, which is not a UTF-8 text file") from None
+        raise ConfigurationError(f"{name}: {path!r} is not a UTF-8 text file; name one that is") from None
     text = text.strip("\r\n")
     if not text.strip():
-        raise ConfigurationError(f"{name} names {path!r}, which is empty")
+        raise ConfigurationError(f"{name}: {path!r} is empty; write the secret to it")
     return text
 
 
@@ -880,20 +967,27 @@ def _expected(field: FieldInfo) -> str:
     return found
 
 
-def _one_line(error: ValidationError, overridden: frozenset[str]) -> str:
-    first = error.errors(include_url=False)[0]
-    field_name = str(first["loc"][0]) if first["loc"] else ""
+def _mistakes(error: ValidationError, overridden: frozenset[str]) -> dict[str, str]:
+    """Return a line for each wrong field, by its name."""
+    lines: dict[str, str] = {}
+    for details in error.errors(include_url=False):
+        name = str(details["loc"][0]) if details["loc"] else ""
+        lines.setdefault(name, _mistake(name, details, name in overridden))
+    return lines
+
+
+def _mistake(field_name: str, details: Any, overridden: bool) -> str:
     field = Settings.model_fields.get(field_name)
     if field is None:
         return f"{field_name!r} is not a setting"
-    name = f"--{field_name.replace('_', '-')}" if field_name in overridden else variable(field_name)
-    must = f"it must be {_expected(field)}"
-    cause = first.get("ctx", {}).get("error")
+    name = f"--{field_name.replace('_', '-')}" if overridden else variable(field_name)
+    use = f"use {_expected(field)}"
+    cause = details.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):
-        return f"{name} is wrong: {cause}; {must}"
+        return f"{name}: {cause}; {use}"
     if is_secret(field):
-        return f"{name} is wrong; {must}"
-    shown = str(first["input"])
+        return f"{name}: not valid; {use}"
+    shown = str(details["input"])
     if len(shown) > _SHOWN_VALUE_CHARACTERS:
         shown = shown[:_SHOWN_VALUE_CHARACTERS] + "…"
-    return f"{name} is {shown!r}; {must}"
+    return f"{name}: {shown!r} is not valid; {use}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit import MAX_TARGET_CHARS, AuditLog
+from gateway.audit import MAX_TARGET_CHARS, MESSAGES, AuditLog
 from gateway.errors import (
     GatewayError,
     HttpRefusal,
@@ -17,6 +18,7 @@ from gateway.errors import (
     InvalidRequestState,
     RejectReason,
 )
+from gateway.logs import JsonFormatter, TextFormatter
 from gateway.sealing.principal import Principal
 
 BOB = Principal(issuer="https://id.example", subject="bob", client_id="app")
@@ -33,8 +35,10 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
     assert [json.loads(line) for line in lines] == [
         {
             "time": "2023-11-14T22:13:20.250Z",
-            "audit": "leg",
+            "level": "info",
+            "message": "leg finished",
             "replica": "r1",
+            "audit": "leg",
             "method": "tools/call",
             "target": "echo",
             "flow": "f" * 32,
@@ -46,6 +50,24 @@ def test_a_leg_is_one_line_with_who_what_and_the_ids_that_join_the_legs_of_a_cal
             "client_id": "app",
         }
     ]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_audit_lines_have_the_form_of_log_lines(as_json: bool) -> None:
+    audit, lines = make(as_json=as_json)
+    audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=0.01)
+    audit.refused(InvalidParams("no"), BOB)
+    audit.task(BOB, "tasks/cancel", "echo", task="t", phase="cancelled")
+    formatter = JsonFormatter("r1") if as_json else TextFormatter()
+    for line, (kind, message) in zip(lines, MESSAGES.items(), strict=True):
+        record = logging.makeLogRecord({"msg": message, "levelname": "INFO", "name": "x", "created": 1_700_000_000.25})
+        record.audit = kind
+        same = formatter.format(record)
+        if as_json:
+            assert list(json.loads(line))[:5] == [name for name in json.loads(same) if name != "logger"]
+            assert json.loads(line) | json.loads(same) == json.loads(same) | json.loads(line)
+        else:
+            assert line.decode().startswith(same.replace(" audit=", " replica=r1 audit=") + " ")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +111,7 @@ def test_a_long_method_or_target_of_a_refused_request_is_cut(as_json: bool) -> N
 def test_what_is_not_known_is_left_out() -> None:
     audit, lines = make(as_json=True)
     audit.refused(HttpRefusal(413, "too large"))
-    assert json.loads(lines[0]).keys() == {"time", "audit", "replica", "reason"}
+    assert list(json.loads(lines[0])) == ["time", "level", "message", "replica", "audit", "reason"]
 
 
 @given(

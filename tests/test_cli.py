@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import re
@@ -17,10 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
+from gateway import dev
 from gateway.auth import SharedSecret, TokenVerifier
 from gateway.cli import main
-from gateway.sealing.keyring import KeyRing
+from gateway.errors import ConfigurationError
+from gateway.process_telemetry import ProcessTelemetry
+from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.web.listener import listen
 
@@ -103,6 +108,74 @@ def test_serve_without_what_it_needs_says_what_in_one_line_and_exits_2(name: str
     assert_one_clear_line(gateway("serve", "--port", "0", settings={**SERVING, name: ""}), name)
 
 
+ALL_WRONG = {
+    "GATEWAY_TOOLS": "no_such_tools,none_either",
+    "GATEWAY_SEAL_KEYS": "hunter2",
+    "GATEWAY_JWKS_FILE": "/nowhere/jwks.json",
+    "GATEWAY_AUDIT_LOG": "/nowhere/audit",
+    "GATEWAY_REDIS_URL": "redis://here:port",
+    "GATEWAY_LOG_LEVEL": "loud",
+    "GATEWAY_METRICS_PORT": "off",
+}
+WRONG_EVERYWHERE = ["GATEWAY_LOG_LEVEL", "GATEWAY_AUDIENCE", "GATEWAY_SEAL_KEYS", "GATEWAY_REDIS_URL"]
+WRONG_TOOLS = ["no module named 'no_such_tools'", "no module named 'none_either'"]
+
+
+def problems_in(stderr: str) -> list[str]:
+    """Return what each line names first, of those that report what is wrong."""
+    lines = [line.removeprefix("gateway: ") for line in stderr.splitlines() if line.startswith("gateway: ")]
+    return [re.split("[:;]", line)[0] for line in lines]
+
+
+def test_serve_reports_all_that_is_wrong_in_one_start_and_what_a_misspelt_setting_stands_for() -> None:
+    settings = {**ALL_WRONG, "GATEWAY_LEG_SECOND": "3"}
+    with listen("127.0.0.1", 0) as taken:
+        result = gateway("serve", "--port", str(taken.getsockname()[1]), settings=settings)
+    assert result.returncode == 2
+    wrong = [*WRONG_EVERYWHERE[:2], "GATEWAY_JWT_ISSUER", *WRONG_EVERYWHERE[2:], "GATEWAY_JWKS_FILE"]
+    named = problems_in(result.stderr)
+    assert named[:-1] == [*wrong, "GATEWAY_AUDIT_LOG", *WRONG_TOOLS]
+    assert named[-1].startswith("cannot listen on")
+    assert 'setting=GATEWAY_LEG_SECOND hint="did you mean GATEWAY_LEG_SECONDS?"' in result.stderr
+    assert "hunter2" not in result.stderr
+
+
+def test_a_worker_reports_all_that_is_wrong_in_one_start() -> None:
+    result = gateway("worker", "--concurrency", "many", settings=ALL_WRONG)
+    assert result.returncode == 2
+    wrong = ["--concurrency", *WRONG_EVERYWHERE, "GATEWAY_AUDIT_LOG", *WRONG_TOOLS]
+    assert sorted(problems_in(result.stderr)) == sorted(wrong)
+
+
+def test_dev_reports_all_that_is_wrong_but_the_tools_which_its_replicas_import(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        dev.run(2, 1, "0.0.0.0", 0, {**ALL_WRONG, "GATEWAY_AUTH": "none", "GATEWAY_LEG_SECOND": "3"})
+    named = [problem.partition(":")[0] for problem in caught.value.problems]
+    assert named[:-1] == ["GATEWAY_LOG_LEVEL", "GATEWAY_SEAL_KEYS", "GATEWAY_REDIS_URL", "GATEWAY_AUDIT_LOG"]
+    assert named[-1].startswith("GATEWAY_AUTH=none")
+    assert "did you mean GATEWAY_LEG_SECONDS?" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        (["tools"], ["GATEWAY_LOG_LEVEL", *WRONG_TOOLS]),
+        (["token", "--sub", "a"], ["GATEWAY_LOG_LEVEL", "GATEWAY_JWT_SECRET", "GATEWAY_AUDIENCE"]),
+        (["keys", "show"], ["GATEWAY_LOG_LEVEL", "GATEWAY_SEAL_KEYS"]),
+    ],
+    ids=" ".join,
+)
+def test_a_short_command_reports_all_that_is_wrong(
+    command: list[str], wrong: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in ALL_WRONG.items():
+        monkeypatch.setenv(name, value)
+    assert main(command) == 2
+    assert problems_in(capsys.readouterr().err) == wrong
+
+
 def test_serve_with_a_bad_key_says_so_without_showing_it() -> None:
     result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_SEAL_KEYS": "hunter2"})
     assert_one_clear_line(result, "GATEWAY_SEAL_KEYS", "gateway keys new")
@@ -111,7 +184,7 @@ def test_serve_with_a_bad_key_says_so_without_showing_it() -> None:
 
 def test_serve_with_a_wrong_setting_says_what_to_write() -> None:
     result = gateway("serve", "--port", "0", settings={**SERVING, "GATEWAY_STATE_TTL_SECONDS": "soon"})
-    assert_one_clear_line(result, "GATEWAY_STATE_TTL_SECONDS is 'soon'; it must be a whole number of seconds")
+    assert_one_clear_line(result, "GATEWAY_STATE_TTL_SECONDS: 'soon' is not valid; use a whole number of seconds")
 
 
 def test_serve_on_a_taken_port_says_so_in_one_line() -> None:
@@ -261,6 +334,67 @@ def test_token_prints_one_that_a_replica_with_the_same_secret_accepts(
     assert verified.scopes == {"read", "write", "extra"}
 
 
+def claims_of(token: str) -> dict[str, Any]:
+    body = token.split(".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return claims
+
+
+def test_a_token_carries_the_issuer_and_the_claims_that_are_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**SERVING, "GATEWAY_JWT_ISSUER": "us"}.items():
+        monkeypatch.setenv(name, value)
+    given = ["tenant=acme", "level=3", 'roles=["a","b"]', "note=a=b", "nothing=null", "not=NaN", "empty="]
+    options = [option for claim in given for option in ("--claim", claim)]
+    assert main(["token", "--sub", "ada", "--issuer", "https://other.example", *options]) == 0
+    claims = claims_of(capsys.readouterr().out.strip())
+    assert claims["iss"] == "https://other.example"
+    expected = {"tenant": "acme", "level": 3, "roles": ["a", "b"], "note": "a=b", "nothing": None}
+    assert {name: claims[name] for name in expected} == expected
+    assert (claims["not"], claims["empty"]) == ("NaN", "")
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        ("sub=eve", "'sub' is reserved; use --sub"),
+        ("exp=1", "use --ttl"),
+        ("aud=x", "set GATEWAY_AUDIENCE"),
+        ("iss=x", "use --issuer"),
+        ("scope=x", "use --scope"),
+        ("tenant", "'tenant' is not NAME=VALUE"),
+        ("=x", "is not NAME=VALUE"),
+    ],
+)
+def test_a_claim_that_has_an_option_or_no_value_is_refused(
+    claim: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["token", "--sub", "ada", "--claim", claim])
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_keys_show_prints_the_ids_that_the_metric_shows_and_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, new = generate_entry(os.urandom), "ab" * 32
+    (tmp_path / "keys").write_text(f"{new}\n{old}\n")
+    monkeypatch.setenv("GATEWAY_SEAL_KEYS_FILE", str(tmp_path / "keys"))
+    assert main(["keys", "show"]) == 0
+    shown = capsys.readouterr().out
+    telemetry = ProcessTelemetry()
+    telemetry.seal_keys([key.key_id.hex() for key in KeyRing.parse(f"{new},{old}").keys])
+    metric = re.findall(
+        r'gateway_seal_keys\{key_id="(\w+)",role="(\w+)"\} 1', generate_latest(telemetry.registry).decode()
+    )
+    assert sorted(tuple(line.split()) for line in shown.splitlines()) == sorted(metric)
+    assert [line.split()[1] for line in shown.splitlines()] == ["seals", "opens"]
+    assert old not in shown
+    assert new not in shown
+
+
 @pytest.mark.parametrize("name", ["GATEWAY_JWT_SECRET", "GATEWAY_AUDIENCE"])
 def test_token_without_a_secret_or_an_audience_says_what_to_set(name: str) -> None:
     assert_one_clear_line(gateway("token", "--sub", "ada", settings={**SERVING, name: ""}), name)
@@ -385,7 +519,7 @@ def test_a_wrong_command_line_exits_2_with_its_usage(arguments: list[str], capsy
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["serve"], ["dev"], ["keys"], ["keys", "new"], ["token"], ["tools"]], ids=" ".join
+    "command", [[], ["serve"], ["dev"], ["keys"], ["keys", "new"], ["keys", "show"], ["token"], ["tools"]], ids=" ".join
 )
 def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -425,7 +559,7 @@ def test_a_worker_without_what_it_needs_says_what_in_one_line_and_exits_2(name: 
 
 def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:
     result = gateway("worker", "--concurrency", "many", settings=WORKING)
-    assert_one_clear_line(result, "--concurrency is 'many'; it must be a whole number")
+    assert_one_clear_line(result, "--concurrency: 'many' is not valid; use a whole number")
 
 
 def test_the_options_of_a_worker_are_told() -> None:

@@ -205,7 +205,7 @@ async def test_a_file_of_keys_is_followed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "has no key"),
+        (b"", "no key"),
         (b"hunter2", "key 1 of 1 is neither"),
         (f"{NEW},hunter2".encode(), "key 2 of 2 is neither"),
         (f"{NEW},{NEW}".encode(), "are the same"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 
 import pytest
 
+from gateway import logs
 from gateway.logs import configure_logging
 
 
@@ -70,6 +72,25 @@ def test_a_line_for_machines_is_one_json_object_with_the_exception_as_a_field() 
         "tool": "echo",
         "odd": "{1, 2}",
     }
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_line_for_machines_begins_with_the_same_fields_whatever_else_it_has() -> None:
+    stream = configured("json")
+    logging.getLogger("gateway.x").info("served", extra={"url": "http://x", "replica": "forged", "a": 1})
+    assert list(json.loads(stream.getvalue())) == ["time", "level", "message", "replica", "logger", "url", "a"]
+    assert json.loads(stream.getvalue())["replica"] == "r1"
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_warning_of_python_is_a_line_too() -> None:
+    stream = configured("text")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = logs._log_warning  # pytest has put its own there
+        warnings.warn_explicit("going\naway", DeprecationWarning, "tools.py", 7)
+    _, rest = stream.getvalue().split(" ", 1)
+    assert rest == 'warning Python warning category=DeprecationWarning where=tools.py:7 reason="going\\naway"\n'
 
 
 @pytest.mark.usefixtures("kept_logging")

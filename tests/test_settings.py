@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from gateway.errors import ConfigurationError
+from gateway.problems import Problems
 from gateway.settings import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
 
 SECRET = "s" * MIN_JWT_SECRET_BYTES
@@ -87,7 +89,7 @@ WRONG_VALUES = {
 }
 
 
-def refusal(environ: dict[str, str], **overrides: object) -> str:
+def refusal(environ: dict[str, str], **overrides: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         Settings.load(environ, **overrides)
     return str(caught.value)
@@ -119,7 +121,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
 
 def test_a_line_break_at_the_end_is_part_of_a_value() -> None:
     assert refusal({"GATEWAY_REPLICA_ID": "r1\n"}).startswith(
-        r"GATEWAY_REPLICA_ID is 'r1\n'; it must be 1 to 64 letters"
+        r"GATEWAY_REPLICA_ID: 'r1\n' is not valid; use 1 to 64 letters"
     )
 
 
@@ -336,8 +338,8 @@ def test_settings_cannot_be_changed_after_they_were_read() -> None:
 @pytest.mark.parametrize(("name", "value"), WRONG_VALUES.items(), ids=WRONG_VALUES)
 def test_a_wrong_value_is_told_in_one_line_that_names_the_variable_and_what_to_write(name: str, value: str) -> None:
     message = refusal({name: value})
-    assert message.startswith(f"{name} is ")
-    assert "must be" in message
+    assert message.startswith(f"{name}: ")
+    assert "; use " in message
     assert message.isprintable()
     assert len(message) < 250
 
@@ -347,7 +349,7 @@ def test_every_setting_with_wrong_values_is_in_the_list_above() -> None:
 
 
 def test_a_wrong_option_is_told_by_the_name_of_the_option() -> None:
-    assert refusal({}, metrics_port="x").startswith("--metrics-port is 'x'; it must be a port")
+    assert refusal({}, metrics_port="x").startswith("--metrics-port: 'x' is not valid; use a port")
 
 
 def test_an_argument_that_is_no_setting_is_refused() -> None:
@@ -360,7 +362,7 @@ def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
     assert "hunter2" not in refusal({"GATEWAY_REDIS_URL": "http://:hunter2@localhost"})
     for url in ("http://id.example.com/keys?key=hunter2", "https://id.example.com/keys#hunter2"):
         message = refusal({"GATEWAY_JWKS_URL": url})
-        assert "//id.example.com/keys'" in message
+        assert "//id.example.com/keys' is not valid" in message
         assert "hunter2" not in message
     settings = Settings.load({**SERVING, "GATEWAY_JWKS_URL": "https://id.example.com/keys?key=hunter2"})
     assert "hunter2" not in repr(settings)
@@ -381,7 +383,7 @@ def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
             file.write_text(secret + "\n")
             settings = Settings.load({f"{variable(name)}_FILE": str(file)})
             assert getattr(settings, name).get_secret_value() == secret
-            assert settings.unknown == ()
+            assert settings.unknown == {}
 
 
 def test_a_file_keeps_its_inner_newlines(tmp_path: Path) -> None:
@@ -394,7 +396,7 @@ def test_a_file_keeps_its_inner_newlines(tmp_path: Path) -> None:
 
 def test_a_secret_given_both_ways_is_refused(tmp_path: Path) -> None:
     message = refusal({"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWT_SECRET_FILE": str(tmp_path)})
-    assert message == "GATEWAY_JWT_SECRET and GATEWAY_JWT_SECRET_FILE are both set; keep one of them"
+    assert message == "GATEWAY_JWT_SECRET: set together with GATEWAY_JWT_SECRET_FILE; keep one of them"
 
 
 @pytest.mark.parametrize(
@@ -406,7 +408,7 @@ def test_a_file_that_holds_no_secret_is_told_by_name(tmp_path: Path, content: by
     if content is not None:
         file.write_bytes(content)
     message = refusal({"GATEWAY_JWT_SECRET_FILE": str(file)})
-    assert message.startswith("GATEWAY_JWT_SECRET_FILE names ")
+    assert message.startswith("GATEWAY_JWT_SECRET_FILE: ")
     assert complaint in message
 
 
@@ -414,7 +416,51 @@ def test_names_that_look_like_settings_but_are_none_are_collected() -> None:
     settings = Settings.load(
         {"GATEWAY_TOOL": "x", "GATEWAY_TOOLS_FILE": "y", "GATEWAY_DEMO_RELEASE": "2", "HOME": "/", **SERVING}
     )
-    assert settings.unknown == ("GATEWAY_TOOL", "GATEWAY_TOOLS_FILE")
+    assert list(settings.unknown) == ["GATEWAY_TOOL", "GATEWAY_TOOLS_FILE"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("GATEWAY_LEG_SECOND", "GATEWAY_LEG_SECONDS"),
+        ("GATEWAY_LEGSECONDS", "GATEWAY_LEG_SECONDS"),
+        ("GATEWAY_REDIS_URL_FLIE", "GATEWAY_REDIS_URL_FILE"),
+        ("GATEWAY_audience", "GATEWAY_AUDIENCE"),
+        ("GATEWAY_COLOUR", None),
+        ("GATEWAY_", None),
+    ],
+)
+def test_a_misspelt_setting_comes_with_the_one_that_is_meant(written: str, meant: str | None) -> None:
+    assert Settings.load({written: "x"}).unknown == {written: meant}
+
+
+def test_all_wrong_settings_are_told_at_once_a_line_each(tmp_path: Path) -> None:
+    environ = {
+        "GATEWAY_LOG_LEVEL": "loud",
+        "GATEWAY_STATE_TTL_SECONDS": "soon",
+        "GATEWAY_JWT_SECRET_FILE": str(tmp_path / "nothing"),
+        "GATEWAY_SEAL_KEYS": "0" * 64,
+        "GATEWAY_SEAL_KEYS_FILE": str(tmp_path / "nothing"),
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ, metrics_port="x")
+    named = [line.partition(":")[0] for line in caught.value.problems]
+    assert named == [
+        "GATEWAY_SEAL_KEYS",
+        "GATEWAY_JWT_SECRET_FILE",
+        "GATEWAY_STATE_TTL_SECONDS",
+        "--metrics-port",
+        "GATEWAY_LOG_LEVEL",
+    ]
+
+
+def test_all_that_is_missing_is_told_at_once_and_nothing_twice_that_is_wrong_already() -> None:
+    problems = Problems()
+    settings = Settings.load({"GATEWAY_TOOLS": "not a module", "GATEWAY_JWKS_URL": "ftp://x"}, problems=problems)
+    with problems.noted():
+        settings.check_serving()
+    named = [line.partition(":")[0] for line in problems.lines]
+    assert named == ["GATEWAY_TOOLS", "GATEWAY_JWKS_URL", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE"]
 
 
 def test_a_complete_environment_may_serve() -> None:
@@ -456,7 +502,7 @@ def test_tokens_can_be_verified_with_the_keys_of_an_identity_provider() -> None:
 
 def test_a_key_set_needs_an_issuer_and_a_shared_secret_does_not() -> None:
     message = serving_refusal({**JWKS, "GATEWAY_JWT_ISSUER": ""})
-    assert message.startswith("GATEWAY_JWKS_URL needs GATEWAY_JWT_ISSUER: ")
+    assert message.startswith("GATEWAY_JWT_ISSUER: not set, but GATEWAY_JWKS_URL needs it")
     Settings.load(SERVING).check_serving()
 
 
@@ -471,7 +517,7 @@ def test_a_key_set_needs_an_issuer_and_a_shared_secret_does_not() -> None:
 def test_tokens_are_verified_in_one_way_only(names: tuple[str, str]) -> None:
     ways = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWKS_URL": "https://x.example", "GATEWAY_JWKS_FILE": "/run/jwks"}
     environ = {**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_JWT_ISSUER": "i", **{name: ways[name] for name in names}}
-    assert serving_refusal(environ).startswith(f"{names[0]} and {names[1]} are set together; keep the one")
+    assert serving_refusal(environ).startswith(f"{names[0]}: set together with {names[1]}; keep the one")
 
 
 @pytest.mark.parametrize("algorithms", ["HS256,RS256", "ES256,HS256"])
@@ -520,7 +566,7 @@ BAD_URLS = [
 @pytest.mark.parametrize("name", ["GATEWAY_JWKS_URL", "GATEWAY_PUBLIC_URL", "GATEWAY_AUTHORIZATION_SERVERS"])
 def test_a_url_is_https_or_of_this_machine_and_holds_nobodys_name(name: str, url: str) -> None:
     message = refusal({name: url})
-    assert message.startswith(f"{name} is ")
+    assert message.startswith(f"{name}: ")
     assert "pass@" not in message
 
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 
 from gateway.errors import ConfigurationError
 from gateway.logs import configure_logging
+from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
+from gateway.problems import Problems
 from gateway.settings import Settings
 from workers import process
 
 EXIT_CONFIGURATION = 2
 OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
 """Options that have another name than the setting they give."""
-
-log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") -> int:
@@ -29,9 +28,11 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
     Returns:
         The exit code: 0 stopped cleanly, 1 tasks had to be cut off, 2 configured wrongly.
     """
-    arguments = _parser(prog).parse_args(argv)
+    arguments = make_parser(prog).parse_args(argv)
     try:
+        problems = Problems()
         settings = Settings.load(
+            problems=problems,
             tools=None if arguments.tools is None else ",".join(arguments.tools),
             worker_concurrency=arguments.concurrency,
             replica_id=arguments.worker_id,
@@ -39,16 +40,24 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") 
             metrics_port=arguments.metrics_port,
         )
         configure_logging(settings.log_level, settings.log_format, settings.replica_id)
-        for name in settings.unknown:
-            log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name})
+        warn_of_unknown(settings)
+        find_problems(settings, problems, works=True)
+        find_tool_problems(settings, problems, serves=False)
+        problems.raise_any()
         return process.run(settings, reload=arguments.reload)
     except ConfigurationError as error:
-        words = [OPTIONS.get(word, word) for word in str(error).split()]
-        sys.stderr.write(f"gateway: {' '.join(words)}\n")
+        for problem in error.problems:
+            option, colon, rest = problem.partition(":")
+            sys.stderr.write(f"gateway: {OPTIONS.get(option, option)}{colon}{rest}\n")
         return EXIT_CONFIGURATION
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Return what reads the options of a worker.
+
+    Args:
+        prog: what it was called by.
+    """
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run tasks in the background: claim them from the task store, run them, store what came of them.",

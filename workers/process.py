@@ -8,13 +8,12 @@ import gc
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 import uvloop
 
@@ -23,6 +22,7 @@ from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
 from gateway.bootstrap import WorkerServices, build_worker
 from gateway.compilation import is_compiled
+from gateway.ending import Ending, exit_now
 from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
 from gateway.settings import Settings
@@ -50,6 +50,7 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     Raises:
         ConfigurationError: the process cannot work as configured; the message says what to change.
     """
+    ending = Ending()
     services = build_worker(settings)
     telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     telemetry.build_info(__version__, compiled=is_compiled())
@@ -62,18 +63,16 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     gc.collect()
     gc.freeze()
     try:
-        clean = uvloop.run(_work(services, telemetry, counts_tasks=metrics is not None, reload=reload))
+        clean = uvloop.run(_work(services, telemetry, ending, counts_tasks=metrics is not None, reload=reload))
     finally:
         if metrics is not None:
             metrics.stop()
-    exit_code = 0 if clean else 1
-    if services.host.busy_threads:
-        log.warning("blocking functions of tools are left behind", extra={"threads": services.host.busy_threads})
-        _exit_now(exit_code)
-    return exit_code
+    return ending.stopped(0 if clean else 1, services.host.busy_threads)
 
 
-async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_tasks: bool, reload: bool) -> bool:
+async def _work(
+    services: WorkerServices, telemetry: WorkerTelemetry, ending: Ending, *, counts_tasks: bool, reload: bool
+) -> bool:
     settings = services.settings
     await services.check_store(telemetry)
     loop = asyncio.get_running_loop()
@@ -110,13 +109,13 @@ async def _work(services: WorkerServices, telemetry: WorkerTelemetry, *, counts_
             await stack.enter_async_context(reloader.running())
         heart.start(worker.end)
         stack.push_async_callback(heart.stop)
-        with _signals(worker, loop, settings.drain_seconds):
+        with _signals(worker, loop, settings.drain_seconds, ending):
             log.info("working", extra={"worker": settings.replica_id, "concurrency": settings.worker_concurrency})
             return await worker.run(settings.drain_seconds)
 
 
 @contextlib.contextmanager
-def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float) -> Iterator[None]:
+def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending) -> Iterator[None]:
     """Leave at the first SIGTERM or SIGINT, at once at the second, and in time even if the event loop is blocked."""
     first_at: float | None = None
 
@@ -125,11 +124,12 @@ def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: flo
         name = signal.Signals(number).name
         if first_at is None:
             first_at = time.monotonic()
-            _exit_later(drain_seconds + GRACE_SECONDS)
+            ending.told()
+            _exit_later(drain_seconds + GRACE_SECONDS, ending)
             _schedule(loop, worker.leave)
             log.info("leaving", extra={"signal": name})
         elif time.monotonic() - first_at > REPEATED_SIGNAL_SECONDS:
-            _exit_later(GRACE_SECONDS)
+            _exit_later(GRACE_SECONDS, ending)
             _schedule(loop, worker.hurry)
             log.warning("leaving at once", extra={"signal": name})
 
@@ -145,21 +145,13 @@ def _schedule(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
     loop.call_soon_threadsafe(callback)
 
 
-def _exit_later(seconds: float) -> None:
+def _exit_later(seconds: float, ending: Ending) -> None:
     """End the process in time, whatever a tool does to its event loop."""
 
     def give_up() -> None:
         log.error("the worker does not come to its end; leases end by themselves")
-        _exit_now(1)
+        exit_now(ending.stopped(1))
 
     timer = threading.Timer(seconds, give_up)
     timer.daemon = True
     timer.start()
-
-
-def _exit_now(exit_code: int) -> NoReturn:
-    """End the process though threads still run: nothing can stop them, and Python would wait for them."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)

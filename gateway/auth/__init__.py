@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gateway.auth.bind import check_bind
+from gateway.auth.inspection import inspect_provider
 from gateway.auth.keys import SharedSecret
 from gateway.auth.metadata import ResourceMetadata
+from gateway.auth.providers import read_key_file
 from gateway.auth.verifier import AnonymousVerifier, TokenVerifier, VerifiedToken, make_verifier
 
 __all__ = [
@@ -14,5 +16,7 @@ __all__ = [
     "TokenVerifier",
     "VerifiedToken",
     "check_bind",
+    "inspect_provider",
     "make_verifier",
+    "read_key_file",
 ]

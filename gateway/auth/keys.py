@@ -161,12 +161,14 @@ class KeySet:
             document = None
         entries = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(entries, list):
-            raise ConfigurationError(f"{source} gives no JWK Set: a JSON object with a list of keys")
+            raise ConfigurationError(f"{source}: not a JWK Set; it must be a JSON object with a list of keys")
         if len(entries) > MAX_KEYS:
-            raise ConfigurationError(f"{source} gives {len(entries)} keys; {MAX_KEYS} are the most that are taken")
+            raise ConfigurationError(f"{source}: it has {len(entries)} keys; give at most {MAX_KEYS}")
         keys = frozenset(key for entry in entries if (key := _read_key(entry, accepted)) is not None)
         if not keys:
-            raise ConfigurationError(f"{source} gives no key that verifies {', '.join(sorted(accepted))}")
+            raise ConfigurationError(
+                f"{source}: it has no key that verifies {', '.join(sorted(accepted))}; compare GATEWAY_JWT_ALGORITHMS"
+            )
         return cls(keys)
 
     def has(self, key_id: str) -> bool:

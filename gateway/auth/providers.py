@@ -42,6 +42,22 @@ FILE_SETTING: Final = "GATEWAY_JWKS_FILE"
 URL_SETTING: Final = "GATEWAY_JWKS_URL"
 
 
+def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
+    """Return the key set in a file.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or holds no key set of use.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ConfigurationError(
+            f"{FILE_SETTING}: {str(path)!r} cannot be read: {reason}; name a readable file"
+        ) from None
+    return KeySet.parse(content, algorithms, source=FILE_SETTING)
+
+
 class CurrentKeys:
     """The key set that counts now.
 
@@ -103,12 +119,7 @@ class FileKeys(CurrentKeys):
         super().__init__(telemetry)
         self._algorithms = frozenset(algorithms)
         self._watcher = FileWatcher(FILE_SETTING, path, self._parse, self.take)
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise ConfigurationError(f"{FILE_SETTING} names {str(path)!r}, which cannot be read: {reason}") from None
-        self.take(self._parse(content))
+        self.take(read_key_file(path, self._algorithms))
 
     def _parse(self, content: bytes) -> KeySet:
         return KeySet.parse(content, self._algorithms, source=FILE_SETTING)

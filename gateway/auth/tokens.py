@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import jwt
@@ -18,6 +19,7 @@ def mint(
     ttl_seconds: int = 3600,
     issuer: str | None = None,
     client_id: str | None = None,
+    claims: Mapping[str, Any] = MappingProxyType({}),
     now: float | None = None,
 ) -> str:
     """Sign a token with HS256 that `TokenVerifier` accepts when given the same secret, audience and issuer.
@@ -30,14 +32,15 @@ def mint(
         ttl_seconds: how long it is valid from now on.
         issuer: its `iss`, if any.
         client_id: the client that acts for the user, if any (RFC 9068 section 2.2).
+        claims: more of them, none of `RESERVED`.
         now: the time of issue in seconds since the epoch; None is the clock's.
     """
     issued_at = int(time.time() if now is None else now)
-    claims: dict[str, Any] = {"sub": sub, "aud": audience, "iat": issued_at, "exp": issued_at + ttl_seconds}
+    told = {**claims, "sub": sub, "aud": audience, "iat": issued_at, "exp": issued_at + ttl_seconds}
     if scopes:
-        claims["scope"] = " ".join(scopes)
+        told["scope"] = " ".join(scopes)
     if issuer is not None:
-        claims["iss"] = issuer
+        told["iss"] = issuer
     if client_id is not None:
-        claims["client_id"] = client_id
-    return jwt.encode(claims, secret, algorithm="HS256")
+        told["client_id"] = client_id
+    return jwt.encode(told, secret, algorithm="HS256")

@@ -80,7 +80,7 @@ class KeyRing:
         """
         entries = [entry for entry in (part.strip() for part in _SEPARATORS.split(text or "")) if entry]
         if not entries:
-            msg = f"{setting} has no key: {_MAKE_ONE} and give the same value to every replica"
+            msg = f"{setting}: no key; {_MAKE_ONE} and give the same value to every replica"
             raise ConfigurationError(msg)
         keys: list[SealKey] = []
         positions: dict[bytes, int] = {}
@@ -111,13 +111,13 @@ def _entry_bytes(entry: str, where: str) -> bytes:
             return base64url.decode(entry)
         except ValueError:
             # The last character holds two bits beyond the 32 bytes: a typing error, not a key.
-            msg = f"{where} does not end as 32 bytes in base64url do: copy it again or {_MAKE_ONE}"
+            msg = f"{where} does not end as 32 bytes in base64url do; copy it again or {_MAKE_ONE}"
             raise ConfigurationError(msg) from None
-    msg = f"{where} is neither 64 hex digits nor 43 unpadded base64url characters: {_MAKE_ONE}"
+    msg = f"{where} is neither 64 hex digits nor 43 unpadded base64url characters; {_MAKE_ONE}"
     raise ConfigurationError(msg)
 
 
 def _clash(first: SealKey, second: SealKey, earlier: int, later: int) -> str:
     if first.secret == second.secret:
-        return f"keys {earlier} and {later} are the same: remove one"
-    return f"keys {earlier} and {later} happen to share a key id: replace one, {_MAKE_ONE}"
+        return f"keys {earlier} and {later} are the same; remove one"
+    return f"keys {earlier} and {later} happen to share a key id; replace one, {_MAKE_ONE}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.storage.client import RedisClient, connect
+from gateway.storage.client import RedisClient, check_url, connect
 from gateway.storage.task_store import RedisTaskStore
 from gateway.storage.work_queue import RedisWorkQueue
 
-__all__ = ["RedisClient", "RedisTaskStore", "RedisWorkQueue", "connect"]
+__all__ = ["RedisClient", "RedisTaskStore", "RedisWorkQueue", "check_url", "connect"]

@@ -13,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
@@ -31,7 +31,16 @@ from gateway.process_telemetry import ProcessTelemetry
 from gateway.settings import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
 from gateway.storage.connections import Pool
-from gateway.storage.failing import cause_of, did_nothing, is_late, is_refusal_of_size, kind_of, repeatable
+from gateway.storage.failing import (
+    FAILURES,
+    cause_of,
+    did_nothing,
+    is_late,
+    is_refusal_of_size,
+    kind_of,
+    refused_access,
+    repeatable,
+)
 from gateway.storage.other_scripts import NOW
 from gateway.storage.outages import Outage, outages
 from gateway.storage.scripts import Script
@@ -90,8 +99,22 @@ def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
     Raises:
         ConfigurationError: the URL is none of these. It never shows the password.
     """
+    return RedisClient(_maker(url), outages[url], telemetry)
+
+
+def check_url(url: str) -> None:
+    """Check that the value of `GATEWAY_REDIS_URL` can be read.
+
+    Raises:
+        ConfigurationError: it cannot. It never shows the password.
+    """
+    _maker(url)
+
+
+def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
+    """Return what makes redis-py's client."""
     if not url.startswith(REDIS_SCHEMES):
-        raise ConfigurationError(f"GATEWAY_REDIS_URL must start with one of {', '.join(REDIS_SCHEMES)}")
+        raise ConfigurationError(f"GATEWAY_REDIS_URL: it must start with one of {', '.join(REDIS_SCHEMES)}")
     options: dict[str, Any] = {
         "socket_timeout": SECONDS,
         "socket_connect_timeout": _CONNECT_SECONDS,
@@ -105,13 +128,11 @@ def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
             parse_url(plain)
             # Long enough to find a slot's new server; the time limit of a command ends it.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
-            return RedisClient(
-                lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options), outages[url], telemetry
-            )
+            return lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options)
         pool = Pool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
     except (ValueError, TypeError, RedisError):
-        raise ConfigurationError("GATEWAY_REDIS_URL cannot be read; it must be like redis://host:6379/0") from None
-    return RedisClient(lambda: Redis.from_pool(pool), outages[url], telemetry)
+        raise ConfigurationError("GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0") from None
+    return lambda: Redis.from_pool(pool)
 
 
 class RedisClient:
@@ -133,6 +154,24 @@ class RedisClient:
         self._sending = 0
         self._clocks = ServerClocks()
         self._asking: asyncio.Task[None] | None = None
+        self._starting = False
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Take a refused login for what it is while a process starts: a wrong setting.
+
+        Later it is an outage: the server's operators may have changed the password first, and the URL next.
+        """
+        self._starting = True
+        try:
+            yield
+        finally:
+            self._starting = False
+
+    @property
+    def problem(self) -> str:
+        """What went wrong last, in words; nothing if nothing has."""
+        return self._outage.reason
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run a script, one that changes something with the deadline that it takes.
@@ -215,7 +254,7 @@ class RedisClient:
                     reply = await self._batched(redis, command)
         except NoScriptError:
             raise
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             if size > _ALWAYS_TAKEN_BYTES and (is_refusal_of_size(error) or await self._refuses(size)):
                 log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
                 raise ValueTooLarge("What the task has to store", size) from None
@@ -235,7 +274,7 @@ class RedisClient:
         try:
             async with asyncio.timeout(SECONDS + wait_ms / 1000):
                 reply = await self._client().execute_command(*command)
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             raise self._failed(error) from None
         self._outage.worked()
         if not reply:
@@ -257,7 +296,7 @@ class RedisClient:
                     infos = [by_node] if "redis_version" in by_node else list(by_node.values())
                 else:
                     infos = [await redis.info()]
-        except (RedisError, OSError, TimeoutError) as error:
+        except FAILURES as error:
             raise self._failed(error) from None
         for info in infos:
             if "server_time_usec" in info:
@@ -360,7 +399,10 @@ class RedisClient:
             if is_late(error):
                 return _Late()
         cause = cause_of(error)
-        self._outage.failed(cause)
+        refused = refused_access(cause)
+        if refused is not None and self._starting:
+            return ConfigurationError(f"GATEWAY_REDIS_URL: {refused}")
+        self._outage.failed(cause if refused is None else PermissionError(f"GATEWAY_REDIS_URL: {refused}"))
         self.telemetry.redis_failed(kind_of(cause))
         self._clocks.forget()
         return self._down(nothing_done=did_nothing(error))
@@ -374,7 +416,7 @@ async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
     try:
         async with asyncio.timeout(SECONDS):
             replies = await repeatable(lambda: _send(redis, batch))
-    except (RedisError, OSError, TimeoutError) as error:
+    except FAILURES as error:
         replies = [error] * len(batch)
     except Exception as error:  # noqa: BLE001 - one of them cannot be sent at all: the others must not wait for it
         if len(batch) > 1:

@@ -7,6 +7,7 @@ import logging
 from contextlib import suppress
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
+from gateway.problems import Problems
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.keys import Keys
 from gateway.storage.other_scripts import AGREE
@@ -79,6 +80,34 @@ class Deployment:
         now = asyncio.get_running_loop().time()
         self._good_until, self._look_at = now + self._max_ttl_ms / 1000, now + LOOK_SECONDS
 
+    async def inspect(self) -> str:
+        """Look for what `check` would find, without changing anything; return what kind of server it is.
+
+        Raises:
+            ConfigurationError: the servers, the number of partitions or the ring of keys does not fit; it has all.
+            TaskStoreDown: the server cannot be reached.
+        """
+        problems = Problems()
+        infos = await self._client.info()
+        for info in infos:
+            with problems.noted():
+                _check_server(info)
+        agreed = await self._client.command("GET", self._keys.agreed_partitions())
+        if agreed is not None and int(agreed) != self._keys.partitions:
+            problems.add(self._other_partitions(int(agreed)))
+        secret = await self._client.command("GET", self._keys.owner_secret())
+        if secret is not None:
+            with problems.noted():
+                self._owners.check(secret)
+        problems.raise_any()
+        return ", ".join(dict.fromkeys(_name_of(info) for info in infos))
+
+    def _other_partitions(self, agreed: int) -> str:
+        return (
+            f"GATEWAY_TASK_PARTITIONS: {self._keys.partitions}, but the tasks in Redis are spread over {agreed}; "
+            f"set it to {agreed}, or wait until all tasks have expired"
+        )
+
     def look_soon(self) -> None:
         """Let the next use look at once whether the store still has what was agreed on."""
         self._look_at = float("-inf")
@@ -99,11 +128,7 @@ class Deployment:
         names = [self._keys.agreed_partitions(), self._keys.owner_secret()]
         agreed, *secret = await self._client.run(AGREE, names, mine)
         if not secret:
-            agreed = int(agreed)
-            raise ConfigurationError(
-                f"GATEWAY_TASK_PARTITIONS is {self._keys.partitions}, but the tasks in Redis are spread over {agreed}; "
-                f"set it to {agreed}, or wait until all tasks have expired"
-            )
+            raise ConfigurationError(self._other_partitions(int(agreed)))
         await self._owners.learn(secret[0])
 
     async def make_group(self, partition: int) -> None:
@@ -114,13 +139,18 @@ class Deployment:
 
 
 def _check_server(info: dict[str, object]) -> None:
+    problems = Problems()
     version = str(info.get("redis_version", "0.0"))
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
-        raise ConfigurationError(
-            f"the server at GATEWAY_REDIS_URL is Redis {version}; tasks need 6.2 or newer, or Valkey"
-        )
+        problems.add(f"GATEWAY_REDIS_URL: its server is Redis {version}; use 6.2 or newer, or Valkey")
     policy = info.get("maxmemory_policy")
     if policy != "noeviction":
-        raise ConfigurationError(
-            f"the Redis at GATEWAY_REDIS_URL may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
+        problems.add(
+            f"GATEWAY_REDIS_URL: its server may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
         )
+    problems.raise_any()
+
+
+def _name_of(info: dict[str, object]) -> str:
+    version = info.get("valkey_version")
+    return f"Valkey {version}" if version else f"Redis {info.get('redis_version')}"

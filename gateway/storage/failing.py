@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from redis.exceptions import BusyLoadingError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as RedisTimeout
 
@@ -16,8 +24,15 @@ _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "
 """What is in the errors of a server that does nothing of what is asked. Redis 6.2 wraps what a script was told into an
 error of its own, so only the text tells."""
 
+_SCRIPT_REFUSALS = ("executing the script can't run this command", "ACL failure in script")
+"""What is in the errors of a script that may not run a command, whatever the server's release calls them."""
+
 _CLOSED = "the handler is closed"
 """How uvloop says that a connection was closed before something is written to it."""
+
+
+FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
+"""What redis-py raises when a command fails. That no node of a cluster lets it in is no `RedisError` to it."""
 
 
 class NotReached(ConnectionLost):
@@ -69,6 +84,18 @@ def is_refusal_of_size(error: BaseException) -> bool:
 def cause_of(error: BaseException) -> BaseException:
     """Return what went wrong in the first place."""
     return error.__cause__ or error if isinstance(error, NotReached) else error
+
+
+def refused_access(error: BaseException) -> str | None:
+    """Return what the server refuses to this process for good: its login, or a command or key; None for all else."""
+    while True:
+        if isinstance(error, AuthenticationError):
+            return "the server refuses the login; check its user and password"
+        if isinstance(error, NoPermissionError) or any(text in str(error) for text in _SCRIPT_REFUSALS):
+            return f"the server denies its user something: {str(error).rstrip('.')}; see docs/tasks.md#redis"
+        if error.__cause__ is None:
+            return None
+        error = error.__cause__
 
 
 def kind_of(error: BaseException) -> RedisErrorKind:

@@ -20,21 +20,32 @@ class Outage:
 
     Args:
         clock: monotonic seconds.
+
+    Attributes:
+        reason: what went wrong last, in words.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told = False
+        self._told = self._told_refused = False
         self._failed_at = 0.0
+        self.reason = ""
         self._lock = threading.Lock()
 
     def failed(self, error: BaseException) -> None:
-        """Note a failure. The first one begins an outage and is logged."""
+        """Note a failure. The first one begins an outage and is logged, and so is the first refused login in one.
+
+        Args:
+            error: what went wrong; a `PermissionError` if the server refuses the login.
+        """
+        refused = isinstance(error, PermissionError)
         with self._lock:
             self._failed_at = self._clock()
-            if not self._told:
+            self.reason = f"{type(error).__name__}: {error}"
+            if not self._told or (refused and not self._told_refused):
                 self._told = True
-                log.warning("task store is not available", extra={"reason": f"{type(error).__name__}: {error}"})
+                self._told_refused = refused
+                log.warning("task store is not available", extra={"reason": self.reason})
 
     def worked(self) -> None:
         """Note that the server has done something."""
@@ -46,7 +57,7 @@ class Outage:
         with self._lock:
             if not self._told or self._clock() - self._failed_at < QUIET_SECONDS:
                 return False
-            self._told = False
+            self._told = self._told_refused = False
             return True
 
 

@@ -96,6 +96,14 @@ class Owners:
                 log.warning("task store has another secret: it lost its data, so all earlier tasks are unknown")
         await self._renew()
 
+    def check(self, record: bytes) -> None:
+        """Check that a secret that the store has opens.
+
+        Raises:
+            ConfigurationError: it does not.
+        """
+        self._open(record)
+
     async def _renew(self) -> None:
         known, sealer = self._secret, self._sealer
         if known is None or known.key_id == sealer.key_id:
@@ -109,8 +117,8 @@ class Owners:
             opened = self._sealer.open(record.decode("ascii"), self._binding)
         except (Rejected, UnicodeDecodeError):
             raise ConfigurationError(
-                "GATEWAY_SEAL_KEYS does not open the secret that names the owners of the tasks in Redis. Give this "
-                "process the keys of those that wrote it. If these are lost, so are the tasks: stop all processes, "
-                f"delete the key {self._key} in Redis, and start them again"
+                "GATEWAY_SEAL_KEYS: none of them opens the secret that names the owners of the tasks in Redis; give "
+                "this process the keys of those that wrote it. If these are lost, so are the tasks: stop all "
+                f"processes, delete the key {self._key} in Redis, and start them again"
             ) from None
         return _Secret(record, opened.plaintext, opened.key_id)

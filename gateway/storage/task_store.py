@@ -82,7 +82,23 @@ class RedisTaskStore:
 
     async def check(self) -> None:
         """See `gateway.ports.TaskStore.check`."""
-        await self._deployment.check()
+        with self._client.starting():
+            await self._deployment.check()
+
+    async def inspect(self) -> str:
+        """Look for what `check` would find, without changing anything; return what kind of server it is.
+
+        Raises:
+            ConfigurationError: something does not fit, or the server refuses the login; it has all of it.
+            TaskStoreDown: the server cannot be reached; `why_down` says why.
+        """
+        with self._client.starting():
+            return await self._deployment.inspect()
+
+    @property
+    def why_down(self) -> str:
+        """What went wrong last with the connection, in words."""
+        return self._client.problem
 
     async def owner(self, principal: Principal | None) -> str:
         """See `gateway.ports.TaskStore.owner`."""

@@ -49,6 +49,7 @@ class ReplicaServer(uvicorn.Server):
             replica that leaves and not one that is gone. Not for a socket that the next process serves.
         on_notice: called once, on the event loop, at the first signal.
         on_leaving: called once, on the event loop, when the notice is over.
+        on_signal: called in the signal handler, at each signal.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ReplicaServer(uvicorn.Server):
         answers_checks: bool = False,
         on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
+        on_signal: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -83,6 +85,7 @@ class ReplicaServer(uvicorn.Server):
         self._first_signal_at = 0.0
         self._on_notice = on_notice
         self._on_leaving = on_leaving
+        self._on_signal = on_signal
         self._rules = rules
         self._acceptor: Acceptor | None = None
         self._sweeper: Sweeper | None = None
@@ -153,6 +156,7 @@ class ReplicaServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's
         """Leave at the first signal, at once at the second."""
         now = time.monotonic()
+        self._on_signal()
         if not self.should_exit:
             log.info("leaving", extra={"signal": signal.Signals(sig).name})
             self.should_exit = True

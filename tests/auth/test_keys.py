@@ -28,7 +28,7 @@ def refusal(content: bytes, *algorithms: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         parse(content, *algorithms)
     message = str(caught.value)
-    assert message.startswith("THE_SOURCE gives ")
+    assert message.startswith("THE_SOURCE: ")
     assert message.isprintable()
     return message
 
@@ -144,7 +144,7 @@ def test_of_a_private_key_only_the_public_part_is_read() -> None:
     "content", [b"", b"{", b"[]", b"null", b"\xff", b'"keys"', b"{}", b'{"keys":{}}', b'{"keys":null}', b"[" * 100_000]
 )
 def test_what_is_no_key_set_is_refused(content: bytes) -> None:
-    assert "no JWK Set" in refusal(content)
+    assert "not a JWK Set" in refusal(content)
 
 
 def test_an_empty_set_is_refused() -> None:

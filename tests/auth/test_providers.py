@@ -392,16 +392,16 @@ async def test_a_file_that_breaks_leaves_the_keys_as_they_are(tmp_path: Path, ca
         await watcher.look()
     await let_in(verify, OLD)
     (record,) = caplog.records
-    assert "GATEWAY_JWKS_FILE gives no key that verifies" in vars(record)["reason"]
+    assert "GATEWAY_JWKS_FILE: it has no key that verifies" in vars(record)["reason"]
     assert "topsecret" not in caplog.text
 
 
 def test_a_file_that_is_missing_or_broken_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "jwks.json"
-    with pytest.raises(ConfigurationError, match=r"GATEWAY_JWKS_FILE names .* cannot be read: No such file"):
+    with pytest.raises(ConfigurationError, match=r"GATEWAY_JWKS_FILE: .* cannot be read: No such file"):
         file_verifier(path)
     path.write_bytes(b"{")
-    with pytest.raises(ConfigurationError, match="GATEWAY_JWKS_FILE gives no JWK Set"):
+    with pytest.raises(ConfigurationError, match="GATEWAY_JWKS_FILE: not a JWK Set"):
         file_verifier(path)
 
 

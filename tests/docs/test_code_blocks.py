@@ -40,6 +40,12 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
     ("docs/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
     ("docs/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
+    ("docs/logs.md", "text"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
+    ("docs/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
+    (
+        "docs/operating.md",
+        "text",
+    ): "tests/docs/test_operating.py::test_the_example_of_a_check_has_the_form_of_its_report",
     ("docs/clients.md", "json"): (
         "tests/integration/clients/test_login.py::test_a_client_logs_in_calls_and_answers_with_the_settings_of_a_first_start"
     ),

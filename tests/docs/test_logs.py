@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import re
 from collections.abc import Iterator
 
@@ -11,11 +12,13 @@ import pytest
 
 from gateway.audit import AuditLog
 from gateway.errors import InvalidRequestState, RejectReason
+from gateway.logs import JsonFormatter, TextFormatter
 from gateway.sealing.principal import Principal
 from gateway.telemetry import RefusalReason
-from tests.docs.markdown import TOP
+from tests.docs.markdown import TOP, blocks_of
 
 TEXT = (TOP / "docs" / "logs.md").read_text(encoding="utf-8")
+EXAMPLES = ("text", "json")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 
@@ -91,6 +94,23 @@ def test_every_field_of_the_audit_log_is_in_its_table_and_the_other_way_round() 
         for kind in written if kinds.startswith("all") else re.findall(r"`(\w+)`", kinds):
             told[kind] |= set(re.findall(r"`(\w+)`", names))
     assert told == written
+
+
+def test_the_examples_have_the_form_of_what_is_written() -> None:
+    text, as_json = (next(block for block in blocks_of("docs/logs.md") if block.language == name) for name in EXAMPLES)
+    written: list[str] = []
+    for created, formatter in ((1795512600.25, TextFormatter()), (1795512600.25, JsonFormatter("r1"))):
+        record = logging.makeLogRecord(
+            {"msg": "serving", "levelname": "INFO", "name": "gateway.web.server", "created": created}
+        )
+        record.url = "http://127.0.0.1:8080/mcp"
+        written.append(formatter.format(record))
+    lines: list[bytes] = []
+    AuditLog(lines.append, "r1", lambda: 1795512607.125, as_json=False).leg(
+        None, "tools/call", "echo", flow="9c1f63d051a8be2e", leg=1, outcome="completed", seconds=0.000412
+    )
+    assert text.text.splitlines() == [written[0], lines[0].decode().rstrip()]
+    assert as_json.text.strip() == written[1]
 
 
 def test_every_reason_that_is_named_exists() -> None:

@@ -8,9 +8,10 @@ from typing import Final
 
 import pytest
 
+from gateway.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
 from gateway.telemetry import OUTCOMES, RefusalReason
-from tests.docs.markdown import TOP, rows_of, section_of, text_of
+from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
 from workers.telemetry import LegEnd
 
 PAGE: Final = "docs/operating.md"
@@ -74,6 +75,23 @@ def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
     assert named["outcome"] <= outcomes
     assert all(named.values())
     assert [value for label in ("kind", "result") for value in named[label] if value not in STRINGS] == []
+
+
+def test_the_example_of_a_check_has_the_form_of_its_report() -> None:
+    (block,) = [block for block in blocks_of(PAGE) if block.language == "text"]
+    findings = {subject: Finding(subject) for subject in SUBJECTS}
+    for line in block.text.splitlines():
+        subject = next(name for name in SUBJECTS if line.startswith(name))
+        state, _, words = line.removeprefix(subject).strip().partition(" ")
+        kept = {"ok": "notes", "unreachable": "unreachable", "wrong": "wrong"}[state]
+        getattr(findings[subject], kept).extend([words.strip()] * bool(words))
+    assert Report(tuple(findings.values())).as_text() == block.text.strip()
+
+
+def test_the_exit_codes_and_subjects_of_a_check_are_all_told() -> None:
+    section = section_of(PAGE, "Check before a start")
+    first = {row[0] for row in rows_of(section, 2)}
+    assert {str(code) for code in EXIT_CODES.values()} | set(SUBJECTS) <= first
 
 
 def test_every_metric_that_is_named_exists() -> None:

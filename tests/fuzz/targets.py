@@ -450,7 +450,7 @@ def key_sets(data: bytes) -> None:
 
 
 def settings(data: bytes) -> None:
-    """Lines `NAME=value`, the names without prefix. They make settings, or one line that shows no secret."""
+    """Lines `NAME=value`, the names without prefix. They make settings, or a list of mistakes that shows no secret."""
     environ: dict[str, str] = {}
     for line in data.decode("utf-8", "replace").split("\n"):
         name, _, value = line.partition("=")
@@ -467,7 +467,7 @@ def settings(data: bytes) -> None:
         told = repr(made)
     except ConfigurationError as error:
         told = str(error)
-        assert told.isprintable(), told
+        assert all(line.isprintable() for line in error.problems), told
     assert not any(secret in told for secret in secrets)
 
 

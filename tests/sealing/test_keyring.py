@@ -65,7 +65,7 @@ def test_commas_and_newlines_separate_and_blanks_and_empty_items_do_not_count(la
 @pytest.mark.parametrize("text", [None, "", " ", ",", "\n", " , \r\n,"], ids=repr)
 def test_no_key_is_refused_and_the_message_says_what_to_do(text: str | None) -> None:
     assert refusal(text) == (
-        "GATEWAY_SEAL_KEYS has no key: make one with `gateway keys new` and give the same value to every replica"
+        "GATEWAY_SEAL_KEYS: no key; make one with `gateway keys new` and give the same value to every replica"
     )
 
 
@@ -102,16 +102,16 @@ def test_a_base64url_entry_with_trailing_bits_is_refused() -> None:
 
 def test_the_same_key_twice_is_refused_in_any_spelling() -> None:
     message = refusal(f"{OLD.hex()},{NEW.hex()},{spelled(OLD)}")
-    assert message == "GATEWAY_SEAL_KEYS: keys 1 and 3 are the same: remove one"
+    assert message == "GATEWAY_SEAL_KEYS: keys 1 and 3 are the same; remove one"
 
 
 def test_two_keys_that_share_a_key_id_are_refused() -> None:
     message = refusal(f"{33945:064x},{54788:064x}")
-    assert message.startswith("GATEWAY_SEAL_KEYS: keys 1 and 2 happen to share a key id: replace one")
+    assert message.startswith("GATEWAY_SEAL_KEYS: keys 1 and 2 happen to share a key id; replace one")
 
 
 def test_the_message_names_the_setting_it_was_given() -> None:
-    with pytest.raises(ConfigurationError, match=r"^GATEWAY_SEAL_KEYS_FILE has no key"):
+    with pytest.raises(ConfigurationError, match=r"^GATEWAY_SEAL_KEYS_FILE: no key"):
         KeyRing.parse("", setting="GATEWAY_SEAL_KEYS_FILE")
 
 

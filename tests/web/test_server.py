@@ -66,6 +66,13 @@ def signal_twice(replica: Replica, number: signal.Signals) -> int:
     return replica.wait()
 
 
+def check_last_line(replica: Replica, exit_code: int) -> None:
+    """Check that the last thing a replica says is that it has stopped, how, and how long that took."""
+    last = replica.log_lines()[-1]
+    assert (last["message"], last["exit_code"]) == ("stopped", exit_code), last
+    assert 0 <= last["seconds"] <= last["uptime_seconds"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_leaving_replica_finishes_what_is_in_flight_and_exits_0(
     tmp_path: Path, pool: ThreadPoolExecutor, number: signal.Signals
@@ -80,6 +87,7 @@ def test_a_leaving_replica_finishes_what_is_in_flight_and_exits_0(
         assert held.answer.result().text == "released"
         assert replica.wait() == 0
         assert not [line for line in replica.log_lines() if line.get("level") in {"warning", "error"}]
+        check_last_line(replica, 0)
 
 
 def test_an_idle_connection_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:
@@ -99,6 +107,7 @@ def test_a_second_signal_ends_it_at_once_with_1(
         assert signal_twice(fleet["r1"], number) == 1
         held.check_cut_off(fleet["r1"])
         assert fleet["r1"].wait_for_log("leaving at once")
+        check_last_line(fleet["r1"], 1)
 
 
 def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
@@ -108,6 +117,7 @@ def test_when_the_drain_time_is_over_the_rest_is_cut_off_with_1(tmp_path: Path, 
         held.check_cut_off(fleet["r1"])
         (record,) = fleet["r1"].wait_for_log("drain time is over; work in flight is cut off")
         assert record["requests"] == 1
+        check_last_line(fleet["r1"], 1)
 
 
 def test_a_client_that_reads_nothing_does_not_keep_a_replica_whose_time_is_over(tmp_path: Path) -> None:
@@ -135,6 +145,7 @@ def test_a_thread_that_nothing_can_stop_does_not_outlive_a_second_signal(
         assert signal_twice(fleet["r1"], signal.SIGTERM) == 1
         check_cut_off(answer, fleet["r1"])
         assert fleet["r1"].wait_for_log("blocking functions of tools are left behind", threads=1)
+        check_last_line(fleet["r1"], 1)
 
 
 def test_a_thread_whose_call_has_ended_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import signal
 
+from loadtest.cluster import Worker
 from tests.workers.site import Site
+
+
+def check_last_line(worker: Worker, exit_code: int) -> None:
+    """Check that the last thing a worker says is that it has stopped, and how."""
+    last = worker.log_lines()[-1]
+    assert (last["message"], last["exit_code"]) == ("stopped", exit_code), last
 
 
 def test_a_task_is_handed_back_at_its_next_checkpoint_and_goes_on_from_there(site: Site) -> None:
@@ -13,6 +20,7 @@ def test_a_task_is_handed_back_at_its_next_checkpoint_and_goes_on_from_there(sit
     site.wait_for_line("units", 5)
     first.signal(signal.SIGTERM)
     assert first.wait() == 0
+    check_last_line(first, 0)
     site.open()
     site.worker("w2")
     assert site.text(task) == "counted by w2"  # the tool may be tried once: nothing was counted against it
@@ -37,6 +45,7 @@ def test_what_does_not_finish_is_cut_off_and_handed_back_without_counting_as_los
     site.wait_for_line("started")
     first.signal(signal.SIGTERM)
     assert first.wait() == 1
+    check_last_line(first, 1)
     assert site.lines("cancelled") == ["w1"]
     site.open()
     site.worker("w2")
@@ -60,3 +69,4 @@ def test_a_tool_that_never_yields_cannot_keep_a_worker_from_leaving(site: Site) 
     site.wait_for_line("blocking")
     worker.signal(signal.SIGTERM)
     assert worker.wait() == 1
+    check_last_line(worker, 1)

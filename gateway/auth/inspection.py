@@ -1,0 +1,71 @@
+"""Looks at an identity provider as a replica would use it. For `gateway check`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.auth.fetch import FetchFailed, fetch
+from gateway.auth.keys import KeySet
+from gateway.auth.providers import FETCH_SECONDS, MAX_KEY_SET_BYTES, URL_SETTING, read_key_file
+from gateway.errors import ConfigurationError
+from gateway.settings import Settings, is_web_url
+
+MAX_METADATA_BYTES: Final = 1 << 18
+
+
+async def inspect_provider(settings: Settings) -> str:
+    """Check that tokens can be verified now, and return how.
+
+    Raises:
+        ConfigurationError: the keys are of no use, or the provider has another issuer.
+        FetchFailed: the keys cannot be read now.
+    """
+    if settings.auth == "none":
+        return "GATEWAY_AUTH is none, so everybody on this machine may call every tool"
+    if settings.jwt_secret is not None:
+        return "tokens are verified with the shared secret"
+    if settings.jwks_file is not None:
+        return _describe(read_key_file(Path(settings.jwks_file), settings.token_algorithms))
+    assert settings.jwks_url is not None  # noqa: S101 - `Settings.check_serving` has seen to it
+    # Both at once: a provider that is slow is slow twice.
+    fetched, issuer = await asyncio.gather(
+        fetch(settings.jwks_url, seconds=FETCH_SECONDS, max_bytes=MAX_KEY_SET_BYTES), _issuer(settings.jwt_issuer or "")
+    )
+    keys = KeySet.parse(fetched.body, settings.token_algorithms, source=URL_SETTING)
+    if issuer is not None and issuer != settings.jwt_issuer:
+        raise ConfigurationError(
+            f"GATEWAY_JWT_ISSUER: the provider at {settings.jwt_issuer!r} issues tokens as {issuer[:200]!r}; "
+            "set it to that"
+        )
+    return _describe(keys)
+
+
+def _describe(keys: KeySet) -> str:
+    count = len(keys.keys)
+    return f"{count} key{'' if count == 1 else 's'} to verify tokens with"
+
+
+async def _issuer(issuer: str) -> str | None:
+    """Return the issuer that the metadata of a provider names; None if it publishes none."""
+    if not is_web_url(issuer):
+        return None
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+    for url in (
+        f"{issuer.rstrip('/')}/.well-known/openid-configuration",  # OpenID Connect Discovery 1.0 section 4
+        f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{path}",  # RFC 8414 section 3
+    ):
+        try:
+            fetched = await fetch(url, seconds=FETCH_SECONDS, max_bytes=MAX_METADATA_BYTES)
+            metadata: Any = msgspec.json.decode(fetched.body)
+        except (FetchFailed, ValueError, RecursionError):
+            continue
+        named = metadata.get("issuer") if isinstance(metadata, dict) else None
+        if isinstance(named, str):
+            return named
+    return None

@@ -1,0 +1,229 @@
+"""`gateway check`: finds what would keep a deployment from working, without serving and without changing anything.
+
+Each subject is examined on its own, so that all problems are reported at once, each with what to do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from gateway.auth import inspect_provider
+from gateway.auth.fetch import FetchFailed
+from gateway.authoring.inventory import inventory
+from gateway.authoring.registry import load_registry
+from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
+from gateway.preflight import find_problems, find_tool_problems
+from gateway.problems import Problems
+from gateway.process_telemetry import ProcessTelemetry
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing, generate_entry
+from gateway.settings import Settings
+
+State: TypeAlias = Literal["ok", "unreachable", "wrong"]
+
+SETTINGS: Final = "settings"
+KEYS: Final = "keys"
+TOOLS: Final = "tools"
+STORE: Final = "store"
+PROVIDER: Final = "identity provider"
+SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, STORE, PROVIDER)
+
+EXIT_CODES: Final[Mapping[State, int]] = {"ok": 0, "unreachable": 1, "wrong": 2}
+"""1: it may pass by itself. 2: somebody has to change something."""
+
+_OWNERS: Final = {
+    "GATEWAY_SEAL_KEYS": KEYS,
+    "GATEWAY_TOOLS": TOOLS,
+    "--tools": TOOLS,
+    "GATEWAY_REDIS_URL": STORE,
+    "GATEWAY_JWT": PROVIDER,
+    "GATEWAY_JWKS": PROVIDER,
+}
+"""The subjects of problems, by how the name of their setting begins; all others are those of the settings."""
+
+
+@dataclass(slots=True)
+class Finding:
+    """What was found out about one subject.
+
+    Attributes:
+        subject: one of `SUBJECTS`.
+        notes: what is worth knowing and no problem.
+        unreachable: what could not be reached, one line each.
+        wrong: what has to be changed, one line each.
+    """
+
+    subject: str
+    notes: list[str] = field(default_factory=list)
+    unreachable: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def state(self) -> State:
+        """The worst that was found."""
+        if self.wrong:
+            return "wrong"
+        return "unreachable" if self.unreachable else "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found out about all subjects."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is well, else as `EXIT_CODES` says for the worst."""
+        return max(EXIT_CODES[finding.state] for finding in self.findings)
+
+    def as_text(self) -> str:
+        """Return lines for people: one for each subject, or one for each of its problems."""
+        lines = []
+        for finding in self.findings:
+            if finding.state == "ok":
+                lines.append((finding.subject, "ok", "; ".join(finding.notes)))
+            else:
+                lines += [(finding.subject, "note", line) for line in finding.notes]
+            lines += [(finding.subject, "unreachable", line) for line in finding.unreachable]
+            lines += [(finding.subject, "wrong", line) for line in finding.wrong]
+        return "\n".join(f"{subject:<18} {state:<12} {text}".rstrip() for subject, state, text in lines)
+
+    def as_json(self) -> str:
+        """Return the same for machines."""
+        subjects = [
+            {
+                "subject": finding.subject,
+                "state": finding.state,
+                "notes": finding.notes,
+                "unreachable": finding.unreachable,
+                "wrong": finding.wrong,
+            }
+            for finding in self.findings
+        ]
+        return json.dumps({"exit_code": self.exit_code, "subjects": subjects}, indent=2)
+
+
+def examine(tools: str | None = None, environ: Mapping[str, str] | None = None) -> Report:
+    """Examine what a replica would need to serve.
+
+    Args:
+        tools: the tool modules, separated by commas; None takes those of the environment.
+        environ: the environment; None is the process's own.
+    """
+    problems = Problems()
+    settings = Settings.load(environ, problems=problems, tools=tools)
+    find_problems(settings, problems)
+    findings = {subject: Finding(subject) for subject in SUBJECTS}
+    tool_problems = Problems()
+    # What modules print while they are imported is no part of the report.
+    with contextlib.redirect_stdout(sys.stderr):
+        find_tool_problems(settings, tool_problems)
+        if settings.tools and not tool_problems.lines:
+            with tool_problems.noted():
+                findings[TOOLS].notes.append(_count_tools(settings))
+    findings[TOOLS].wrong += [line for line in tool_problems.lines if _owner(line) != STORE]
+    for line in (*problems.lines, *(line for line in tool_problems.lines if _owner(line) == STORE)):
+        findings[_owner(line)].wrong.append(line)
+    _describe_settings(settings, findings)
+    asyncio.run(_connect(settings, findings))
+    return Report(tuple(findings.values()))
+
+
+def _owner(line: str) -> str:
+    return next((subject for name, subject in _OWNERS.items() if line.startswith(name)), SETTINGS)
+
+
+def _describe_settings(settings: Settings, findings: Mapping[str, Finding]) -> None:
+    for name, meant in settings.unknown.items():
+        guess = "" if meant is None else f" (did you mean {meant}?)"
+        findings[SETTINGS].notes.append(f"{name} is not a setting and has no effect{guess}")
+    ring = _ring(settings, findings[KEYS])
+    if ring is not None:
+        first, *others = (key.key_id.hex() for key in ring.keys)
+        findings[KEYS].notes.append(", ".join([f"{first} seals", *(f"{key_id} opens" for key_id in others)]))
+
+
+def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
+    if finding.wrong or settings.seal_keys is None:
+        return None
+    return KeyRing.parse(settings.seal_keys.get_secret_value())
+
+
+def _count_tools(settings: Settings) -> str:
+    """Return how much is served, after making everything that clients would be shown.
+
+    Raises:
+        ConfigurationError: a schema or a declared question is wrong, or there is nothing to serve.
+    """
+    try:
+        entries = inventory(load_registry(settings.tools))
+    except AuthoringError as error:
+        raise ConfigurationError(f"GATEWAY_TOOLS: {error}") from None
+    if not entries:
+        raise ConfigurationError(
+            f"GATEWAY_TOOLS: no tool, prompt or resource in {', '.join(settings.tools)}; name the modules that define "
+            "them"
+        )
+    counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
+    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)
+
+
+async def _connect(settings: Settings, findings: Mapping[str, Finding]) -> None:
+    ring = _ring(settings, findings[KEYS])
+    await asyncio.gather(
+        _examine_store(settings, ring, findings[STORE]), _examine_provider(settings, findings[PROVIDER])
+    )
+
+
+async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Finding) -> None:
+    if finding.wrong:
+        return
+    if settings.redis_url is None:
+        finding.notes.append("GATEWAY_REDIS_URL is not set, so no tool becomes a task")
+        return
+    from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
+
+    audience = settings.audience
+    if ring is None or audience is None:
+        # What all processes agree on cannot be compared then, but the server can be looked at.
+        ring, audience = KeyRing.parse(generate_entry(secrets.token_bytes)), secrets.token_hex(16)
+    store = RedisTaskStore(
+        connect(settings.redis_url.get_secret_value(), ProcessTelemetry()),
+        Sealer(ring, os.urandom),
+        audience,
+        partitions=settings.task_partitions,
+        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        max_value_bytes=settings.task_max_result_bytes,
+    )
+    try:
+        finding.notes.append(await store.inspect())
+    except ConfigurationError as error:
+        finding.wrong += error.problems
+    except TaskStoreDown:
+        finding.unreachable.append(
+            f"GATEWAY_REDIS_URL: the server does not answer ({store.why_down}); start it, or correct the URL"
+        )
+    finally:
+        await store.aclose()
+
+
+async def _examine_provider(settings: Settings, finding: Finding) -> None:
+    if finding.wrong:
+        return
+    try:
+        finding.notes.append(await inspect_provider(settings))
+    except ConfigurationError as error:
+        finding.wrong += error.problems
+    except FetchFailed as error:
+        finding.unreachable.append(
+            f"GATEWAY_JWKS_URL: the keys cannot be read ({error}); correct the URL, or wait for the provider"
+        )

@@ -1,0 +1,50 @@
+"""The end of a process: its last line in the log, and an exit that waits for no thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from typing import Final, NoReturn
+
+log = logging.getLogger(__name__)
+
+
+class Ending:
+    """Times a process, from when this is made, and reports its end."""
+
+    def __init__(self) -> None:
+        self._began: Final = time.monotonic()
+        self._told_at: float | None = None
+
+    def told(self) -> None:
+        """Note that the process was asked to stop. Only the first time counts."""
+        if self._told_at is None:
+            self._told_at = time.monotonic()
+
+    def stopped(self, exit_code: int, busy_threads: int = 0) -> int:
+        """Log that the process has stopped, as its last line; return the exit code.
+
+        Args:
+            exit_code: its exit code.
+            busy_threads: how many threads run blocking functions of tools. Nothing can stop them, and Python would
+                wait for them, so the process ends here if there are any.
+        """
+        if busy_threads:
+            log.warning("blocking functions of tools are left behind", extra={"threads": busy_threads})
+        now = time.monotonic()
+        stopping = 0.0 if self._told_at is None else now - self._told_at
+        times = {"seconds": round(stopping, 3), "uptime_seconds": round(now - self._began, 3)}
+        log.info("stopped", extra={"exit_code": exit_code, **times})
+        if busy_threads:
+            exit_now(exit_code)
+        return exit_code
+
+
+def exit_now(exit_code: int) -> NoReturn:
+    """End the process though threads still run."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -1,0 +1,142 @@
+"""A server that refuses the login is a wrong setting while a process starts, and an outage afterwards."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import ConfigurationError, TaskStoreDown
+from loadtest.cluster import REPOSITORY, clean_environment, free_port
+from tests.storage.deployments import Deployment
+from tests.storage.servers import Server
+
+PASSWORD = "hunter2-hunter2"
+WRONG = "swordfish-swordfish"
+
+
+@pytest.fixture(scope="module", params=["redis", "redis-6.2", "valkey"])
+def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
+    """A server with a password, and a user that may only look at it."""
+    directory = short_directory / f"locked-{request.param}"
+    directory.mkdir()
+    server = Server(request.param, directory)
+    server.start()
+    server.ask("ACL", "SETUSER", "guest", "on", f">{PASSWORD}", "~*", "+info")
+    server.ask("ACL", "SETUSER", "half", "on", f">{PASSWORD}", "~*", "+info", "+eval", "+evalsha")
+    server.ask("CONFIG", "SET", "requirepass", PASSWORD)
+    server.password = PASSWORD
+    yield server
+    server.end()
+
+
+@asynccontextmanager
+async def deployment(server: Server, login: str, scheme: str = "redis") -> AsyncIterator[Deployment]:
+    opened = Deployment(f"{scheme}://{login}127.0.0.1:{server.port}")
+    yield opened
+    await opened.aclose()
+
+
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        ("", "refuses the login"),
+        (f":{WRONG}@", "refuses the login"),
+        (f"nobody:{WRONG}@", "refuses the login"),
+        (f"guest:{PASSWORD}@", "denies its user something"),
+        (f"half:{PASSWORD}@", "denies its user something"),
+    ],
+    ids=["no password", "a wrong password", "an unknown user", "a user without rights", "scripts without rights"],
+)
+async def test_a_refused_login_at_the_start_is_a_wrong_setting_and_no_outage(
+    locked: Server, login: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with deployment(locked, login) as here:
+        with pytest.raises(ConfigurationError) as caught:
+            await here.store().check()
+    (problem,) = caught.value.problems
+    assert problem.startswith("GATEWAY_REDIS_URL: ")
+    assert words in problem
+    assert PASSWORD not in problem
+    assert WRONG not in problem
+    assert caplog.records == []
+
+
+async def test_the_right_password_is_no_problem(locked: Server) -> None:
+    async with deployment(locked, f":{PASSWORD}@") as here:
+        await here.store().check()
+    locked.ask("FLUSHALL")
+
+
+@pytest.mark.parametrize("login", ["", f":{WRONG}@"], ids=["no password", "a wrong password"])
+async def test_a_node_of_a_cluster_that_refuses_the_login_is_a_wrong_setting_too(locked: Server, login: str) -> None:
+    async with deployment(locked, login, "redis+cluster") as here:
+        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refuses the login"):
+            await here.store().check()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+async def test_a_server_that_cannot_be_reached_stays_an_outage(scheme: str) -> None:
+    opened = Deployment(f"{scheme}://:{WRONG}@127.0.0.1:{free_port()}")
+    with pytest.raises(TaskStoreDown):
+        await opened.store().check()
+    await opened.aclose()
+
+
+async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_what_it_is(
+    locked: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with deployment(locked, f":{PASSWORD}@") as here:
+        store = here.store()
+        await store.check()
+        locked.ask("CONFIG", "SET", "requirepass", WRONG)
+        locked.password = WRONG
+        try:
+            locked.ask("CLIENT", "KILL", "TYPE", "normal")
+            for _ in range(3):  # the first one may only find its connection closed
+                with pytest.raises(TaskStoreDown):
+                    await store.create(here.new(), 10)
+        finally:
+            locked.ask("CONFIG", "SET", "requirepass", PASSWORD)
+            locked.password = PASSWORD
+        await store.create(here.new(), 10)
+    locked.ask("FLUSHALL")
+    assert {record.message for record in caplog.records} == {"task store is not available"}
+    assert len(caplog.records) <= 2
+    assert vars(caplog.records[-1])["reason"] == (
+        "PermissionError: GATEWAY_REDIS_URL: the server refuses the login; check its user and password"
+    )
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0", "--metrics-port", "off"), ("worker",)], ids=str)
+def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(
+    own_server: Server, command: tuple[str, ...]
+) -> None:
+    own_server.ask("CONFIG", "SET", "requirepass", PASSWORD)
+    own_server.password = PASSWORD
+    settings = {
+        "GATEWAY_TOOLS": "gateway.demo",
+        "GATEWAY_SEAL_KEYS": "1f" * 32,
+        "GATEWAY_AUDIENCE": "here",
+        "GATEWAY_AUTH": "none",
+        "GATEWAY_PEERS": "http://127.0.0.1:1",
+        "GATEWAY_REPLICA_URL": "http://127.0.0.1:1",
+        "GATEWAY_REDIS_URL": f"redis://:{WRONG}@127.0.0.1:{own_server.port}/0",
+    }
+    result = subprocess.run(
+        [sys.executable, "-m", "gateway", *command],
+        env=clean_environment(settings),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 2, result.stderr
+    assert result.stderr == "gateway: GATEWAY_REDIS_URL: the server refuses the login; check its user and password\n"

@@ -1,0 +1,245 @@
+"""`gateway check`: every problem at once, each under its subject, with an exit code that a pipeline can act on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import redis
+
+from gateway.check import Finding, Report, examine
+from gateway.process_telemetry import ProcessTelemetry
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.storage import RedisTaskStore, connect
+from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
+from tests.identity import IdentityProvider, Request, SigningKey
+
+KEY, OTHER_KEY = "1f" * 32, "2e" * 32
+PASSWORD = "hunter2-hunter2"
+GOOD = {
+    "GATEWAY_TOOLS": "gateway.demo",
+    "GATEWAY_SEAL_KEYS": f"{KEY},{OTHER_KEY}",
+    "GATEWAY_AUDIENCE": "here",
+    "GATEWAY_AUTH": "none",
+}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A real server with a password, which a deployment uses already."""
+    server = RedisServer(tmp_path_factory.mktemp("store"), "--appendonly", "no")
+    server.start()
+    server.wait_ready()
+    server.ask("CONFIG", "SET", "requirepass", PASSWORD)
+    server.password = PASSWORD
+    asyncio.run(agree(url_of(server)))
+    yield server
+    server.end()
+
+
+async def agree(url: str) -> None:
+    """Do at the store what a replica does when it starts."""
+    sealer = Sealer(KeyRing.parse(KEY), os.urandom)
+    used = RedisTaskStore(
+        connect(url, ProcessTelemetry()), sealer, "here", partitions=8, max_ttl_ms=86_400_000, max_value_bytes=4096
+    )
+    await used.check()
+    await used.aclose()
+
+
+def url_of(server: RedisServer, password: str = PASSWORD) -> str:
+    return f"redis://:{password}@127.0.0.1:{server.port}/0"
+
+
+def found(environ: Mapping[str, str], tools: str | None = None) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in examine(tools, environ).findings}
+
+
+def states(findings: Mapping[str, Finding]) -> dict[str, str]:
+    return {subject: finding.state for subject, finding in findings.items() if finding.state != "ok"}
+
+
+def test_a_good_configuration_is_described_by_subject() -> None:
+    report = examine("gateway.demo.machines", GOOD)
+    assert report.exit_code == 0
+    first, second = (key.key_id.hex() for key in KeyRing.parse(f"{KEY},{OTHER_KEY}").keys)
+    assert [line.split(maxsplit=2) for line in report.as_text().splitlines()][:3] == [
+        ["settings", "ok"],
+        ["keys", "ok", f"{first} seals, {second} opens"],
+        ["tools", "ok", "1 tool"],
+    ]
+    assert KEY not in report.as_text() + report.as_json()
+
+
+def test_every_subjects_problems_are_reported_together() -> None:
+    findings = found(
+        {
+            "GATEWAY_TOOLS": "no_such_tools,gateway.demo,none_either",
+            "GATEWAY_SEAL_KEYS": "hunter2",
+            "GATEWAY_JWKS_URL": "ftp://id.example.com",
+            "GATEWAY_REDIS_URL": "redis://here:port",
+            "GATEWAY_LOG_LEVEL": "loud",
+            "GATEWAY_LEG_SECOND": "3",
+        }
+    )
+    assert states(findings) == dict.fromkeys(["settings", "keys", "tools", "store", "identity provider"], "wrong")
+    assert [line.partition(":")[0] for line in findings["settings"].wrong] == ["GATEWAY_LOG_LEVEL", "GATEWAY_AUDIENCE"]
+    assert len(findings["tools"].wrong) == 2
+    report = Report(tuple(findings.values()))
+    assert report.exit_code == 2
+    assert "GATEWAY_LEG_SECOND is not a setting and has no effect (did you mean GATEWAY_LEG_SECONDS?)" in (
+        report.as_text()
+    )
+    assert json.loads(report.as_json())["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import sys\nprint('hello')\nsys.exit(3)", "SystemExit"),
+        ("x = 1", "no tool, prompt or resource in checked_tools; name the modules"),
+        ("from gateway import tool\n@tool(version=0)\nasync def f() -> str: ...", "version 0"),
+        (
+            "from gateway import tool\n@tool(task='required')\nasync def f() -> str: ...",
+            "GATEWAY_REDIS_URL: not set, but the tool 'f' runs as a task only",
+        ),
+        (
+            "from gateway import tool\n@tool(name='a')\nasync def f() -> str: ...\n"
+            "@tool(name='a')\nasync def g() -> str: ...",
+            "two tools are called 'a'",
+        ),
+    ],
+    ids=["exits", "defines nothing", "breaks a rule", "needs a store", "doubles a name"],
+)
+def test_what_is_wrong_with_tools_is_found_without_serving(
+    source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checked_tools.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "checked_tools", raising=False)
+    findings = found(GOOD, "checked_tools")
+    sys.modules.pop("checked_tools", None)
+    (problem,) = [line for finding in findings.values() for line in finding.wrong]
+    assert words in problem
+    assert capsys.readouterr().out == ""
+
+
+def test_a_store_that_fits_is_named_and_not_changed(store: RedisServer) -> None:
+    with redis.Redis.from_url(url_of(store)) as client:
+        before = sorted(client.keys())
+        other = found({**GOOD, "GATEWAY_AUDIENCE": "elsewhere", "GATEWAY_REDIS_URL": url_of(store)})
+        assert sorted(client.keys()) == before
+    assert states(other) == {}
+    assert other["store"].notes[0].startswith("Redis 7")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"GATEWAY_TASK_PARTITIONS": "3"}, ["GATEWAY_TASK_PARTITIONS: 3", "set it to 8"]),
+        ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, ["GATEWAY_SEAL_KEYS: none of them opens the secret"]),
+        ({"password": "wrong"}, ["GATEWAY_REDIS_URL: the server refuses the login"]),
+    ],
+    ids=["partitions", "keys", "password"],
+)
+def test_a_store_that_does_not_fit_is_wrong(store: RedisServer, changes: dict[str, str], words: list[str]) -> None:
+    url = url_of(store, changes.get("password", PASSWORD))
+    findings = found({**GOOD, "GATEWAY_REDIS_URL": url, **changes})
+    assert states(findings) == {"store": "wrong"}
+    (problem,) = findings["store"].wrong
+    assert all(word in problem for word in words)
+    assert PASSWORD not in problem
+
+
+def test_a_store_that_may_evict_and_has_other_partitions_is_wrong_twice(store: RedisServer) -> None:
+    store.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        findings = found({**GOOD, "GATEWAY_TASK_PARTITIONS": "3", "GATEWAY_REDIS_URL": url_of(store)})
+    finally:
+        store.ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert len(findings["store"].wrong) == 2
+    assert "allkeys-lru; set it to noeviction" in findings["store"].wrong[0]
+
+
+def test_what_cannot_be_reached_may_pass_by_itself() -> None:
+    away = f"127.0.0.1:{free_port()}"
+    report = examine(
+        None,
+        {
+            **GOOD,
+            "GATEWAY_AUTH": "jwt",
+            "GATEWAY_JWKS_URL": f"http://{away}/jwks",
+            "GATEWAY_JWT_ISSUER": "https://id.example.com",
+            "GATEWAY_REDIS_URL": f"redis://:{PASSWORD}@{away}/0",
+        },
+    )
+    findings = {finding.subject: finding for finding in report.findings}
+    assert states(findings) == {"store": "unreachable", "identity provider": "unreachable"}
+    assert report.exit_code == 1
+    assert "GATEWAY_REDIS_URL: the server does not answer" in findings["store"].unreachable[0]
+    assert "GATEWAY_JWKS_URL: the keys cannot be read" in findings["identity provider"].unreachable[0]
+    assert PASSWORD not in report.as_text()
+
+
+def with_provider(provider: IdentityProvider, **changes: str) -> Finding:
+    base = provider.url.rpartition("/")[0]
+    given = {"GATEWAY_AUTH": "jwt", "GATEWAY_JWKS_URL": provider.url, "GATEWAY_JWT_ISSUER": base}
+    return found({**GOOD, **given, **changes})["identity provider"]
+
+
+def test_a_provider_with_keys_of_use_is_well_and_one_without_is_wrong() -> None:
+    with IdentityProvider(SigningKey("a")) as provider:
+        assert with_provider(provider).notes == ["1 key to verify tokens with"]
+        finding = with_provider(provider, GATEWAY_JWT_ALGORITHMS="RS256")
+        assert finding.wrong == ["GATEWAY_JWKS_URL: it has no key that verifies RS256; compare GATEWAY_JWT_ALGORITHMS"]
+        provider.send(b"<html>")
+        assert with_provider(provider).wrong[0].startswith("GATEWAY_JWKS_URL: not a JWK Set")
+
+
+def test_a_provider_that_issues_under_another_name_is_wrong() -> None:
+    with IdentityProvider(SigningKey("a")) as provider:
+        base = provider.url.rpartition("/")[0]
+
+        def answer(request: Request) -> None:
+            if request.path.endswith("/.well-known/openid-configuration"):
+                request.reply(200, json.dumps({"issuer": f"{base}/"}).encode())
+            else:
+                request.reply(200, provider_keys)
+
+        provider_keys = json.dumps({"keys": [SigningKey("a").jwk()]}).encode()
+        provider.answer(answer)
+        (problem,) = with_provider(provider).wrong
+        assert problem == (
+            f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; set it to that"
+        )
+        assert with_provider(provider, GATEWAY_JWT_ISSUER=f"{base}/").state == "ok"
+
+
+def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says(tmp_path: Path) -> None:
+    (tmp_path / "loud_tools.py").write_text(
+        "from gateway import tool\nprint('hello')\n@tool\nasync def hello() -> str: ...\n"
+    )
+    settings = {**GOOD, "GATEWAY_TOOLS": "", "GATEWAY_REDIS_URL": f"redis://127.0.0.1:{free_port()}/0"}
+    result = subprocess.run(
+        [sys.executable, "-m", "gateway", "check", "--json", "--tools", "loud_tools"],
+        env=clean_environment(settings),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 1, result.stderr
+    report = json.loads(result.stdout)
+    assert report["exit_code"] == 1
+    assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "unreachable", "ok"]
+    assert report["subjects"][2]["notes"] == ["1 tool"]
+    assert result.stderr == "hello\n"
+    assert str(REPOSITORY) not in result.stdout
