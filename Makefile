@@ -18,7 +18,7 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
-CLIENTS := tests/integration/clients tests/draft/test_modes.py tests/draft/test_streaming.py
+CLIENTS := tests/integration/clients tests/integration/frameworks tests/draft/test_modes.py tests/draft/test_streaming.py
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/test_audit.py tests/test_line_writer.py
 CODE := gateway workers deploy loadtest bench scripts tests

@@ -12,17 +12,13 @@ const { createMCPClient, ElicitationRequestSchema } = await import(pathToFileURL
 
 const TOOL = 'update_work_item';
 const questions = [];
-const requests = [];
 let protocol = null;
 let forms = [];
 
-async function recordingFetch(input, init) {
-    const response = await fetch(input, init);
-    const method = init?.method ?? 'GET';
-    const what = method === 'POST' ? (JSON.parse(init.body).method ?? 'answer') : method;
-    requests.push([what, response.headers.get('x-gateway-replica')]);
-    protocol = new Headers(init?.headers).get('mcp-protocol-version') ?? protocol;
-    return response;
+async function observingFetch(input, init) {
+    if (init?.method === 'POST' && JSON.parse(init.body).method === 'tools/call')
+        protocol = new Headers(init.headers).get('mcp-protocol-version');
+    return fetch(input, init);
 }
 
 async function connected(token) {
@@ -31,7 +27,7 @@ async function connected(token) {
             type: 'http',
             url: script.url,
             headers: { Authorization: `Bearer ${token}` },
-            fetch: recordingFetch
+            fetch: observingFetch
         },
         capabilities: { elicitation: { form: {} } }
     });
@@ -62,4 +58,4 @@ for (const [name, [args, filled]] of Object.entries(script.calls)) {
 }
 await client.close();
 said.refused = await saidOf(async () => String(await connected(script.refused_token)));
-console.log(JSON.stringify({ protocol, listed: Object.keys(tools), said, questions, requests }));
+console.log(JSON.stringify({ protocol, listed: Object.keys(tools), said, questions }));

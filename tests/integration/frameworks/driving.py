@@ -51,28 +51,22 @@ class User:
         return self.forms.pop(0) if self.forms else None
 
 
-class Recorder:
-    """Keeps what was sent over HTTP, and where it went.
+class Observer:
+    """Watches the requests of a client.
 
     Attributes:
-        requests: the JSON-RPC method of each (or `answer`, or the HTTP method), and the replica that responded.
-        version: the protocol version that the last request named.
+        protocol: the version that calls of tools name.
         hooks: for an HTTP client of `httpx` or `httpx2`.
     """
 
     def __init__(self) -> None:
-        self.requests: list[tuple[str, str]] = []
-        self.version: str | None = None
-        self.hooks = {"response": [self.record]}
+        self.protocol: str | None = None
+        self.hooks = {"request": [self.note]}
 
-    async def record(self, response: Any) -> None:
-        """Note a response and its request."""
-        request = response.request
-        what = request.method
-        if what == "POST":
-            what = json.loads(request.content).get("method", "answer")
-        self.requests.append((what, response.headers["x-gateway-replica"]))
-        self.version = request.headers.get("mcp-protocol-version", self.version)
+    async def note(self, request: Any) -> None:
+        """Note the version of a call."""
+        if request.method == "POST" and json.loads(request.content).get("method") == "tools/call":
+            self.protocol = request.headers["mcp-protocol-version"]
 
 
 async def said_of(text: Awaitable[str]) -> str:

@@ -15,12 +15,12 @@ from google.adk.tools.mcp_tool import McpToolset, StreamableHTTPConnectionParams
 from google.adk.tools.tool_context import ToolContext
 from mcp.types import ElicitResult
 
-from tests.integration.frameworks.driving import Recorder, Script, User, main, said_of
+from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
     """List the tools, call one, and try a token that is not valid."""
-    user, recorder = User(), Recorder()
+    user, observer = User(), Observer()
 
     async def answer(_context: Any, params: Any) -> ElicitResult:
         content = user.answer(params.message)
@@ -29,7 +29,7 @@ async def drive(script: Script) -> dict[str, Any]:
     def make_http_client(
         headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None
     ) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=recorder.hooks)
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=observer.hooks)
 
     def connected(headers: dict[str, str]) -> McpToolset:
         connection = StreamableHTTPConnectionParams(
@@ -61,11 +61,10 @@ async def drive(script: Script) -> dict[str, Any]:
     said["refused"] = await said_of(list_refused())
     await toolset.close()
     return {
-        "protocol": recorder.version,
+        "protocol": observer.protocol,
         "listed": list(tools),
         "said": said,
         "questions": user.questions,
-        "requests": recorder.requests,
     }
 
 

@@ -12,12 +12,12 @@ from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from mcp.types import ElicitResult
 
-from tests.integration.frameworks.driving import Recorder, Script, User, main, said_of
+from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
     """List the tools, call one, and try a token that is not valid."""
-    user, recorder = User(), Recorder()
+    user, observer = User(), Observer()
 
     async def answer(_mcp_context: Any, params: Any, _context: Any) -> ElicitResult:
         content = user.answer(params.message)
@@ -26,7 +26,7 @@ async def drive(script: Script) -> dict[str, Any]:
     def make_http_client(
         headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None
     ) -> httpx.AsyncClient:
-        return httpx.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=recorder.hooks)
+        return httpx.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=observer.hooks)
 
     def connected(headers: dict[str, str]) -> MultiServerMCPClient:
         connection = {
@@ -49,11 +49,10 @@ async def drive(script: Script) -> dict[str, Any]:
     said = {name: await said_of(call(*how)) for name, how in script.calls.items()}
     said["refused"] = await said_of(list_refused())
     return {
-        "protocol": recorder.version,
+        "protocol": observer.protocol,
         "listed": list(tools),
         "said": said,
         "questions": user.questions,
-        "requests": recorder.requests,
     }
 
 

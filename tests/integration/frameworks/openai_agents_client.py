@@ -1,4 +1,4 @@
-"""Drives a gateway with the server object of openai-agents, by itself and in an agent whose model does as it is told."""
+"""Drives a gateway with the server of openai-agents, by itself and in an agent whose model does as it is told."""
 
 # mypy: ignore-errors
 # What it imports is in an environment of its own.
@@ -13,7 +13,7 @@ from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disab
 from agents.mcp import MCPServerStreamableHttp
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from tests.integration.frameworks.driving import Recorder, Script, main, said_of
+from tests.integration.frameworks.driving import Observer, Script, main, said_of
 
 
 class Obedient(Model):
@@ -45,13 +45,13 @@ def text_of(output: Any) -> str:
 
 async def drive(script: Script) -> dict[str, Any]:
     """List the tools, call one directly and in an agent, and try a token that is not valid."""
-    recorder = Recorder()
+    observer = Observer()
     set_tracing_disabled(disabled=True)
 
     def make_http_client(
         headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None
     ) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=recorder.hooks)
+        return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=observer.hooks)
 
     def connected(headers: dict[str, str]) -> MCPServerStreamableHttp:
         params = {"url": script.url, "headers": headers, "timeout": 30, "httpx_client_factory": make_http_client}
@@ -74,7 +74,7 @@ async def drive(script: Script) -> dict[str, Any]:
         said = {name: await said_of(call(*how)) for name, how in script.calls.items()}
         said |= {f"{name} in an agent": await said_of(run(*how)) for name, how in script.calls.items()}
     said["refused"] = await said_of(refused())
-    return {"protocol": recorder.version, "listed": listed, "said": said, "requests": recorder.requests}
+    return {"protocol": observer.protocol, "listed": listed, "said": said}
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from tests.integration.frameworks.driving import Recorder, Script, User, main, said_of
+from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
     """List the tools, have an agent call one, and try a token that is not valid."""
-    user, recorder, listed = User(), Recorder(), []
+    user, observer, listed = User(), Observer(), []
 
     async def answer(message: str, _type: Any, _params: Any, _context: Any) -> ElicitResult:
         content = user.answer(message)
@@ -41,18 +41,17 @@ async def drive(script: Script) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         async with (
-            httpx2.AsyncClient(headers=script.headers, event_hooks=recorder.hooks, timeout=30) as http_client,
+            httpx2.AsyncClient(headers=script.headers, event_hooks=observer.hooks, timeout=30) as http_client,
             MCPToolset(script.url, http_client=http_client, elicitation_handler=answer) as toolset,
         ):
             said = {name: await said_of(call(toolset, *how)) for name, how in script.calls.items()}
     refused = MCPToolset(script.url, headers=script.refused_headers)
     said["refused"] = await said_of(call(refused, {}, []))
     return {
-        "protocol": recorder.version,
+        "protocol": observer.protocol,
         "listed": listed,
         "said": said,
         "questions": user.questions,
-        "requests": recorder.requests,
         "warnings": [str(warning.message) for warning in warned],
     }
 
