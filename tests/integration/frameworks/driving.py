@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 
@@ -84,7 +84,7 @@ def words_of(error: BaseException) -> str:
     return str(error)
 
 
-def main(drive: Callable[[Script], Awaitable[dict[str, Any]]]) -> None:
+def main(drive: Callable[[Script], Coroutine[Any, Any, dict[str, Any]]]) -> None:
     """Run a driver and print what it saw."""
-    saw = asyncio.run(drive(Script(sys.argv[1])))  # type: ignore[arg-type]
+    saw = asyncio.run(drive(Script(sys.argv[1])))
     sys.stdout.write(json.dumps(saw) + "\n")
