@@ -11,6 +11,9 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+PATIENCE_SECONDS = 60
+"""How long clients wait for what takes milliseconds: some give up after five seconds, which a busy machine may take."""
+
 
 class Script:
     """What a driver is asked to do.

@@ -15,7 +15,7 @@ from google.adk.tools.mcp_tool import McpToolset, StreamableHTTPConnectionParams
 from google.adk.tools.tool_context import ToolContext
 from mcp.types import ElicitResult
 
-from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
+from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
@@ -33,7 +33,7 @@ async def drive(script: Script) -> dict[str, Any]:
 
     def connected(headers: dict[str, str]) -> McpToolset:
         connection = StreamableHTTPConnectionParams(
-            url=script.url, headers=headers, httpx_client_factory=make_http_client
+            url=script.url, headers=headers, timeout=PATIENCE_SECONDS, httpx_client_factory=make_http_client
         )
         return McpToolset(connection_params=connection, elicitation_callback=answer)
 

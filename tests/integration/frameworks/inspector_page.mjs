@@ -9,7 +9,7 @@ const [text, folder] = process.argv.slice(2);
 const script = JSON.parse(text);
 const { chromium } = createRequire(resolve(folder, 'package.json'))('playwright-core');
 
-const SECONDS = 40;
+const SECONDS = 60;
 const TOOL = 'update_work_item';
 const QUIET = [
     '--no-sandbox',

@@ -12,7 +12,7 @@ from langchain_mcp_adapters.callbacks import Callbacks
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from mcp.types import ElicitResult
 
-from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
+from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
@@ -33,6 +33,7 @@ async def drive(script: Script) -> dict[str, Any]:
             "transport": "streamable_http",
             "url": script.url,
             "headers": headers,
+            "timeout": PATIENCE_SECONDS,
             "httpx_client_factory": make_http_client,
         }
         return MultiServerMCPClient({"gateway": connection}, callbacks=Callbacks(on_elicitation=answer))

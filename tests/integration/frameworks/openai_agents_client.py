@@ -13,7 +13,7 @@ from agents import Agent, Model, ModelResponse, Runner, Usage, set_tracing_disab
 from agents.mcp import MCPServerStreamableHttp
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from tests.integration.frameworks.driving import Observer, Script, main, said_of
+from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Script, main, said_of
 
 
 class Obedient(Model):
@@ -54,8 +54,13 @@ async def drive(script: Script) -> dict[str, Any]:
         return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=observer.hooks)
 
     def connected(headers: dict[str, str]) -> MCPServerStreamableHttp:
-        params = {"url": script.url, "headers": headers, "timeout": 30, "httpx_client_factory": make_http_client}
-        return MCPServerStreamableHttp(params, client_session_timeout_seconds=30)
+        params = {
+            "url": script.url,
+            "headers": headers,
+            "timeout": PATIENCE_SECONDS,
+            "httpx_client_factory": make_http_client,
+        }
+        return MCPServerStreamableHttp(params, client_session_timeout_seconds=PATIENCE_SECONDS)
 
     async def refused() -> str:
         async with connected(script.refused_headers) as server:

@@ -15,7 +15,7 @@ from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from tests.integration.frameworks.driving import Observer, Script, User, main, said_of
+from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Script, User, main, said_of
 
 
 async def drive(script: Script) -> dict[str, Any]:
@@ -41,11 +41,15 @@ async def drive(script: Script) -> dict[str, Any]:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         async with (
-            httpx2.AsyncClient(headers=script.headers, event_hooks=observer.hooks, timeout=30) as http_client,
-            MCPToolset(script.url, http_client=http_client, elicitation_handler=answer) as toolset,
+            httpx2.AsyncClient(
+                headers=script.headers, event_hooks=observer.hooks, timeout=PATIENCE_SECONDS
+            ) as http_client,
+            MCPToolset(
+                script.url, http_client=http_client, elicitation_handler=answer, init_timeout=PATIENCE_SECONDS
+            ) as toolset,
         ):
             said = {name: await said_of(call(toolset, *how)) for name, how in script.calls.items()}
-    refused = MCPToolset(script.url, headers=script.refused_headers)
+    refused = MCPToolset(script.url, headers=script.refused_headers, init_timeout=PATIENCE_SECONDS)
     said["refused"] = await said_of(call(refused, {}, []))
     return {
         "protocol": observer.protocol,
