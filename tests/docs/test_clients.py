@@ -8,6 +8,8 @@ from pathlib import Path
 from gateway.errors import RejectReason
 from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
 from gateway.settings import Settings
+from tests.docs.markdown import rows_of, section_of
+from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/clients.md").read_text()
@@ -34,3 +36,22 @@ def test_every_metric_and_every_message_that_is_named_exists() -> None:
     for message in ("replica not reached", "replica refused a message", "reply of a replica rejected"):
         assert message in source
         assert message in " ".join(TEXT.split())
+
+
+def test_the_table_of_frameworks_has_what_is_locked_and_tested() -> None:
+    tested = {framework.package: framework for framework in (*FRAMEWORKS.values(), INSPECTOR)}
+    rows = {_named(row[0])[0]: row for row in rows_of(section_of("docs/clients.md", "Frameworks"), 6)}
+    assert rows.keys() == tested.keys()
+    for package, (_, version, sdks, wire, asks, _) in rows.items():
+        framework = tested[package]
+        assert (version, wire.partition(";")[0], asks == "yes") == (
+            framework.version,
+            framework.protocol,
+            framework.asks,
+        ), package
+        for sdk, told in re.findall(r"`([^`]+)` ([\d.]+)", sdks):
+            assert framework.version_of(sdk) == told, (package, sdk)
+
+
+def _named(text: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", text)
