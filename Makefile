@@ -5,8 +5,8 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 STAMP := $(VENV)/.installed
 SDK_STAMP := .venvs/sdk/.installed
-FASTMCP_STAMP := .venvs/fastmcp/.installed
-MCP1_STAMP := .venvs/mcp1/.installed
+# Clients in Python, by the name of their folder in tests/peers.
+PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai langchain google-adk openai-agents)
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
@@ -50,8 +50,9 @@ compiled: $(STAMP) ## Keep build/compiled, a copy of everything with the hot pat
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
-conformance: $(STAMP) $(FASTMCP_STAMP) $(MCP1_STAMP) $(NODE_STAMP) ## Run the official suite, then real clients and the scenarios of a proposal (CONFORMANCE="--scenario …": the suite alone)
+conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS)) ## Run the official suite, then real clients and the scenarios of a proposal (CONFORMANCE="--scenario …": the suite alone)
 	@$(need_redis)
+	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
@@ -103,6 +104,10 @@ define need_faketime
 command -v faketime >/dev/null || sh scripts/need.sh faketime "faketime, which sets the clocks of processes in tests"
 endef
 
+define need_chromium
+command -v chromium >/dev/null || sh scripts/need.sh chromium "Chromium, the browser in which a client's page is tested"
+endef
+
 define need_prometheus
 command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which the dashboard and the alerts are tested with"
 endef
@@ -132,12 +137,8 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(FASTMCP_STAMP): tests/peers/fastmcp/locked.txt
-	@sh scripts/venv.sh .venvs/fastmcp $<
-	@touch $@
-
-$(MCP1_STAMP): tests/peers/mcp1/locked.txt
-	@sh scripts/venv.sh .venvs/mcp1 $<
+$(PYTHON_CLIENTS): .venvs/%/.installed: tests/peers/%/locked.txt
+	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 
 $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt

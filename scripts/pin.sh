@@ -43,14 +43,17 @@ upgrade=${1:-}
 echo uv >"$scratch/uv.txt"
 lock locked/pin.txt locked/pin.txt "$scratch/uv.txt"
 # What a peer shares with us it gets in our version, so that a comparison compares servers and not releases.
-for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/fuzz tests/peers/node; do
+for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/fuzz tests/peers/node \
+    tests/peers/pydantic-ai tests/peers/openai-agents; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint constraints.txt "$peer/requirements.txt"
 done
 
-# Except the client of the generation before ours.
-grep -v '^mcp' constraints.txt >"$scratch/without-mcp"
-peer=tests/peers/mcp1
-lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/without-mcp" "$peer/requirements.txt"
+# Except what is there for another version, or needs one: clients on the generation of the SDK before ours, and a
+# framework that takes no OpenTelemetry as new as ours.
+grep -v -e '^mcp' -e '^opentelemetry' constraints.txt >"$scratch/other-generation"
+for peer in tests/peers/mcp1 tests/peers/langchain tests/peers/google-adk; do
+    lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/other-generation" "$peer/requirements.txt"
+done
 
 # They were measured once: newer ones are of no use without new figures.
 upgrade=''

@@ -15,8 +15,16 @@ from tests.locked_lists import LISTS, TOP, canonical, entries, pins, required
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
 PEERS = [file for file in LISTS if "peers" in file.parts]
 DEVELOPMENT = Path("locked/development.txt")
-OTHER_GENERATION = {Path("tests/peers/mcp1/locked.txt"): {"mcp"}}
-"""What a peer is there for in another version than ours."""
+OTHER_GENERATION = {
+    Path("tests/peers/mcp1/locked.txt"): {"mcp"},
+    Path("tests/peers/langchain/locked.txt"): {"mcp"},
+    Path("tests/peers/google-adk/locked.txt"): {
+        "opentelemetry-api",
+        "opentelemetry-sdk",
+        "opentelemetry-semantic-conventions",
+    },
+}
+"""What a peer is there for, or needs, in another version than ours."""
 
 
 def tracked_files() -> list[Path]:
