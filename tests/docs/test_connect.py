@@ -23,6 +23,7 @@ from tests.docs.markdown import TOP, Block, text_of
 from tests.docs.recipes import (
     BLOCKS,
     PAGE,
+    SECONDS,
     Server,
     assert_shown,
     guarded_server,
@@ -32,6 +33,8 @@ from tests.docs.recipes import (
     shown_after,
 )
 from tests.integration.clients.sdk_client import text_of as said_by
+
+pytestmark = pytest.mark.timeout(5 * SECONDS)
 
 HERE: Final = {"The first call", "curl", "With a token", "Python", "Claude", "VS Code"}
 CURL: Final = of_section("curl", "bash")

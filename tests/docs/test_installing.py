@@ -15,11 +15,13 @@ import pytest
 
 from tests.docs.markdown import TOP, text_of
 
+pytestmark = pytest.mark.timeout(500)  # a build comes first
+
 INSTALL: Final = re.compile(r"^\$ (pip install \.\./sealed-gateway)$", re.MULTILINE)
 SIZED: Final = re.compile(r"^\$ gateway (size .+)\n((?s:.*?))^```$", re.MULTILINE)
 SOURCES: Final = ("gateway", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP_ALONE: Final = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-SECONDS: Final = 100
+SECONDS: Final = 200
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, checkout)
-    install = f'pip() {{ "{sys.executable}" -m pip "$@" --no-deps --no-build-isolation --target packages; }}'
+    install = (
+        f'pip() {{ "{sys.executable}" -m pip "$@" --no-deps --no-build-isolation --no-compile --target packages; }}'
+    )
     (command,) = INSTALL.findall(text_of("README.md"))
     in_project(project, ["bash", "-euc", f"{install}\n{command}"])
     return project

@@ -1,6 +1,6 @@
 // Does with the Inspector's page what docs/connect.md says, in a Chromium without a window, and prints the results.
 // Usage: node inspector_steps.mjs FOLDER ADDRESS NAMES, where FOLDER has playwright-core in its node_modules, and NAMES is
-// a JSON array of what the page names, in order.
+// a JSON array of what the page names, in order. CHROMIUM names the browser.
 
 import { createRequire } from 'node:module';
 import { resolve } from 'node:path';
@@ -9,7 +9,7 @@ const [folder, address, text] = process.argv.slice(2);
 const [before, after, tab, tool, argument, execute, field, submit] = JSON.parse(text);
 const { chromium } = createRequire(resolve(folder, 'package.json'))('playwright-core');
 
-const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox'] });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ['--no-sandbox'] });
 const page = await browser.newPage();
 page.setDefaultTimeout(60_000);
 await page.goto(address);

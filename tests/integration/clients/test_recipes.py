@@ -22,7 +22,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
 from loadtest.cluster import wait_until
-from loadtest.cluster.common import port_of, reserve_port
+from loadtest.cluster.common import find_program, port_of, reserve_port
 from tests.docs.markdown import TOP, Block, section_of
 from tests.docs.recipes import (
     PAGE,
@@ -37,6 +37,8 @@ from tests.docs.recipes import (
     shown_after,
 )
 from tests.integration.clients.sdk_client import text_of
+
+pytestmark = pytest.mark.timeout(5 * SECONDS)
 
 HERE: Final = Path(__file__).parent
 NODE: Final = TOP / ".venvs/node"
@@ -82,6 +84,7 @@ def environ_of(server: Server, **more: str) -> dict[str, str]:
         MCP_INSPECTOR_SECRET_STORE="memory",
         MCP_SANDBOX_PORT="0",
         MCP_APP_ORIGIN_PORT="0",
+        CHROMIUM=find_program("chromium", package="chromium"),
         **more,
     )
 
@@ -102,7 +105,9 @@ def running(block: Block, server: Server, says: str, **more: str) -> Iterator[re
         )
     assert process.stdin is not None
     try:
-        wait_until(lambda: process.poll() is not None or re.search(says, log.read_text()), "it to be up", SECONDS)
+        wait_until(
+            lambda: process.poll() is not None or re.search(says, log.read_text()) is not None, "it to be up", SECONDS
+        )
         found = re.search(says, log.read_text())
         assert found, log.read_text()
         yield found
