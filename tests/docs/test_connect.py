@@ -153,7 +153,7 @@ def test_what_npx_would_start_is_what_the_tests_start() -> None:
     pinned = json.loads((TOP / "tests/peers/node/package.json").read_text())["dependencies"]
     named = set(re.findall(r"(?:npx -y |\"-y\", \"|npm install )(@?[\w/-]+)@([\w.-]+)", text_of(PAGE)))
     assert {name for name, _ in named} >= {"mcp-remote"}
-    assert {name: pinned[name] for name, _ in named} == dict(named)
+    assert named == {(name, pinned[name]) for name, _ in named}
 
 
 def test_the_sdk_that_is_named_is_the_one_of_these_tests() -> None:
