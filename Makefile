@@ -96,6 +96,10 @@ define need_redis
 command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"
 endef
 
+define need_curl
+command -v curl >/dev/null || sh scripts/need.sh curl "curl, which the recipes of docs/connect.md are tried with"
+endef
+
 define need_haproxy
 command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
 endef
@@ -122,7 +126,7 @@ endef
 # Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
 # Three at a time even on two cores: tests of processes wait more than they compute.
 define run_tests
-{ $(need_redis); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
+{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 

@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if given[:1] == ["worker"]:
         _import_from_working_directory()
         return int(importlib.import_module(WORKERS).main(given[1:], prog="gateway worker"))
-    arguments = _parser().parse_args(given)
+    arguments = _parser(given[:1]).parse_args(given)
     _import_from_working_directory()
     try:
         code: int = arguments.run(arguments)
@@ -86,7 +86,7 @@ def _import_from_working_directory() -> None:
     sys.path.insert(max(behind, default=0), here)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gateway",
         description=(
@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_tools(commands)
     _add_check(commands)
     _add_completion(commands)
+    _add_size(commands, with_options=list(command) == ["size"])
     return parser
 
 
@@ -260,6 +261,23 @@ def _add_tools(commands: _Commands) -> None:
     )
     _add_tools_option(parser)
     parser.set_defaults(run=_tools)
+
+
+def _add_size(commands: _Commands, *, with_options: bool) -> None:
+    parser = commands.add_parser(
+        "size",
+        help="work out how many replicas, workers and Redis servers a number of users needs",
+        description=(
+            "Work out how many replicas, workers and Redis servers a number of users needs, from what they do at the "
+            "busiest moment and from what one replica was measured to do."
+        ),
+        epilog="docs/sizing.md explains the model, and how to measure your own machine.",
+    )
+    if with_options:  # the model takes longer to load than the other commands have time for
+        from gateway.sizing.command import add_options, perform
+
+        add_options(parser)
+        parser.set_defaults(run=perform)
 
 
 def _add_check(commands: _Commands) -> None:
@@ -493,7 +511,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _completion(arguments: argparse.Namespace) -> int:
     import shtab
 
-    parser = _parser()
+    parser = _parser(["size"])
     _give_worker_its_options(parser)
     print(shtab.complete(parser, arguments.shell))
     return 0

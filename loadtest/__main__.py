@@ -21,7 +21,6 @@ from loadtest.scenario import Scenario
 from loadtest.scenarios import SCENARIOS
 from loadtest.sizing.command import add_options
 from loadtest.sizing.command import perform as perform_size
-from loadtest.sizing.costs import CostsError
 from loadtest.tokens import TokenError, Tokens
 from loadtest.verdict import Verdict
 
@@ -38,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return int(parsed.command(parsed))
-    except (ClusterError, CostsError, RawDataError, TokenError) as error:
+    except (ClusterError, RawDataError, TokenError) as error:
         print(f"loadtest: {error}", file=sys.stderr)
         return EXIT_NOT_RUN
     except KeyboardInterrupt:
@@ -58,7 +57,12 @@ def _parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write the report of a run again from its raw data")
     report.add_argument("directory", type=Path, help="where the raw data is")
     report.set_defaults(command=_report)
-    sizing = commands.add_parser("size", help="work out how many replicas, workers and Redis servers a demand needs")
+    sizing = commands.add_parser(
+        "size",
+        help="measure what `gateway size` assumes of a replica, or compare its simulation with real ones",
+        description="Measure what `gateway size` assumes of one replica, or compare its simulation with real ones. "
+        "To size a deployment, run `gateway size`.",
+    )
     add_options(sizing)
     sizing.set_defaults(command=lambda given: perform_size(given, REPORTS))
     return parser

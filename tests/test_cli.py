@@ -310,7 +310,7 @@ def test_keys_new_prints_a_new_key_each_time_that_a_ring_accepts(capsys: pytest.
 def test_keys_new_loads_neither_the_web_framework_nor_the_settings() -> None:
     code = (
         "import sys; from gateway.cli import main; main(['keys', 'new']);"
-        "print([name for name in ('fastapi', 'uvicorn', 'pydantic', 'jwt') if name in sys.modules])"
+        "print([name for name in ('fastapi', 'uvicorn', 'pydantic', 'jwt', 'gateway.sizing') if name in sys.modules])"
     )
     result = subprocess.run(
         [sys.executable, "-c", code], env=environment({}), cwd=ROOT, capture_output=True, text=True, check=True
@@ -519,7 +519,9 @@ def test_a_wrong_command_line_exits_2_with_its_usage(arguments: list[str], capsy
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["serve"], ["dev"], ["keys"], ["keys", "new"], ["keys", "show"], ["token"], ["tools"]], ids=" ".join
+    "command",
+    [[], ["serve"], ["dev"], ["keys"], ["keys", "new"], ["keys", "show"], ["token"], ["tools"], ["size"]],
+    ids=" ".join,
 )
 def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -1,1 +1,1 @@
-"""How many replicas, workers and Redis servers a deployment needs; and how well that is known."""
+"""Measures what `gateway size` assumes of one replica, and compares its simulation with real ones."""

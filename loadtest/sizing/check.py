@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from gateway.sizing.percentiles import nearest_rank
+from gateway.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
 from loadtest.cluster import Cluster
 from loadtest.sizing.measure import Caller, Observed, call_at, runnable_seconds
-from loadtest.sizing.percentiles import nearest_rank
-from loadtest.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
 from loadtest.wire import Request, call_tool
 
 SEED: Final = 7

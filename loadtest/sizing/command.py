@@ -1,131 +1,44 @@
-"""`python -m loadtest size`: a deployment for a demand, on what measurements it rests, and how good those are."""
+"""`python -m loadtest size`: measure what `gateway size` assumes, or compare its simulation with real replicas."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import math
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from loadtest.sizing.check import SECONDS as CHECK_SECONDS
 from loadtest.sizing.check import compare_all
-from loadtest.sizing.costs import MEASURED, Costs
 from loadtest.sizing.measure import measure_costs
-from loadtest.sizing.model import PREFIXES_REMEMBERED, Demand, Deployment, Group, LostZone, Policy, size
-from loadtest.sizing.outlook import MOST_SIMULATED, Outlook, outlooks
 
 MEASURE_SECONDS: Final = 10.0
 EXIT_FITS, EXIT_DIFFERS = 0, 1
 
-_DEMAND: Final = {
-    "users": "how many use it at the same time",
-    "call_every_seconds": "how long after one call a user begins the next one",
-    "rounds": "how often a call asks its user, on average",
-    "think_seconds": "how long a user takes for an answer",
-    "state_bytes": "size of a state on the wire",
-    "request_bytes": "size of a request with its headers, without a state",
-    "response_bytes": "size of a response with its headers, without a state",
-    "tool_cpu_seconds": "CPU time of the tool for one leg",
-    "tool_wait_seconds": "how long the tool waits for others in one leg",
-    "task_share": "share of calls that become tasks, from 0 to 1",
-    "task_seconds": "how long a task runs",
-    "task_cpu_seconds": "how much of that it computes",
-    "task_rounds": "how often a task asks its user",
-    "task_steps": "how many steps and blocks a task stores",
-    "task_polls": "how often its client asks what has become of it",
-    "task_bytes": "what a task is given and stores, before encryption",
-    "task_ttl_seconds": "how long a task is kept",
-}
-_POLICY: Final = {
-    "utilization": "share of a core that is used at the busiest moment",
-    "zones": "over how many zones all is spread; with two or more, one may be lost",
-    "lost_utilization": "share of a core that is used while a zone is lost",
-    "upgrade_share": "share of replicas that are away at once during a rolling upgrade",
-    "max_inflight": "requests that one replica works on at once at most",
-    "worker_concurrency": "tasks that a worker runs at once",
-    "lease_seconds": "GATEWAY_TASK_LEASE_SECONDS",
-    "partitions": "GATEWAY_TASK_PARTITIONS",
-    "redis_utilization": "share of a Redis server's core and memory that is used",
-    "redis_memory_bytes": "memory of one Redis server",
-    "key_days": "after how long the seal key is replaced",
-    "state_ttl_seconds": "GATEWAY_STATE_TTL_SECONDS",
-}
-_SHARES: Final = {"task_share", "utilization", "lost_utilization", "upgrade_share", "redis_utilization"}
-_MAY_BE_ZERO: Final = {
-    *("rounds", "think_seconds", "state_bytes", "tool_cpu_seconds", "tool_wait_seconds", "task_share"),
-    *("task_seconds", "task_cpu_seconds", "task_rounds", "task_steps", "task_polls", "task_bytes", "upgrade_share"),
-}
-_MAY_BE_ONE: Final = {"task_share"}
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Let the command line say what is asked of a deployment, and how it is to be run."""
-    _add_fields(parser.add_argument_group("what is asked, at the busiest moment"), Demand, _DEMAND)
-    _add_fields(parser.add_argument_group("how it is run"), Policy, _POLICY)
-    costs = parser.add_argument_group("what a replica can")
-    costs.add_argument(
-        "--costs", type=Path, default=MEASURED, metavar="FILE", help="what legs cost, as --measure writes it"
-    )
-    costs.add_argument(
-        "--legs-per-second",
-        type=_number("legs_per_second"),
-        metavar="N",
-        help="what one replica does with your tools and its core always busy, instead of what follows from costs",
-    )
-    instead = parser.add_argument_group("instead of that").add_mutually_exclusive_group()
-    instead.add_argument("--measure", action="store_true", help="measure what legs cost on this machine")
-    instead.add_argument("--check", action="store_true", help="compare the simulation with real replicas")
-    parser.add_argument("--json", action="store_true", help="print the deployment as JSON")
-    parser.add_argument("--out", type=Path, metavar="PATH", help="with --measure: where to write costs (a file)")
+    """Add the options that choose what to measure, and for how long."""
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--measure", action="store_true", help="measure what legs and tasks cost on this machine")
+    what.add_argument("--check", action="store_true", help="compare the simulation with real replicas")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --measure: where to write the costs")
     parser.add_argument(
         "--seconds",
-        type=_number("seconds"),
+        type=_seconds,
         metavar="S",
-        help=f"how long each kind of leg is measured ({MEASURE_SECONDS:g}), or each load is compared"
-        f" ({CHECK_SECONDS:g})",
+        help=f"how long to measure each kind of leg (default: {MEASURE_SECONDS:g}) or to compare each load"
+        f" (default: {CHECK_SECONDS:g})",
     )
-
-
-def _add_fields(group: argparse._ArgumentGroup, of: type[Demand | Policy], texts: dict[str, str]) -> None:
-    for field in dataclasses.fields(of):
-        default = 100_000 if field.default is dataclasses.MISSING else field.default
-        group.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=_number(field.name, whole=field.type == "int"),
-            default=default,
-            metavar="N",
-            help=f"{texts[field.name]} (default: {default:g})",
-        )
-
-
-def _number(name: str, *, whole: bool = False) -> Any:
-    def read(text: str) -> float:
-        number = int(text) if whole else float(text)
-        if not math.isfinite(number) or number < 0 or (number == 0 and name not in _MAY_BE_ZERO):
-            raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-        if name in _SHARES and (number > 1 or (number == 1 and name not in _MAY_BE_ONE)):
-            raise argparse.ArgumentTypeError(f"{text} is not a share below 1")
-        return number
-
-    read.__name__ = "number"
-    return read
 
 
 def perform(given: argparse.Namespace, reports: Path) -> int:
-    """Do what the command line says, and return the exit code.
+    """Measure or compare, and return the exit code.
 
     Args:
         given: the options.
-        reports: below which the logs of replicas go.
+        reports: the directory below which the replicas write their logs.
 
     Raises:
         ClusterError: replicas do not start, or do not answer as they should.
-        CostsError: the file of costs cannot be used.
     """
     directory = reports / f"size-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     if given.check:
@@ -133,20 +46,10 @@ def perform(given: argparse.Namespace, reports: Path) -> int:
         fits = all(comparison.passed for comparison in comparisons)
         print(f"\nThe simulation {'fits' if fits else 'does not fit'} what was measured.")
         return EXIT_FITS if fits else EXIT_DIFFERS
-    if given.measure:
-        costs = measure_costs(directory, given.seconds or MEASURE_SECONDS, _tell)
-        path = given.out or directory / "costs.json"
-        costs.save(path)
-        print(f"\nUse them: python -m loadtest size --costs {path}")
-        return EXIT_FITS
-    demand, policy = _read(Demand, given), _read(Policy, given)
-    costs = Costs.load(given.costs)
-    deployment = size(demand, policy, costs, given.legs_per_second)
-    if given.json:
-        print(json.dumps(dataclasses.asdict(deployment), indent=2))
-        return EXIT_FITS
-    for line in describe(deployment, costs):
-        print(line)
+    costs = measure_costs(directory, given.seconds or MEASURE_SECONDS, _tell)
+    path = given.out or directory / "costs.json"
+    costs.save(path)
+    print(f"\nUse them: gateway size --costs {path}")
     return EXIT_FITS
 
 
@@ -154,101 +57,8 @@ def _tell(text: str) -> None:
     print(text, flush=True)
 
 
-def _read(kind: Any, given: argparse.Namespace) -> Any:
-    return kind(**{field.name: getattr(given, field.name) for field in dataclasses.fields(kind)})
-
-
-def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
-    """Yield a deployment in lines, for people."""
-    yield "Asked, at the busiest moment"
-    yield from _asked(deployment)
-    yield "\nNeeded"
-    yield from _needed(deployment)
-    yield f"\nSeal key, replaced every {deployment.policy.key_days:g} days"
-    yield from _key_use(deployment)
-    if deployment.lost_zone:
-        yield "\nIf a zone is lost at that moment"
-        yield from _lost_zone(deployment, deployment.lost_zone)
-    yield f"\nSimulated, with up to {MOST_SIMULATED} of the replicas"
-    for outlook in outlooks(deployment):
-        yield _outlook(outlook)
-    yield f"\nCosts were measured on: {costs.measured_on}"
-
-
-def _asked(deployment: Deployment) -> Iterator[str]:
-    demand = deployment.demand
-    yield _row("calls", f"{demand.calls_per_second:,.0f} a second, of which {demand.tasks_per_second:,.0f} tasks")
-    legs = f"{demand.legs_per_second:,.0f} are legs of calls"
-    yield _row("requests", f"{demand.requests_per_second:,.0f} a second; {legs}")
-    yield _row("in", f"{_amount(deployment.inbound_bytes_per_second)}/s to replicas")
-    yield _row("out", f"{_amount(deployment.outbound_bytes_per_second)}/s to clients")
-
-
-def _needed(deployment: Deployment) -> Iterator[str]:
-    redis = deployment.redis
-    yield _row("one replica", f"does {deployment.capacity:,.0f} legs a second with its core always busy")
-    yield _row("replicas", _group(deployment.replicas))
-    if not deployment.workers:
-        yield _row("workers", "none, nor Redis: there are no tasks")
-        return
-    yield _row("workers", _group(deployment.workers))
-    yield _row("Redis", f"{_count(redis.servers, 'primary', 'primaries')}, decided by {redis.decided_by}")
-    yield _row("", f"{_amount(redis.memory_bytes)} stored, {redis.requests_per_second:,.0f} requests a second,")
-    yield _row("", f"and at most {redis.idle_reads_per_second:,.0f} reads a second by workers that wait;")
-    yield _row("", f"{redis.connections:,} connections")
-
-
-def _key_use(deployment: Deployment) -> Iterator[str]:
-    use = deployment.key_use
-    yield _row("seals", f"{use.seals_per_second:,.0f} a second, {use.seals:.1e} in all")
-    if use.safe_years is not None:
-        safe = f"2^-32, the most to accept, is reached after {use.safe_years:,.1f} years"
-        yield _row("a nonce twice", f"less likely than {use.nonce_risk:.0e}; {safe}")
-    fits = use.live_prefixes <= PREFIXES_REMEMBERED
-    told = "all are remembered" if fits else f"{PREFIXES_REMEMBERED:,} are remembered, the others derived each time"
-    yield _row("nonce prefixes", f"{use.live_prefixes:,.0f} in use; {told}")
-
-
-def _lost_zone(deployment: Deployment, lost: LostZone) -> Iterator[str]:
-    yield _row("provided for it", f"{lost.processes:,} of all replicas and workers")
-    yield _row("legs lost", f"{lost.legs_lost:,.0f}, which clients send again")
-    yield _row("calls kept", f"{lost.calls_kept:,.0f} wait for their users, and go on elsewhere")
-    if deployment.workers:
-        yield _row("tasks", f"{lost.tasks_repeated:,.0f} go on elsewhere after {lost.silence_seconds:.0f} seconds")
-
-
-def _outlook(outlook: Outlook) -> str:
-    result = outlook.result
-    took = (
-        f"{_milliseconds(result.percentile(0.5))} (median), {_milliseconds(result.percentile(0.99))} (99th percentile)"
-    )
-    return _row(
-        f"{outlook.utilization:.0%} busy",
-        f"{outlook.situation}: legs take {took}; {result.refused_share:.1%} are refused",
-    )
-
-
-def _row(name: str, text: str) -> str:
-    return f"  {name:16} {text}"
-
-
-def _group(group: Group) -> str:
-    lost = "" if group.lost_utilization is None else f", {group.lost_utilization:.0%} with a zone lost"
-    return (
-        f"{group.count:,}, decided by {group.decided_by}; cores {group.utilization:.0%} busy{lost}."
-        f" {group.in_normal_times:,} would do without failures and upgrades"
-    )
-
-
-def _count(number: int, one: str, several: str) -> str:
-    return f"{number:,} {one if number == 1 else several}"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:,.1f} ms"
-
-
-def _amount(number: float) -> str:
-    """Return a number of bytes as people read it."""
-    power = min(int(math.log10(max(1.0, number))) // 3, len(_UNITS) - 1)
-    return f"{number / 1000**power:,.3g} {_UNITS[power]}" if power else f"{number:.0f} B"
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return seconds

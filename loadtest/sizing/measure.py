@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from gateway.sizing.costs import Costs, state_kib_seconds
 from loadtest.cluster import Cluster, ClusterError
-from loadtest.sizing.costs import Costs, state_kib_seconds
 from loadtest.wire import PATH, Answer, Reply, Request, call_tool, get_task, read_answer
 
 CONNECTIONS: Final = 8

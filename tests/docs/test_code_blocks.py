@@ -34,7 +34,6 @@ from tests.storage.servers import Server
 BLOCKS: Final = [block for document in PAGES for block in blocks_of(document)]
 PYTHON: Final = [block for block in BLOCKS if block.language == "python"]
 CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]
-SECTIONS: Final = {(block.document, block.section): f"{block.document}, {block.section}" for block in PYTHON}
 
 PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
@@ -50,8 +49,22 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
         "tests/integration/clients/test_login.py::test_a_client_logs_in_calls_and_answers_with_the_settings_of_a_first_start"
     ),
     ("docs/clients.md", "yaml"): "tests/docs/test_code_blocks.py::test_what_is_set_on_kubernetes_can_be_read",
+    ("docs/connect.md", "bash"): "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients",
+    (
+        "docs/connect.md",
+        "javascript",
+    ): "tests/integration/clients/test_recipes.py::test_the_ai_sdk_prints_what_is_shown",
+    ("docs/connect.md", "json"): "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients",
+    ("docs/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
+    ("docs/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
 }
 """Blocks of one language on one page, and the test that tries all of them."""
+
+SECTIONS: Final = {
+    (block.document, block.section): f"{block.document}, {block.section}"
+    for block in PYTHON
+    if (block.document, block.language) not in PLAYED
+}
 
 ELSEWHERE: Final[Mapping[str, str]] = {
     "make run": "tests/deploy/test_make_run.py::test_it_serves_the_demo_tools_on_two_replicas_until_it_is_stopped",
@@ -63,6 +76,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     ),
     "make compiled": "tests/test_compiled.py::test_the_copy_has_every_file_with_its_time_and_shares_the_environments",
     "make -C build/compiled": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
+    "pip install ../sealed-gateway": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
     "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
 }
 """Commands that begin like these, and the test that runs them, or the processes that they would start."""

@@ -7,30 +7,32 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli import main
 from gateway.sealing.cipher import DEFAULT_CACHE_SIZE
 from gateway.sealing.envelope import SEALS_PER_PREFIX
 from gateway.settings import Settings, known_variables
-from loadtest.__main__ import main
-from loadtest.sizing import model
+from gateway.sizing import model
+from gateway.sizing.costs import MEASURED, Costs
+from loadtest.__main__ import main as loadtest
 from loadtest.sizing.check import KINDS, REPLICAS
-from loadtest.sizing.costs import MEASURED, Costs
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/sizing.md").read_text()
 
 
 def test_the_example_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    found = re.search(r"^\$ \S+ -m loadtest (.+)\n((?s:.*?))^```$", TEXT, re.MULTILINE)
+    found = re.search(r"^\$ gateway (size .+)\n((?s:.*?))^```$", TEXT, re.MULTILINE)
     assert found
     assert main(found[1].split()) == 0
     assert capsys.readouterr().out == found[2]
 
 
 def test_every_option_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["size", "--help"])
+    for command in (main, loadtest):
+        with pytest.raises(SystemExit):
+            command(["size", "--help"])
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    assert set(re.findall(r"`(?:size )?(--[a-z-]+)", TEXT)) - {"--help"} <= options
+    assert set(re.findall(r"`(?:.*size )?(--[a-z-]+)", TEXT)) - {"--help"} <= options
 
 
 def test_the_costs_are_those_that_are_used() -> None:

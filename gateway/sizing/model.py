@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from loadtest.sizing.costs import KIB, Costs
+from gateway.sizing.costs import KIB, Costs
 
 _BASE64: Final = 4 / 3
 

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from gateway.errors import ConfigurationError
+
 KIB = 1024
-
-
-class CostsError(Exception):
-    """A file of costs cannot be used. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +60,17 @@ class Costs:
         """Read costs that were written by `save`.
 
         Raises:
-            CostsError: it cannot be read, or is not of this form.
+            ConfigurationError: it cannot be read, or is not of this form.
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             costs = cls(**found)
         except (OSError, ValueError, TypeError) as error:
-            raise CostsError(f"{path} holds no costs: {error}") from None
+            raise ConfigurationError(f"{path} holds no costs: {error}") from None
         for each in fields(cls):
             value = getattr(costs, each.name)
             if each.name != "measured_on" and not (isinstance(value, (int, float)) and value > 0):
-                raise CostsError(f"{path}: {each.name} is {value!r}, not a positive number")
+                raise ConfigurationError(f"{path}: {each.name} is {value!r}, not a positive number")
         return costs
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.sizing.costs import KIB, MEASURED, Costs, CostsError, slope, state_kib_seconds
+from gateway.errors import ConfigurationError
+from gateway.sizing.costs import KIB, MEASURED, Costs, slope, state_kib_seconds
 
 COSTS = Costs(0.001, 0.003, 0.002, 0.0001, 300, 0.01, 0.0001, "here")
 
@@ -55,10 +56,10 @@ def test_the_costs_that_come_with_it_are_costs() -> None:
 def test_a_file_that_holds_no_costs_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(text)
-    with pytest.raises(CostsError, match="costs"):
+    with pytest.raises(ConfigurationError, match="costs"):
         Costs.load(path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CostsError, match="nowhere"):
+    with pytest.raises(ConfigurationError, match="nowhere"):
         Costs.load(tmp_path / "nowhere.json")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from loadtest.sizing.percentiles import nearest_rank
+from gateway.sizing.percentiles import nearest_rank
 
 WINDOW_SECONDS: Final = 0.25
 LONGEST_WAIT_SECONDS: Final = 10.0
@@ -70,7 +70,8 @@ class Simulated:
     Attributes:
         seconds: how long each finished call took, from its arrival, in the order of their ends.
         refused: how many calls were refused for good.
-        refusals: how many requests replicas refused, those included that another one took.
+        refusals: how many requests replicas refused, those included that another one took or that came too early to
+            count.
         sheds: how many legs were handed on.
         busy_seconds: how long each replica's core was at work.
     """
@@ -107,15 +108,19 @@ def poisson(rate: float, seconds: float, random: Random) -> list[float]:
     return arrivals
 
 
-def simulate(arrivals: Iterable[float], leg: Callable[[], Leg], replicas: Replicas) -> Simulated:
+def simulate(
+    arrivals: Iterable[float], leg: Callable[[], Leg], replicas: Replicas, *, counted_from: float = 0.0
+) -> Simulated:
     """Let calls arrive, and follow all of them to their ends.
 
     Args:
         arrivals: when each call arrives, in seconds.
         leg: says what the next call needs; asked once a call, in the order of arrival.
         replicas: who serves them.
+        counted_from: calls that arrive before this moment are served, but neither their times nor their refusals
+            count. Replicas begin empty: what they take on until they are full says nothing about a load that lasts.
     """
-    return _Simulation(replicas).run(sorted(arrivals), leg)
+    return _Simulation(replicas, counted_from).run(sorted(arrivals), leg)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,8 +139,9 @@ class _Call:
 class _Simulation:
     """The clock, the events to come, the balancer and the callers."""
 
-    def __init__(self, replicas: Replicas) -> None:
+    def __init__(self, replicas: Replicas, counted_from: float) -> None:
         self.now = 0.0
+        self._counted_from = counted_from
         self.result = Simulated()
         self._about = replicas
         self._replicas = [_Replica(self, replicas) for _ in range(replicas.count)]
@@ -172,11 +178,12 @@ class _Simulation:
         if call.refusals < self._about.caller_retries:
             call.refusals += 1
             self.later(self._about.retry_after_seconds, lambda: self.send(call))
-        else:
+        elif call.arrived_at >= self._counted_from:
             self.result.refused += 1
 
     def finish(self, call: _Call) -> None:
-        self.result.seconds.append(self.now - call.arrived_at)
+        if call.arrived_at >= self._counted_from:
+            self.result.seconds.append(self.now - call.arrived_at)
 
 
 class _Replica:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.sizing.costs import KIB, Costs
-from loadtest.sizing.model import (
+from gateway.sizing.costs import KIB, Costs
+from gateway.sizing.model import (
     NONCE_RISK,
     Demand,
     Deployment,

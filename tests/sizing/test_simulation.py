@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtest.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
+from gateway.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
 
 SEED = 20260728
 LONG = 20_000.0  # services

@@ -1,0 +1,1 @@
+"""How many replicas, workers and Redis servers a number of users needs."""

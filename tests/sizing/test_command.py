@@ -1,0 +1,67 @@
+"""The command `gateway size`: what it prints and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import main
+from gateway.sizing.costs import Costs
+
+
+def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", "--users", "1000000", "--task-share", "0.1"]) == 0
+
+    said = capsys.readouterr().out
+    assert "16,667 a second, of which 1,667 tasks" in said
+    for line in ("replicas", "workers", "Redis", "a nonce twice", "If a zone is lost", "150% busy"):
+        assert line in said
+
+
+def test_a_deployment_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", "--json", "--users", "60", "--zones", "1", "--legs-per-second", "200"]) == 0
+
+    deployment = json.loads(capsys.readouterr().out)
+    assert deployment["capacity"] == 200
+    assert deployment["replicas"]["count"] == 2
+    assert deployment["lost_zone"] is None
+
+
+def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "costs.json"
+    Costs(0.01, 0.01, 0.01, 0.001, 300, 0.01, 0.001, "a slow machine").save(path)
+
+    assert main(["size", "--costs", str(path), "--state-bytes", "300"]) == 0
+    assert "one replica      does 100 legs a second" in capsys.readouterr().out
+    path.write_text("{}")
+    assert main(["size", "--costs", str(path)]) == 2
+    assert f"gateway: {path} holds no costs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--users", "0"],
+        ["--users", "inf"],
+        ["--users", "-5"],
+        ["--zones", "1.5"],
+        ["--utilization", "1"],
+        ["--task-share", "1.1"],
+        ["--upgrade-share", "1"],
+        ["--legs-per-second", "0"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["size", *arguments])
+
+    assert ended.value.code == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--task-share", "1"], ["--users", "1e9", "--zones", "1"]])
+def test_what_is_at_the_edge_is_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["size", *arguments]) == 0
+    assert "replicas" in capsys.readouterr().out
