@@ -19,13 +19,15 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/draft/test_modes.py tests/draft/test_streaming.py
+# Other people's proxies, which `make test` does not need, belong to `make proxies`.
+BEHIND_PROXIES := tests/proxies
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/test_audit.py tests/test_line_writer.py
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check compiled conformance chaos loadtest soak fuzz ci bench
+.PHONY: help run demo test check compiled conformance proxies chaos loadtest soak fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +58,12 @@ conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS)) ## R
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
+proxies: $(STAMP) ## Put HAProxy, nginx and Caddy, as deploy/ sets them up, in front of two replicas (PROXIES="-k nginx")
+	@$(need_haproxy)
+	@$(need_nginx)
+	@$(need_caddy)
+	@$(RUN) pytest -n 2 $(BEHIND_PROXIES) $(PROXIES)
+
 chaos: $(STAMP) ## Kill, pause, fill and cut off processes, logs and clocks, and see that nothing is lost (CHAOS="-k replica")
 	@$(need_redis)
 	@$(need_haproxy)
@@ -76,12 +84,13 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conformance, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
+ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conformance, proxies, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory compiled
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
+	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
 	@$(RUN) pytest -n 0 $(SCENARIOS) -k broken_twin
@@ -102,6 +111,14 @@ endef
 
 define need_haproxy
 command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
+endef
+
+define need_nginx
+command -v nginx >/dev/null || test -x /usr/sbin/nginx || sh scripts/need.sh nginx "nginx, one of the proxies that are tried in front of replicas"
+endef
+
+define need_caddy
+command -v caddy >/dev/null || sh scripts/need.sh caddy "Caddy, one of the proxies that are tried in front of replicas"
 endef
 
 define need_faketime
@@ -127,7 +144,7 @@ endef
 # Three at a time even on two cores: tests of processes wait more than they compute.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 $(addprefix --ignore=,tests/chaos $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)

@@ -45,6 +45,20 @@ class Acceptor:
             listening.setblocking(False)
         self._resume()
 
+    async def finish(self) -> None:
+        """Take the connections that wait already, then no more, and refuse those that come later.
+
+        The system would reset what still waits when a listening socket is closed, although requests may have been sent
+        on it.
+        """
+        for listening in self._sockets:
+            self._accept(listening)
+        self.close()
+        for listening in self._sockets:
+            listening.close()
+        self._sockets = ()
+        await asyncio.gather(*self._beginning)
+
     def close(self) -> None:
         """Take no more connections; those that are open stay."""
         if self._pause is not None:

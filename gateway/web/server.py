@@ -28,6 +28,9 @@ BACKLOG = 2048
 LOOK_SECONDS = 0.1
 """How often a replica that leaves looks whether all is done."""
 
+NEWCOMER_LOOKS = 10
+"""How often a replica that leaves looks whether the clients that have just connected have sent their first request."""
+
 REPEATED_SIGNAL_SECONDS = 0.5
 """Supervisors often signal a process and its group; within this time that is one signal, not two."""
 
@@ -120,11 +123,8 @@ class ReplicaServer(uvicorn.Server):
         self._on_leaving()
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         if self._answers_checks:
-            for connection in list(self.server_state.connections):
-                connection.shutdown()
-            while self.server_state.tasks and not self.force_exit:
-                await asyncio.wait(self.server_state.tasks, timeout=LOOK_SECONDS)
-        if self._acceptor is not None:
+            await self._finish_listening()
+        elif self._acceptor is not None:
             self._acceptor.close()
         await super().shutdown(sockets)
         deadline.cancel()
@@ -134,6 +134,24 @@ class ReplicaServer(uvicorn.Server):
                 connection.cut_off()
         if self._sweeper is not None:
             self._sweeper.stop()
+
+    async def _finish_listening(self) -> None:
+        """Answer until what is in flight is done, then stop listening without losing who has just connected.
+
+        A balancer without health checks sends requests until it is refused. It could not tell whether one ran whose
+        connection was closed without an answer.
+        """
+        for connection in list(self.server_state.connections):
+            if not _is_new(connection):
+                connection.shutdown()
+        while self.server_state.tasks and not self.force_exit:
+            await asyncio.wait(self.server_state.tasks, timeout=LOOK_SECONDS)
+        if self._acceptor is not None:
+            await self._acceptor.finish()
+        for _ in range(NEWCOMER_LOOKS):
+            if self.force_exit or not any(map(_is_new, self.server_state.connections)):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _cut_off(self) -> None:
         log.warning("drain time is over; work in flight is cut off", extra={"requests": len(self.server_state.tasks)})
@@ -164,3 +182,8 @@ class ReplicaServer(uvicorn.Server):
         elif now - self._first_signal_at > REPEATED_SIGNAL_SECONDS:
             log.warning("leaving at once", extra={"signal": signal.Signals(sig).name})
             self.force_exit = True
+
+
+def _is_new(connection: object) -> bool:
+    """Tell whether somebody has connected who has not sent a whole head yet."""
+    return isinstance(connection, Connection) and connection.cycle is None

@@ -272,6 +272,7 @@ def test_what_make_runs_is_what_runs_here() -> None:
         "loadtest SCENARIO=rolling-upgrade": "-m loadtest",
         "compiled": "-m scripts.compiled",
         "chaos": "-m tests.chaos.run",
+        "proxies": "-m pytest -n 2 tests/proxies",
         "run": "-m gateway dev",
     }.items():
         told = subprocess.run(

@@ -11,10 +11,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 from gateway.web.server import REPEATED_SIGNAL_SECONDS
-from loadtest.cluster import Replica, wait_until
+from loadtest.cluster import Cluster, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, call, head_of, tool_call
 
@@ -263,3 +264,25 @@ def test_a_client_that_is_still_sending_keeps_nobody_out(tmp_path: Path) -> None
         assert call(fleet["r1"], "echo", {"text": "hello"}).text == "hello"
         slow.socket.sendall(body)
         assert slow.answer().text == "late"
+
+
+def test_a_client_that_has_just_connected_is_answered_by_a_replica_that_leaves(
+    tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    """A proxy without health checks could not tell whether a request ran if the connection closed without an answer."""
+    with Cluster(tmp_path, replicas=1, environ={**TOOLS, "GATEWAY_DRAIN_NOTICE_SECONDS": "0"}) as cluster:
+        replica = cluster["r1"]
+        held = Held(replica, tmp_path, pool)
+        message = tool_call("echo", {"text": "hello"})
+        with RawConnection(replica) as connected, RawConnection(replica) as silent:
+            replica.signal(signal.SIGTERM)
+            wait_until(lambda: call(replica, "echo", {"text": "hello"}).status == 503, "the replica to leave")
+            body = msgspec.json.encode(message)
+            connected.head([*head_of(message), ("Content-Length", str(len(body)))])
+            connected.socket.sendall(body)
+            refused = connected.answer()
+            assert (refused.error, refused.headers["connection"]) == ((503, -31001), "close")
+            held.release()
+            assert held.answer.result().text == "released"
+            assert replica.wait() == 0
+            assert silent.socket.recv(1) == b""
