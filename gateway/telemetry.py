@@ -299,7 +299,7 @@ class Telemetry(ProcessTelemetry):
             ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
             (
                 "gateway_queue_wait_p90_seconds",
-                "How long requests wait from their headers to their leg, 90th percentile, those that still wait included.",
+                "How long requests wait from their headers to their leg, 90th percentile, with those that still wait.",
                 lambda: load.queue_wait_p90,
             ),
             (

@@ -39,6 +39,9 @@ RETRY_SECONDS: Final = 0.2
 TASK_SECONDS: Final = 120.0
 """How long a task is followed, over whatever refusals and lost connections."""
 
+CUT_OFF: Final = "the run ended before the call did"
+"""Why a call is unfinished."""
+
 Read: TypeAlias = Callable[[Reply], Answer]
 
 leg_listeners: Final[list[Callable[[Leg], object]]] = []
@@ -173,7 +176,7 @@ class Flow:
         if isinstance(error, Exception):
             self._tell_end("failed", type(error).__name__)
         else:
-            self._tell_end("finished" if error is None else "unfinished", "")
+            self._tell_end(*(("finished", "") if error is None else ("unfinished", CUT_OFF)))
         return False
 
     def _tell_end(self, outcome: str, reason: str) -> None:
