@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
-from gateway import __version__
-from gateway.compilation import is_compiled
 from loadtest.cluster import REPOSITORY
 
-GIT_SECONDS = 10
+SECONDS = 10
+"""How long a program may take to say what is asked."""
 MEMINFO = Path("/proc/meminfo")
 
 
 def program(top: Path = REPOSITORY) -> dict[str, Any]:
     """Return the version of the gateway, whether it is compiled, and its commit; no commit outside a checkout."""
-    commit = _git(top, "rev-parse", "--short=12", "HEAD")
-    return {
-        "version": __version__,
-        "compiled": is_compiled(),
-        **({} if commit is None else {"commit": commit, "changed": _git(top, "status", "--porcelain") != ""}),
-    }
+    version = _said_by([sys.executable, "-m", "gateway", "--version"], REPOSITORY)
+    commit = _said_by(["git", "rev-parse", "--short=12", "HEAD"], top)
+    changed = _said_by(["git", "status", "--porcelain"], top) != ""
+    return {"version": version or "unknown", **({} if commit is None else {"commit": commit, "changed": changed})}
 
 
 def machine() -> dict[str, Any]:
@@ -37,11 +35,9 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _git(top: Path, *arguments: str) -> str | None:
+def _said_by(command: list[str], directory: Path) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=top, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
-        )
+        done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=True, timeout=SECONDS)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

@@ -120,7 +120,7 @@ def _program(run: RawRun) -> str:
     program: Mapping[str, Any] = run.about.get("program", {})
     if not program:
         return ""
-    told = f"{program.get('version')}, {'compiled' if program.get('compiled') else 'interpreted'}"
+    told = str(program.get("version"))
     if "commit" in program:
         told += f", commit {program['commit']}{' with changes' if program.get('changed') else ''}"
     return told

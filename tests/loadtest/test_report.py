@@ -96,16 +96,16 @@ def test_where_there_is_nothing_to_draw_a_sentence_stands_instead(tmp_path: Path
 def test_a_report_says_what_was_shown_with_which_gateway_on_which_machine(tmp_path: Path) -> None:
     about = {
         "summary": "Nobody notices.",
-        "program": {"version": "9.8.7", "compiled": True, "commit": "0123456789ab", "changed": True},
+        "program": {"version": "sealed-gateway 9.8.7 (compiled)", "commit": "0123456789ab", "changed": True},
         "machine": {"cores": 2, "memory_bytes": 16 * 2**30, "python": "CPython 3.11.7", "kernel": "Linux 6.1"},
     }
     text = Document(write(busy(about=about), tmp_path)).text
     assert "Nobody notices." in text
-    assert "gateway: 9.8.7, compiled, commit 0123456789ab with changes" in text
+    assert "gateway: sealed-gateway 9.8.7 (compiled), commit 0123456789ab with changes" in text
     assert "machine: 2 cores, 16 GiB of memory, CPython 3.11.7, Linux 6.1" in text
     target = Document(write(busy(about={**about, "target": "https://gateway.example.com"}), tmp_path)).text
-    assert "called by: 9.8.7" in target
-    assert "gateway: 9.8.7" not in target
+    assert "called by: sealed-gateway 9.8.7" in target
+    assert "gateway: sealed-gateway 9.8.7" not in target
 
 
 def test_what_happened_per_second_is_told_from_one_event_to_the_next(tmp_path: Path) -> None:
