@@ -144,7 +144,7 @@ class Load(Protocol):
 
     @property
     def queue_wait_p90(self) -> float:
-        """How long requests lately waited, 90th percentile, in seconds."""
+        """How long requests wait, 90th percentile, those that still wait included, in seconds."""
         ...
 
     @property
@@ -299,7 +299,7 @@ class Telemetry(ProcessTelemetry):
             ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
             (
                 "gateway_queue_wait_p90_seconds",
-                "How long requests lately waited from their headers to their leg, 90th percentile.",
+                "How long requests wait from their headers to their leg, 90th percentile, with those that still wait.",
                 lambda: load.queue_wait_p90,
             ),
             (

@@ -15,6 +15,7 @@ from pathlib import Path
 from loadtest.cluster import ClusterError
 from loadtest.ledger import ledger
 from loadtest.peers import PEERS
+from loadtest.rates import parts
 from loadtest.rawdata import RawDataError, RawRun, read
 from loadtest.run import Options, perform
 from loadtest.scenario import Scenario
@@ -27,6 +28,7 @@ from loadtest.verdict import Verdict
 REPORTS = Path("reports") / "loadtest"
 SHORT_VARIABLE = "LOADTEST_SHORT"
 REASONS_SHOWN = 10
+NO_REASON = "no reason given"
 EXIT_PASSED, EXIT_FAILED, EXIT_NOT_RUN = 0, 1, 2
 
 
@@ -71,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     users, replicas = sum(scenario.users.values()), scenario.replicas
     parser.add_argument("--seconds", type=_positive, metavar="S", help=f"how long (default: {scenario.seconds:g})")
-    parser.add_argument("--short", action="store_true", help=f"only {scenario.short_seconds:g} seconds, as in CI")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help=f"only {scenario.short_seconds:g} seconds, as in CI, with fewer users in some scenarios",
+    )
     parser.add_argument("--users", type=_count, metavar="N", help=f"how many in all (default: {users})")
     parser.add_argument("--replicas", type=_count, metavar="N", help=f"how many at the begin (default: {replicas})")
     parser.add_argument(
@@ -105,11 +111,12 @@ def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
 
 def _perform(given: argparse.Namespace) -> int:
     scenario: Scenario = given.scenario
-    short = given.short or os.environ.get(SHORT_VARIABLE, "") not in ("", "0")
+    if given.short or os.environ.get(SHORT_VARIABLE, "") not in ("", "0"):
+        scenario = scenario.shortened()
     directory = given.out or REPORTS / f"{scenario.name}-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     options = Options(
         directory,
-        seconds=given.seconds or (scenario.short_seconds if short else None),
+        seconds=given.seconds,
         users=given.users,
         replicas=given.replicas,
         target=given.target,
@@ -141,7 +148,14 @@ def _tell(run: RawRun, verdict: Verdict) -> None:
     for what, count in sums.rows():
         print(f"{count:10d}  {what}")
     for why, count in sorted(sums.why.items(), key=lambda item: -item[1])[:REASONS_SHOWN]:
-        print(f"{count:10d}  not finished: {why}")
+        print(f"{count:10d}  not finished: {why or NO_REASON}")
+    print("\nPer second:")
+    print(f"{'finished':>10}{'legs':>8}{'shed':>8}{'refused':>9}")
+    for part in parts(run):
+        print(
+            f"{part.finished:10.1f}{part.legs:8.1f}{part.shed:8.1f}{part.refused:9.1f}"
+            f"  for {part.seconds:.1f} s from: {part.began}"
+        )
     print()
     for reason in verdict.reasons:
         print(f"{'  ok' if reason.passed else 'FAIL'}  {reason.what}: {reason.measured} ({reason.bound})")

@@ -31,13 +31,16 @@ from loadtest.tokens import Tokens
 from loadtest.wire import Answer, Reply, Request
 
 MAX_LEGS: Final = 40
-"""More legs than any call needs: what takes more goes round in circles."""
+"""More legs than any call needs, refused ones not counted: what takes more goes round in circles."""
 MAX_RETRIES: Final = 3
 """How often a call sends a request again whose connection was lost."""
 RETRY_SECONDS: Final = 0.2
 """Before it is sent again for the first time; twice as long each time."""
 TASK_SECONDS: Final = 120.0
 """How long a task is followed, over whatever refusals and lost connections."""
+
+CUT_OFF: Final = "the run ended before the call did"
+"""Why a call is unfinished."""
 
 Read: TypeAlias = Callable[[Reply], Answer]
 
@@ -173,7 +176,7 @@ class Flow:
         if isinstance(error, Exception):
             self._tell_end("failed", type(error).__name__)
         else:
-            self._tell_end("finished" if error is None else "unfinished", "")
+            self._tell_end(*(("finished", "") if error is None else ("unfinished", CUT_OFF)))
         return False
 
     def _tell_end(self, outcome: str, reason: str) -> None:
@@ -315,7 +318,7 @@ class Flow:
     def _send(self, request: Request, label: str, read: Read, on_notice: Notice) -> Answer:
         """Send a request once, look at what comes back, and record it."""
         number = next(self._numbers)
-        if number > MAX_LEGS and self._deadline == float("inf"):
+        if number - self._refusals > MAX_LEGS and self._deadline == float("inf"):
             raise CallEndedError(f"no end after {MAX_LEGS} legs")
         sent, answer = self._client.exchange(request, number, label, read, on_notice)
         reply = answer.reply

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+from loadtest import about
 from loadtest.cluster import Cluster, ClusterError, wait_until
 from loadtest.peers import peer_cluster
 from loadtest.rawdata import EVENTS, METRICS, RUN, read
@@ -130,6 +131,7 @@ class Run:
         self._started = datetime.now(UTC)
         began = time.time()
         self.now = run_clock(began)
+        self._program, self._machine = about.program(), about.machine()
         self._metrics_urls: dict[int, str] = {}
         self._events = (options.directory / EVENTS).open("w", encoding="utf-8")
         url = options.target or (cluster.url if cluster else "")
@@ -203,10 +205,10 @@ class Run:
     def finish(self) -> Verdict:
         """Hold the run to its bounds, and write down what came out."""
         directory = self._options.directory
-        about = {**self._about(), "seconds": round(self._ended, 3)}
-        self._write(about)
+        facts = {**self._about(), "seconds": round(self._ended, 3)}
+        self._write(facts)
         verdict = judge(read(directory))
-        self._write({**about, "verdict": verdict.as_json()})
+        self._write({**facts, "verdict": verdict.as_json()})
         return verdict
 
     def _about(self) -> dict[str, Any]:
@@ -214,6 +216,9 @@ class Run:
         bounds = scenario.bounds + (scenario.cluster_bounds if self._cluster else ())
         return {
             "scenario": scenario.name,
+            "summary": scenario.summary,
+            "program": self._program,
+            "machine": self._machine,
             "started": self._started.isoformat(timespec="seconds"),
             "seconds": self.seconds,
             "users": dict(scenario.users),
@@ -226,8 +231,8 @@ class Run:
             "exit_codes": self.exit_codes,
         }
 
-    def _write(self, about: Mapping[str, Any]) -> None:
-        (self._options.directory / RUN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    def _write(self, facts: Mapping[str, Any]) -> None:
+        (self._options.directory / RUN).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
     def _sources(self) -> Iterator[Source]:
         """Yield the processes whose metrics can be read now."""

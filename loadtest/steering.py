@@ -9,7 +9,7 @@ from locust import LoadTestShape
 
 from loadtest.users_process import USERS_FILE
 
-SPAWN_RATE = 50
+SPAWN_RATE = 100
 """How many users come or go in a second."""
 
 

@@ -197,6 +197,11 @@ def _sum(of: Callable[[Call], int]) -> Measure:
     return lambda run, bound: sum(of(call) for call in _calls(run, bound))
 
 
+def _asked_again(run: RawRun, bound: Bound) -> float:
+    calls = _calls(run, bound)
+    return sum(count - 1 for call in calls for count in call.asked.values()) if calls else math.nan
+
+
 def _replicas_that_answered(run: RawRun, bound: Bound) -> float:
     return len({leg.replica for leg in _legs(run, bound) if leg.replica})
 
@@ -319,7 +324,7 @@ MEASURES: Mapping[str, Measure] = {
     "legs_refused": _legs_with("refused"),
     "legs_served": _legs_served,
     "legs_without_store": _legs_without_store,
-    "most_times_asked": _most(lambda call: max(call.asked.values(), default=0)),
+    "asked_again": _asked_again,
     "most_sheds": _most(lambda call: call.sheds),
     "hops": _sum(lambda call: call.hops),
     "connections_lost": _sum(lambda call: call.retries),

@@ -51,7 +51,6 @@ class InFlight:
 
     Attributes:
         in_flight: requests that are counted now.
-        queue_wait_p90: how long requests waited when that was last looked at, in seconds.
         draining: whether this replica is leaving.
         share_refusals: counts requests refused because their caller had its share of the room to wait in.
         clock: as given.
@@ -59,7 +58,6 @@ class InFlight:
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
         self.in_flight = 0
-        self.queue_wait_p90 = 0.0
         self.draining = False
         self._draining_since = math.inf
         self._notice_is_over = False
@@ -72,6 +70,9 @@ class InFlight:
         self.share_refusals = Count()
         self._loop_waits: list[float] = []
         self._queue_waits: list[float] = []
+        self._looked_at_p90 = 0.0
+        self._waiting_since: dict[asyncio.Future[float], float] = {}
+        self._last_place_given = -math.inf
         self._turns: list[float] = []
         self._last_began = 0.0
         self._last_ran = False
@@ -89,6 +90,19 @@ class InFlight:
     def queue_target(self) -> float:
         """How long requests should wait at most, 90th percentile, in seconds."""
         return self._target
+
+    @property
+    def queue_wait_p90(self) -> float:
+        """How long requests wait from their headers to their leg, 90th percentile, in seconds.
+
+        This is for people and for autoscalers, who look once in a while: requests that still wait count with the time
+        they have waited so far, and nothing counts that is long past. Sheds go by the waits that have ended.
+        """
+        now = self.clock()
+        so_far = _percentile([now - since for since in tuple(self._waiting_since.values())])
+        if now - max(self._last_began, self._last_place_given) > LONGEST_WINDOW_SECONDS:
+            return so_far
+        return max(so_far, self._looked_at_p90, _percentile(self._queue_waits))
 
     @property
     def waiting(self) -> int:
@@ -190,7 +204,7 @@ class InFlight:
             highest=self._highest,
             reached=self._reached,
         )
-        self.queue_wait_p90 = wait = _percentile(self._queue_waits)
+        self._looked_at_p90 = wait = _percentile(self._queue_waits)
         # As many legs as were too many for the target; they are those that come to a checkpoint first.
         self._sheds_wanted = math.ceil(self._highest * (1 - self._target / wait)) if wait > self._target else 0
         for samples in (self._loop_waits, self._queue_waits, self._turns):
@@ -210,14 +224,20 @@ class InFlight:
         self._last_ran = True
         return True
 
-    async def wait_for_place(self, caller: Hashable, *, goes_on: bool) -> float:
+    async def wait_for_place(self, caller: Hashable, waited: float, *, goes_on: bool) -> float:
         """Wait until a place is free, take it, and return how long that took, in seconds.
+
+        Args:
+            caller: whose request it is.
+            waited: how long the request has waited before, in seconds.
+            goes_on: whether it goes before those that do not.
 
         Raises:
             Overloaded: that took too long.
         """
         began = self.clock()
         place: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._waiting_since[place] = began - waited
         self._queue.add(caller, place, first=goes_on)
         self._fill()
         try:
@@ -232,7 +252,9 @@ class InFlight:
             if isinstance(error, TimeoutError):
                 raise Overloaded from None
             raise
-        now = self.clock()
+        finally:
+            del self._waiting_since[place]
+        self._last_place_given = now = self.clock()
         self._loop_waits.append(now - given_at)
         return now - began
 
@@ -328,7 +350,7 @@ class InFlightVisit:
 
     async def _wait(self, *, goes_on: bool) -> None:
         requests = self._requests
-        self._waited += await requests.wait_for_place(self._caller, goes_on=goes_on)
+        self._waited += await requests.wait_for_place(self._caller, self._waited, goes_on=goes_on)
         self._has_place = True
         requests.entered(self._waited)
 

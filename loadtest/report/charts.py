@@ -19,6 +19,9 @@ MOST_REPLICAS = len(theme.SERIES)
 MOST_TOOLS = len(theme.SERIES)
 MOST_TROUBLES = 6
 SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
+WORKERS_SHARE = 0.22
+"""How high the axes for workers are, against those for replicas."""
+NO_LEG_ANSWERED = "No leg was answered in this run."
 FULL = 1.08
 """How much higher than what is drawn an axis is."""
 
@@ -34,16 +37,34 @@ class Band:
 
 
 def timeline(summary: Summary, size: Size) -> Chart:
-    """Draw the calls that ended a second, stacked by the replica that gave the last answer; what failed is on top."""
-    limits, bands = summary.edges, _bands(summary)
+    """Draw the calls that ended per second, by the replica that gave the last answer; below, what workers did."""
+    bands, workers = _bands(summary), _workers(summary)
+    names = [band.name for band in (*workers, *bands)]
     chart = Chart(
         size,
         "Calls finished per second, by replica",
         seconds=summary.seconds,
         events=summary.events,
-        legend_lines=_legend_lines(size, [band.name for band in bands]),
+        rows=(1.0, WORKERS_SHARE) if workers else (1.0,),
+        legend_lines=_legend_lines(size, names),
     )
-    axes = chart.axes[0]
+    chart.unit(chart.axes[0], "calls per second")
+    named = _stack(chart.axes[0], summary.edges, bands, 6)
+    if workers:
+        chart.name_row(chart.axes[1], "Legs of tasks per second, by worker")
+        below = _stack(chart.axes[1], summary.edges, workers, 2)
+        if size.wide:
+            chart.name_at_right(chart.axes[1], below)
+        else:
+            named = [*below, *named]
+    _name(chart, chart.axes[0], named)
+    return chart
+
+
+def _stack(
+    axes: Axes, limits: Sequence[float], bands: Sequence[Band], most: int
+) -> list[tuple[float, str, theme.Colour]]:
+    """Draw bands on top of each other, and return where their names belong."""
     base = [0.0] * (len(limits) - 1)
     middles: list[float] = []
     for band in bands:
@@ -61,12 +82,16 @@ def timeline(summary: Summary, size: Size) -> Chart:
         middles.append((fmean(base) + fmean(top)) / 2)
         base = top
     highest = max(base) * FULL or 1.0
-    _count_axis(axes, highest, 6)
-    if not bands:
-        chart.say("No call ended in this run.")
-    names = [(middle / highest, band.name, band.colour) for band, middle in zip(bands, middles, strict=True)]
-    _name(chart, axes, names)
-    return chart
+    _count_axis(axes, highest, most)
+    return [(middle / highest, band.name, band.colour) for band, middle in zip(bands, middles, strict=True)]
+
+
+def _workers(summary: Summary) -> list[Band]:
+    """Return what the workers did, in colours that no replica has unless there are many."""
+    colours = list(reversed(theme.SERIES))
+    busiest = sorted(summary.worker_legs, key=lambda name: -sum(summary.worker_legs[name]))[: len(colours)]
+    shown = [name for name in summary.worker_legs if name in busiest]
+    return [Band(name, summary.worker_legs[name], colour) for name, colour in zip(shown, colours, strict=False)]
 
 
 def _bands(summary: Summary) -> list[Band]:
@@ -95,8 +120,6 @@ def latency(summary: Summary, size: Size) -> Chart:
     axes = chart.axes[0]
     middles = [(begin + end) / 2 for begin, end in pairwise(summary.edges)]
     values = [value for line in summary.latencies.values() for value in line if not math.isnan(value)]
-    if not values:
-        chart.say("No leg was answered in this run.")
     low, high = _latency_axis(axes, values, 7)
     names: list[tuple[float, str, theme.Colour]] = []
     for (name, line), colour in zip(summary.latencies.items(), theme.PERCENTILES, strict=True):
@@ -116,8 +139,6 @@ def distribution(summary: Summary, size: Size) -> Chart:
     axes = chart.axes[0]
     curves = {tool: summary.tools[tool] for tool in sorted(busiest)}
     values = [value for curve in curves.values() for value in curve.seconds]
-    if not values:
-        chart.say("No leg was answered in this run.")
     low, high = _latency_axis(axes, values, 7)
     furthest = max([1.0, *(curve.nines[-1] for curve in curves.values())])
     ticks = [nines(share) for share in SHARES if nines(share) <= furthest]
@@ -142,12 +163,9 @@ def refusals(summary: Summary, size: Size) -> Chart:
         "Sheds, refusals and failures: legs per second",
         seconds=summary.seconds,
         events=summary.events,
-        rows=max(1, len(shown)),
-        titled=bool(shown),
+        rows=[1.0] * len(shown),
+        titled=True,
     )
-    if not shown:
-        chart.say("No leg was shed or refused, none failed.")
-        _count_axis(chart.axes[0], 1.0, 1)
     for axes, name in zip(chart.axes, shown, strict=False):
         values, count = summary.troubles[name], summary.trouble_counts[name]
         colour = theme.BAD if name.startswith(("failed", "wrong")) else theme.SERIES[name.startswith("refused")]
@@ -159,33 +177,51 @@ def refusals(summary: Summary, size: Size) -> Chart:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One chart of the report: what it shows, and the function that draws it."""
+    """One chart of the report.
+
+    Attributes:
+        caption: what it shows, and how it is read.
+        draw: the function that draws it.
+        is_empty: whether there is nothing to draw.
+        otherwise: the sentence that stands in its place then.
+    """
 
     caption: str
     draw: Callable[[Summary, Size], Chart]
+    is_empty: Callable[[Summary], bool]
+    otherwise: str
 
 
 CHARTS = {
     "timeline": Drawing(
         "Calls that were finished, by the replica that gave their last answer. Calls that were refused to the end, "
-        "or failed, are on top. Dashed lines mark what was done to the deployment meanwhile.",
+        "or failed, are on top. Below, if there are workers: the legs of tasks that each of them ran. Dashed lines "
+        "mark what was done to the deployment meanwhile.",
         timeline,
+        lambda summary: not summary.finished and not summary.lost,
+        "No call ended in this run.",
     ),
     "latency": Drawing(
         "How long legs took that were answered, for the kind of user with the most of them: half took no longer than "
         "p50, all but 10 % no longer than p90, all but 1 % no longer than p99. Refusals are left out, as they are "
         "quick. The scale is logarithmic.",
         latency,
+        lambda summary: not summary.tools,
+        NO_LEG_ANSWERED,
     ),
     "refusals": Drawing(
         "Legs that were not simply answered. A leg that is shed loses nothing: another replica goes on with the call. "
         "Each row has a scale of its own; the number is how many there were in the whole run.",
         refusals,
+        lambda summary: not summary.troubles,
+        "No leg was handed on or refused, and none failed.",
     ),
     "distribution": Drawing(
         "How long legs took that were answered, of all users and by tool: from the time that half of them kept within "
         "to that of the slowest. The scale is logarithmic.",
         distribution,
+        lambda summary: not summary.tools,
+        NO_LEG_ANSWERED,
     ),
 }
 """The charts by the names of their files, in the order in which they are shown."""

@@ -73,7 +73,7 @@ class Chart:
         title: what it shows, in few words.
         seconds: how long the run took; `None` for a chart that is not over time.
         events: what is marked, in order.
-        rows: how many axes.
+        rows: the axes from the top to the bottom, by their share of the height.
         titled: whether the axes have titles.
         legend_lines: how many lines of text the legend below takes.
     """
@@ -85,7 +85,7 @@ class Chart:
         *,
         seconds: float | None = None,
         events: Sequence[Event] = (),
-        rows: int = 1,
+        rows: Sequence[float] = (1.0,),
         titled: bool = False,
         legend_lines: int = 0,
     ) -> None:
@@ -124,13 +124,6 @@ class Chart:
             self._figure.savefig(stream, format=form, metadata=nothing)
             return stream.getvalue()
 
-    def say(self, text: str) -> None:
-        """Write a sentence into the middle of the first axes, where there is nothing to draw."""
-        self.axes[0].yaxis.set_visible(False)
-        box = self.axes[0].get_position()
-        x, y = (box.x0 + box.x1) / 2 * self.size.width, (box.y0 + box.y1) / 2 * self._height
-        self._on_ground(x, y, text, ha="center", color=theme.MUTED.light)
-
     def name_at_right(self, axes: Axes, names: Sequence[tuple[float, str, theme.Colour]]) -> None:
         """Write names to the right of the axes, each at the height of what it names as near as can be.
 
@@ -142,12 +135,11 @@ class Chart:
         height = box.height * self._height
         wanted = [place * height for place, _, _ in names]
         found = layout.spread(wanted, LINE, 0.08, max(height - 0.08, LINE * len(names)))
-        left = self.size.width - self.size.right
-        for wished, place, (_, text, colour) in zip(wanted, found, names, strict=True):
-            at, origin = box.y0 * self._height + place, box.y0 * self._height + wished
-            self._line([left + 0.04, left + 0.16], [origin, at], colour)
-            self._line([left + 0.16, left + 0.32], [at, at], colour, width=6)
-            self._text(left + 0.4, at, self._fitted(text, self.size.right - 0.5), va="center")
+        left = self.size.width - self.size.right + 0.16
+        for place, (_, text, colour) in zip(found, names, strict=True):
+            at = box.y0 * self._height + place
+            self._line([left, left + 0.16], [at, at], colour, width=6)
+            self._text(left + 0.24, at, self._fitted(text, self.size.right - 0.5), va="center")
 
     def name_below(self, names: Sequence[tuple[float, str, theme.Colour]]) -> None:
         """Write a legend into the lines below the axes that were kept free for it, in columns."""
@@ -164,23 +156,28 @@ class Chart:
         y = float(axes.get_position().y1) * self._height + 0.5 * LINE
         self._on_ground(self.size.left, y, self._fitted(text, self.size.width - self.size.left - 0.2), ha="left")
 
+    def unit(self, axes: Axes, text: str) -> None:
+        """Write what the numbers of the vertical axis are."""
+        axes.set_ylabel(text, color=theme.MUTED.light, size=self.size.font)
+
     def _fitted(self, text: str, inches: float) -> str:
         """Shorten a text in its middle to the room that there is: names that differ often do so at their ends."""
         line = layout.squeeze(readable(text), LONGEST_TEXT)
         candidates = (layout.squeeze(line, most) for most in range(len(line), 0, -1))
         return next((line for line in candidates if self._width_of(line) <= inches), "")
 
-    def _add_axes(self, rows: int, below: float) -> list[Axes]:
+    def _add_axes(self, rows: Sequence[float], below: float) -> list[Axes]:
         size, gap = self.size, LINE + 0.1
-        height = (size.plot - gap * (rows - 1)) / rows
+        width, top = size.width - size.left - size.right, below + size.plot
         found: list[Axes] = []
-        for row in range(rows):
-            bottom = below + (rows - 1 - row) * (height + gap)
-            width = size.width - size.left - size.right
+        for row, share in enumerate(rows):
+            height = (size.plot - gap * (len(rows) - 1)) * share / sum(rows)
+            bottom = top - height
+            top = bottom - gap
             axes = self._figure.add_axes(
                 (size.left / size.width, bottom / self._height, width / size.width, height / self._height)
             )
-            self._style(axes, last=row == rows - 1)
+            self._style(axes, last=row == len(rows) - 1)
             found.append(axes)
         return found
 

@@ -6,9 +6,10 @@ import base64
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from loadtest.ledger import Ledger
+from loadtest.rates import Part, parts
 from loadtest.rawdata import CALLS, EVENTS, LEGS, METRICS, RUN, RawRun
 from loadtest.report import layout, theme
 from loadtest.report.summary import PERCENTILES, Distribution, Summary
@@ -29,6 +30,8 @@ h2{margin:2rem 0 .5rem;font-size:1.15rem}
 .good{color:var(--good)}
 .bad{color:var(--bad);font-weight:bold}
 p,figcaption{margin:.25rem 0;color:var(--muted)}
+.summary{color:var(--ink);font-size:1.1rem}
+.nothing{margin:1.5rem 0}
 figure{margin:1.5rem 0}
 img{display:block;width:100%;height:auto}
 table{border-collapse:collapse}
@@ -54,13 +57,13 @@ class Picture(NamedTuple):
 
     Attributes:
         caption: what it shows and how it is read.
-        wide: for wide windows.
+        wide: for wide windows; empty where there is nothing to draw, and the caption is a sentence that says so.
         narrow: for phones.
     """
 
     caption: str
-    wide: str
-    narrow: str
+    wide: str = ""
+    narrow: str = ""
 
 
 def page(run: RawRun, summary: Summary, ledger: Ledger, pictures: Iterable[Picture]) -> str:
@@ -76,6 +79,7 @@ def page(run: RawRun, summary: Summary, ledger: Ledger, pictures: Iterable[Pictu
             _head(run, title),
             _reasons(run),
             *map(_figure, pictures),
+            _rates(run),
             _events(summary),
             _ledger(ledger),
             _distributions("Latency of legs that were answered", ("tool or method", "legs"), summary.tools),
@@ -93,6 +97,9 @@ def _head(run: RawRun, title: str) -> str:
     words = {"unjudged": "no verdict", "passed": "✓ passed", "failed": "✗ failed"}
     users = ", ".join(f"{count} {kind}" for kind, count in run.about.get("users", {}).items())
     facts = {
+        "gateway": None if run.about.get("peer") or run.about.get("target") else _program(run),
+        "called by": _program(run) if run.about.get("peer") or run.about.get("target") else None,
+        "machine": _machine(run),
         "started": str(run.about.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
         "took": f"{run.seconds:.0f} s",
         "users": users,
@@ -102,7 +109,35 @@ def _head(run: RawRun, title: str) -> str:
         "instead of the gateway": run.about.get("peer"),
     }
     line = " · ".join(f"{name}: {escape(str(fact))}" for name, fact in facts.items() if fact)
-    return f'<header class="{state}"><h1>{title} <span class="verdict">{words[state]}</span></h1><p>{line}</p></header>'
+    return (
+        f'<header class="{state}"><h1>{title} <span class="verdict">{words[state]}</span></h1>'
+        f'<p class="summary">{escape(str(run.about.get("summary", "")))}</p><p>{line}</p></header>'
+    )
+
+
+def _program(run: RawRun) -> str:
+    """Tell which version, and which commit of it, a run was made with."""
+    program: Mapping[str, Any] = run.about.get("program", {})
+    if not program:
+        return ""
+    told = str(program.get("version"))
+    if "commit" in program:
+        told += f", commit {program['commit']}{' with changes' if program.get('changed') else ''}"
+    return told
+
+
+def _machine(run: RawRun) -> str:
+    machine: Mapping[str, Any] = run.about.get("machine", {})
+    if not machine:
+        return ""
+    memory = machine.get("memory_bytes")
+    told = [
+        f"{machine.get('cores')} cores",
+        f"{memory / 2**30:.0f} GiB of memory" if memory else "",
+        machine.get("python"),
+        machine.get("kernel"),
+    ]
+    return ", ".join(str(one) for one in told if one)
 
 
 def _reasons(run: RawRun) -> str:
@@ -120,6 +155,8 @@ def _mark(passed: bool) -> str:
 
 def _figure(picture: Picture) -> str:
     caption = escape(picture.caption)
+    if not picture.wide:
+        return f'<p class="nothing">{caption}</p>'
     return (
         f'<figure><picture><source media="(max-width: {NARROW_PIXELS}px)" srcset="{_data(picture.narrow)}">'
         f'<img alt="{caption}" src="{_data(picture.wide)}"></picture><figcaption>{caption}</figcaption></figure>'
@@ -136,6 +173,19 @@ def _events(summary: Summary) -> str:
         for number, event in enumerate(summary.events, 1)
     ]
     return _table("What was done meanwhile", ("", "at", "what", "detail"), rows, numbers={0, 1})
+
+
+def _rates(run: RawRun) -> str:
+    rows = [
+        [escape(part.began), f"{part.seconds:.1f} s", *(f"{rate:,.1f}" for rate in _per_second(part))]
+        for part in parts(run)
+    ]
+    heads = ("from", "for", "calls finished", "legs", "legs handed on", "requests refused")
+    return _table("What happened per second", heads, rows, numbers={1, 2, 3, 4, 5})
+
+
+def _per_second(part: Part) -> tuple[float, ...]:
+    return part.finished, part.legs, part.shed, part.refused
 
 
 def _ledger(ledger: Ledger) -> str:

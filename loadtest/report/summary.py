@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from loadtest.rawdata import Event, Leg, RawRun, percentile
+from loadtest.rawdata import Event, Leg, RawRun, increase, percentile
 
 MOST_BUCKETS = 240
 BUCKET_SECONDS = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -22,6 +22,9 @@ TROUBLES = frozenset({"shed", "refused", "failed", "wrong"})
 """Outcomes of legs that the charts count. A shed is none for the client: another replica goes on."""
 OPEN_ENDED = frozenset({"subscriptions/listen"})
 """Methods that last for as long as the client listens."""
+LOOK_SECONDS = 1.5
+"""A process is looked at more often than this while it serves."""
+WORKER_LEGS = "gateway_task_legs_total"
 NOBODY = "no replica named"
 REASONS = {
     "-31001": "overloaded",
@@ -61,6 +64,7 @@ class Summary:
             each bucket.
         events: what was done to the deployment, in order.
         finished: calls finished a second, by the replica that gave their last answer.
+        worker_legs: legs of tasks that ran per second, by worker.
         lost: calls a second that were refused or failed, by which.
         troubles: legs a second that were shed, refused, failed or wrong, by what it was.
         trouble_counts: the same, in all.
@@ -74,6 +78,7 @@ class Summary:
     edges: Sequence[float]
     events: Sequence[Event]
     finished: Mapping[str, Sequence[float]]
+    worker_legs: Mapping[str, Sequence[float]]
     lost: Mapping[str, Sequence[float]]
     troubles: Mapping[str, Sequence[float]]
     trouble_counts: Mapping[str, int]
@@ -118,6 +123,7 @@ def summarize(run: RawRun) -> Summary:
         edges=limits,
         events=sorted(run.events, key=lambda event: event.t),
         finished={replica: rates(finished[replica], limits) for replica in sorted(finished, key=natural)},
+        worker_legs={worker: rates(ends, limits) for worker, ends in sorted(_worker_legs(run).items())},
         lost={outcome: rates(ends, limits) for outcome, ends in lost.items()},
         troubles={what: rates(ends, limits) for what, ends in troubles.items()},
         trouble_counts={what: len(ends) for what, ends in troubles.items()},
@@ -126,6 +132,18 @@ def summarize(run: RawRun) -> Summary:
         tools={tool: distribution(seconds) for tool, seconds in tools.items()},
         first_segments={tool: distribution(seconds) for tool, seconds in first_segments.items()},
     )
+
+
+def _worker_legs(run: RawRun) -> dict[str, list[float]]:
+    """Return when each worker ran legs of tasks, as far as its counter tells: spread evenly between two looks at it."""
+    found: dict[str, list[float]] = {}
+    for process, samples in run.process_samples().items():
+        for before, after in pairwise(samples):
+            legs = round(sum(increase((before, after), WORKER_LEGS).values()))
+            begin = max(before.t, after.t - LOOK_SECONDS)  # before that it was gone
+            width = (after.t - begin) / max(1, legs)
+            found.setdefault(process, []).extend(begin + (index + 0.5) * width for index in range(legs))
+    return {process: ends for process, ends in found.items() if ends}
 
 
 def trouble(outcome: str, reason: str) -> str:

@@ -15,7 +15,7 @@ REPORT = "report.html"
 
 
 def write_report(directory: Path) -> Path:
-    """Write the report of a run: `report.html`, and a PNG file for each of its charts.
+    """Write the report of a run: `report.html`, and a PNG file for each of its charts that shows anything.
 
     Args:
         directory: where the raw data of the run is, and where the report goes. A report that is there is replaced.
@@ -30,8 +30,13 @@ def write_report(directory: Path) -> Path:
     summary = summarize(run)
     pictures = []
     for name, chart in charts.CHARTS.items():
+        file = directory / f"{name}.png"
+        if chart.is_empty(summary):
+            file.unlink(missing_ok=True)
+            pictures.append(Picture(chart.otherwise))
+            continue
         wide = chart.draw(summary, WIDE)
-        (directory / f"{name}.png").write_bytes(wide.png())
+        file.write_bytes(wide.png())
         pictures.append(Picture(chart.caption, wide.svg(), chart.draw(summary, NARROW).svg()))
     report = directory / REPORT
     report.write_text(page(run, summary, ledger(run), pictures), encoding="utf-8")

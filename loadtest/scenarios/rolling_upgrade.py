@@ -41,7 +41,13 @@ def _still_served(replica: str) -> Bound:
 SCENARIO = Scenario(
     name="rolling-upgrade",
     summary="Nobody notices that every replica and worker is replaced: no call fails, nothing is asked twice.",
-    users={"ephemeral": 8, "compute": 3, "streaming": 4, "task": 2},
+    users={"ephemeral": 240, "compute": 3, "streaming": 6, "task": 6},
+    short={"users": {"ephemeral": 48, "compute": 2, "streaming": 4, "task": 2}},
+    user_environ={
+        "LOADTEST_THINK_SECONDS": "0.25",
+        "LOADTEST_PAUSE_SECONDS": "0.25",
+        "LOADTEST_CRUNCH_UNIT_MS": "1",
+    },
     bounds=(*SOUND, Bound("Requests whose connection was lost", "connections_lost", at_most=0)),
     cluster_bounds=(
         _still_served("r1"),

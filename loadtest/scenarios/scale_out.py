@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadtest.scenario import CALLS_FINISHED, NO_ANSWER_WRONG, NO_CALL_FAILED, Scenario
+from loadtest.scenario import NO_CALL_REFUSED, SOUND, Scenario
 from loadtest.verdict import Bound, Window
 
 if TYPE_CHECKING:
@@ -51,14 +51,19 @@ def _share(replicas: int) -> Bound:
 SCENARIO = Scenario(
     name="scale-out",
     summary="Twice the replicas serve twice the calls.",
-    users={"streaming": 48},
+    users={"streaming": 400},
     seconds=45,
     short_seconds=9,
-    bounds=(CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG),
+    short={"users": {"streaming": 48}, "environ": {"GATEWAY_MAX_INFLIGHT": "6"}},
+    bounds=(*SOUND, NO_CALL_REFUSED),
     cluster_bounds=tuple(_share(replicas) for replicas in _SIZES[1:]),
     play=play,
     needs_cluster=True,
     replicas=1,
-    user_environ={"LOADTEST_REPORT_SECTIONS": "1", "LOADTEST_PAUSE_SECONDS": "0"},
-    environ={"GATEWAY_MAX_INFLIGHT": "6"},
+    user_environ={
+        "LOADTEST_REPORT_SECTIONS": "1",
+        "LOADTEST_PAUSE_SECONDS": "0",
+        "LOADTEST_REFUSALS": "1000",
+    },
+    environ={"GATEWAY_MAX_INFLIGHT": "48"},
 )

@@ -208,6 +208,58 @@ async def test_a_short_leg_is_finished_and_a_long_one_shed_while_requests_wait_t
     assert not load.wants_shed(1.0)
 
 
+async def test_the_wait_that_is_shown_is_never_zero_while_requests_wait(clock: Clock) -> None:
+    load = InFlight(FixedLimit(10), TARGET, clock)
+    tool_seconds, calls_left, shown = 2.0, 40, []
+    working: list[tuple[float, InFlightVisit]] = []
+    lines: list[tuple[InFlightVisit, asyncio.Future[None]]] = []
+    while calls_left or working or lines:
+        for _ in range(calls_left):  # all that were refused come again
+            if (visit := load.arrive()) is None:
+                break
+            calls_left -= 1
+            visit.begin()
+            if (wait := visit.enter(goes_on=False)) is None:
+                working.append((clock.now, visit))
+            else:
+                lines.append((visit, asyncio.ensure_future(wait)))
+        await let_run()
+        clock.now += 0.25
+        shown += [load.queue_wait_p90] if load.waiting else []
+        for done in [one for one in working if clock.now - one[0] >= tool_seconds]:
+            done[1].leave()
+            working.remove(done)
+        await let_run()
+        working += [(clock.now, visit) for visit, future in lines if future.done()]
+        lines = [one for one in lines if not one[1].done()]
+
+    assert len(shown) > 3 * tool_seconds / 0.25 - 1
+    assert min(shown) > 0
+    assert max(shown) == pytest.approx(tool_seconds)
+
+
+async def test_the_wait_that_is_shown_ends_when_nobody_has_waited_lately(clock: Clock) -> None:
+    load = InFlight(FixedLimit(100), TARGET, clock)
+    pass_window(load, clock, wait=2 * TARGET)
+    assert load.queue_wait_p90 == pytest.approx(2 * TARGET)
+    clock.now += LONGEST_WINDOW_SECONDS + 0.1
+    assert load.queue_wait_p90 == 0
+
+
+async def test_sheds_go_by_the_waits_that_have_ended(clock: Clock) -> None:
+    load = InFlight(FixedLimit(4), TARGET, clock)
+    for _ in range(4):
+        enter(load)
+    visit, future = await line_up(load)
+    clock.now += 1.0
+    assert load.queue_wait_p90 == pytest.approx(1.0)
+    assert not load.wants_shed(1.0)
+    future.cancel()
+    await let_run()
+    visit.leave()
+    assert load.queue_wait_p90 == 0
+
+
 async def test_no_leg_is_shed_for_what_is_long_past(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
     enter(load)

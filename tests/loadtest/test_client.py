@@ -363,6 +363,7 @@ def test_a_call_that_the_end_of_the_run_cuts_off_is_unfinished(
     with pytest.raises(gevent.GreenletExit):
         client.call(errand(think=end))
     assert (seen.call.outcome, seen.call.legs) == ("unfinished", 1)
+    assert seen.call.reason == "the run ended before the call did"
 
 
 def test_the_token_is_shown_with_each_request(client: McpClient, replica: StubReplica, seen: Seen) -> None:

@@ -6,20 +6,21 @@ import base64
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from loadtest.rawdata import RawDataError, RawRun
+from loadtest.rawdata import RawDataError, RawRun, Sample
 from loadtest.report import write_report
+from loadtest.report.charts import CHARTS, timeline
 from loadtest.report.frame import MOST_KEYS, WIDE
+from loadtest.report.summary import summarize
 from tests.loadtest.runs import call, leg, marked
 
 HOSTILE = "<script>alert('x')</script> $\\frac{1}{$ \"&\n\x00 \u65e5\u672c \U0001f389"
-CHARTS = {"timeline", "latency", "refusals", "distribution"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -41,6 +42,12 @@ def busy(replicas: int = 2, **fields: Any) -> RawRun:
     legs = [leg(t, call=f"{name}-{t}", replica=name) for t in seconds for name in names]
     calls = [call(t, call=f"{name}-{t}") for t in seconds for name in names]
     return marked(*fields.pop("events", ()), seconds=20, legs=legs, calls=calls, **fields)
+
+
+def troubled() -> RawRun:
+    """A busy run in which a leg was refused."""
+    run = busy()
+    return replace(run, legs=[*run.legs, leg(3, "refused", reason="-31001")])
 
 
 class Document(HTMLParser):
@@ -72,10 +79,52 @@ class Document(HTMLParser):
 
 
 def test_every_chart_is_a_png_beside_the_report_and_a_picture_for_wide_and_narrow_windows_in_it(tmp_path: Path) -> None:
-    document = Document(write(busy(), tmp_path))
-    assert {path.stem for path in tmp_path.glob("*.png")} == CHARTS
+    document = Document(write(troubled(), tmp_path))
+    assert {path.stem for path in tmp_path.glob("*.png")} == CHARTS.keys()
     assert all(path.read_bytes().startswith(PNG) for path in tmp_path.glob("*.png"))
     assert len(document.pictures) == 2 * len(CHARTS)
+
+
+def test_where_there_is_nothing_to_draw_a_sentence_stands_instead(tmp_path: Path) -> None:
+    write(troubled(), tmp_path)
+    document = Document(write(busy(), tmp_path))
+    assert "No leg was handed on or refused, and none failed." in document.text
+    assert {path.stem for path in tmp_path.glob("*.png")} == CHARTS.keys() - {"refusals"}
+    assert len(document.pictures) == 2 * (len(CHARTS) - 1)
+
+
+def test_a_report_says_what_was_shown_with_which_gateway_on_which_machine(tmp_path: Path) -> None:
+    about = {
+        "summary": "Nobody notices.",
+        "program": {"version": "sealed-gateway 9.8.7 (compiled)", "commit": "0123456789ab", "changed": True},
+        "machine": {"cores": 2, "memory_bytes": 16 * 2**30, "python": "CPython 3.11.7", "kernel": "Linux 6.1"},
+    }
+    text = Document(write(busy(about=about), tmp_path)).text
+    assert "Nobody notices." in text
+    assert "gateway: sealed-gateway 9.8.7 (compiled), commit 0123456789ab with changes" in text
+    assert "machine: 2 cores, 16 GiB of memory, CPython 3.11.7, Linux 6.1" in text
+    target = Document(write(busy(about={**about, "target": "https://gateway.example.com"}), tmp_path)).text
+    assert "called by: sealed-gateway 9.8.7" in target
+    assert "gateway: sealed-gateway 9.8.7" not in target
+
+
+def test_what_happened_per_second_is_told_from_one_event_to_the_next(tmp_path: Path) -> None:
+    text = Document(write(busy(events=[(10.1, "r1 leaves"), (20, "the users leave")]), tmp_path)).text
+    assert "the users begin 10.0 s 2.0 2.0 0.0 0.0 r1 leaves 9.9 s 2.0 2.0 0.0 0.0" in text
+
+
+def test_what_workers_did_is_drawn_below_what_replicas_did(tmp_path: Path) -> None:
+    def looks(*times: int) -> list[Sample]:
+        return [Sample(t, "w1", {"gateway_task_legs_total": 3.0 * t}) for t in times]
+
+    run = replace(busy(), samples=looks(0, 1, 2, 9, 10))
+    legs = summarize(run).worker_legs
+    assert list(legs) == ["w1"]
+    assert legs["w1"][0] == pytest.approx(3, abs=1)
+    assert legs["w1"][10] == 0, "it was gone"
+    assert sum(legs["w1"]) / 2 == 30
+    names = [text.get_text() for text in timeline(summarize(run), WIDE)._figure.texts]
+    assert {"r1", "r2", "w1", "Legs of tasks per second, by worker"} <= set(names)
 
 
 def test_a_report_needs_nothing_but_itself(tmp_path: Path) -> None:
@@ -200,7 +249,10 @@ def test_settings_that_are_secrets_are_not_passed_on(tmp_path: Path) -> None:
     ],
 )
 def test_there_is_a_report_of_a_run(run: RawRun, tmp_path: Path) -> None:
-    assert len(Document(write(run, tmp_path)).pictures) == 2 * len(CHARTS)
+    document = Document(write(run, tmp_path))
+    sentences = [drawing.otherwise for drawing in CHARTS.values() if drawing.is_empty(summarize(run))]
+    assert len(document.pictures) == 2 * (len(CHARTS) - len(sentences))
+    assert all(sentence in document.text for sentence in sentences)
 
 
 def test_a_wide_picture_is_1200_dots_wide_and_grows_with_what_is_written_above_it(tmp_path: Path) -> None:
