@@ -148,14 +148,14 @@ def test_a_worker_reports_all_that_is_wrong_in_one_start() -> None:
 
 
 def test_dev_reports_all_that_is_wrong_but_the_tools_which_its_replicas_import(
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
         dev.run(2, 1, "0.0.0.0", 0, {**ALL_WRONG, "GATEWAY_AUTH": "none", "GATEWAY_LEG_SECOND": "3"})
     named = [problem.partition(":")[0] for problem in caught.value.problems]
     assert named[:-1] == ["GATEWAY_LOG_LEVEL", "GATEWAY_SEAL_KEYS", "GATEWAY_REDIS_URL", "GATEWAY_AUDIT_LOG"]
     assert named[-1].startswith("GATEWAY_AUTH=none")
-    assert "did you mean GATEWAY_LEG_SECONDS?" in capsys.readouterr().out
+    assert "did you mean GATEWAY_LEG_SECONDS?" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

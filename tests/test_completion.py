@@ -35,7 +35,7 @@ def test_bash_completes_commands_options_and_those_of_the_worker(
     asked = {
         "gateway ch": ["check"],
         "gateway keys -": ["new", "show"],
-        "gateway serve --me": ["--metrics-port", "--metrics-host"],
+        "gateway serve --me": ["--metrics-port", "--metrics-host", "--metrics-fd"],
         "gateway worker --w": ["--worker-id"],
         "gateway completion -": list(SHELLS),
         "gateway token --cl": ["--client-id", "--claim"],

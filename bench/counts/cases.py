@@ -103,7 +103,7 @@ async def all_cases(tokens: int) -> AsyncIterator[list[Case]]:
 
 def make_replica(folder: Path, tools: str, **more: Any) -> Replica:
     """Make a replica as in production: identity, limits, metrics, and an audit log that is written."""
-    settings = {
+    settings: dict[str, Any] = {
         "seal_keys": SEAL_KEYS,
         "audience": AUDIENCE,
         "jwt_secret": SECRET,
