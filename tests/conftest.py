@@ -27,7 +27,7 @@ MEASURED = "COVERAGE_PROCESS_CONFIG"
 UNMEASURED = frozenset(
     {
         *("authority", "bench", "demo", "deploy", "docs", "draft", "fuzz", "integration", "legacy", "loadtest"),
-        *("security", "seeds", "tasks_released"),
+        *("security", "seeds"),
     }
 )
 """Folders that are not measured, nor their processes: they run what others, and tests without processes, run too."""
