@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
+import pkgutil
+import sys
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,11 +25,26 @@ MEASURED = "COVERAGE_PROCESS_CONFIG"
 """Where coverage tells the processes of tests to be measured too, which makes them half as slow again."""
 
 UNMEASURED = frozenset(
-    {"bench", "deploy", "docs", "draft", "legacy", "loadtest", "proxies", "security", "tasks_released"}
+    {
+        *("authority", "bench", "demo", "deploy", "docs", "draft", "fuzz", "integration", "legacy", "loadtest"),
+        *("proxies", "security", "seeds"),
+    }
 )
-"""Folders whose processes are not measured: they run what others, and tests without processes, run as well."""
+"""Folders that are not measured, nor their processes: they run what others, and tests without processes, run too."""
 
 _measuring: dict[str, str] = {}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Measure how our modules are imported, and nothing else of what it takes to collect tests."""
+    if is_measured() and session.config.getoption("dist", "no") == "no":  # here, and not by others
+        for name in ("gateway", "workers"):
+            for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+                if not module.name.endswith("__main__"):
+                    importlib.import_module(module.name)
+    with unmeasured():
+        return (yield)
 
 
 def pytest_collection_finish() -> None:
@@ -35,12 +56,42 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tell processes to be measured or not, before any fixture starts one."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    if folder in UNMEASURED:
-        if MEASURED in os.environ:
-            _measuring[MEASURED] = os.environ.pop(MEASURED)
-    else:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure what a test runs and starts, or not, from before its first fixture until after its last."""
+    measured = item.path.relative_to(Path(__file__).parent).parts[0] not in UNMEASURED
+    if measured:
         os.environ.update(_measuring)
+    elif MEASURED in os.environ:
+        _measuring[MEASURED] = os.environ.pop(MEASURED)
+    # Generated examples run the same lines again and again, and those that are written down run them too.
+    if measured and not is_generated(item):
+        return (yield)
+    with unmeasured():
+        return (yield)
+
+
+def is_generated(item: pytest.Item) -> bool:
+    """Tell whether hypothesis makes up the examples of a test."""
+    return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+
+
+def is_measured() -> bool:
+    """Tell whether coverage looks on; a debugger is nobody's business."""
+    return type(sys.gettrace()).__module__.partition(".")[0] == "coverage"
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """Take coverage's eyes off this process: its looking costs as much as what it looks at."""
+    if not is_measured():
+        yield
+        return
+    seeing, in_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        sys.settrace(seeing)
+        threading.settrace(in_threads)  # type: ignore[arg-type]

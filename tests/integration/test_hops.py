@@ -54,18 +54,19 @@ async def test_a_call_finishes_though_the_process_that_served_each_leg_is_killed
     assert [replica.name for replica in own_fleet.replicas if replica.alive] == legs[2:]
 
 
-async def test_a_call_finishes_though_the_whole_fleet_is_restarted_between_its_legs(own_fleet: Fleet) -> None:
-    pids = [{replica.pid for replica in own_fleet.replicas}]
+async def test_a_call_finishes_though_the_whole_fleet_is_restarted_between_its_legs(tmp_path: Path) -> None:
+    with Fleet(tmp_path) as fleet:
+        pids = [{replica.pid for replica in fleet.replicas}]
 
-    async def restart(_name: str) -> None:
-        own_fleet.restart()
-        pids.append({replica.pid for replica in own_fleet.replicas})
+        async def restart(_name: str) -> None:
+            fleet.restart()
+            pids.append({replica.pid for replica in fleet.replicas})
 
-    async with connect(own_fleet, DUPLICATE, before_answer=restart) as connection:
-        assert await connection.call("update_work_item", RESOLVE) == RESOLVED
-        assert len(connection.balancer.legs("update_work_item")) == 3
-    assert len(pids) == 3
-    assert len(set.union(*pids)) == 9
+        async with connect(fleet, DUPLICATE, before_answer=restart) as connection:
+            assert await connection.call("update_work_item", RESOLVE) == RESOLVED
+            assert len(connection.balancer.legs("update_work_item")) == 3
+        assert len(pids) == 3
+        assert len(set.union(*pids)) == 6
 
 
 async def test_two_questions_of_one_leg_are_answered_together(fleet: Fleet) -> None:
@@ -100,20 +101,19 @@ async def test_the_client_lists_the_demo_tools_in_the_order_of_their_registratio
     assert names == ["get_weather", "update_work_item", "link_accounts", "crunch", "report", "provision_vm"]
 
 
-async def test_a_rolling_upgrade_keeps_the_answer_that_the_new_release_still_needs(own_fleet: Fleet) -> None:
+async def test_a_rolling_upgrade_keeps_the_answer_that_the_new_release_still_needs(tmp_path: Path) -> None:
     """Release 1 asks for two logins; release 2 keeps the first answer and asks only for the one it adds."""
     asked: list[str] = []
-    for replica in own_fleet.replicas[1:]:
-        replica.environ["GATEWAY_DEMO_RELEASE"] = "2"
-        replica.restart()
+    new = {"GATEWAY_DEMO_RELEASE": "2"}
 
     async def note(name: str) -> None:
         asked.append(name)
 
-    async with connect(own_fleet, NAME, before_answer=note) as connection:
-        connection.balancer.turn_to("r1")
-        text = await connection.call("link_accounts", {})
-        assert connection.balancer.legs("link_accounts") == ["r1", "r2", "r3"]
+    with Fleet(tmp_path, names=("r1", "r2", "r3"), own={"r2": new, "r3": new}) as fleet:
+        async with connect(fleet, NAME, before_answer=note) as connection:
+            connection.balancer.turn_to("r1")
+            text = await connection.call("link_accounts", {})
+            assert connection.balancer.legs("link_accounts") == ["r1", "r2", "r3"]
     assert text == ("Linked GitHub account octocat and Microsoft account octocat.", False)
     assert len(asked) == 3
 

@@ -40,7 +40,7 @@ LONGEST: Final = 10.0
 ENOUGH: Final = 3
 """How many problems of a case are told: the largest requests could take long."""
 
-_POLL_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.02
 _CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}},
     "extensions": {"io.modelcontextprotocol/tasks": {}},
