@@ -89,9 +89,9 @@ def unmeasured() -> Iterator[None]:
         return
     seeing, in_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]
+    threading.settrace(None)
     try:
         yield
     finally:
         sys.settrace(seeing)
-        threading.settrace(in_threads)  # type: ignore[arg-type]
+        threading.settrace(in_threads)
