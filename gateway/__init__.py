@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gateway.runtime.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from gateway import testing
     from gateway.authoring import content
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
     from gateway.sealing.principal import Principal
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AskError",

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gateway import __version__
 from gateway.admission.callers import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import AdaptiveLimit, FixedLimit
@@ -27,6 +26,7 @@ from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
 from gateway.preflight import load_tools, not_appendable
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
+from gateway.runtime.version import __version__
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from gateway import __version__
 from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError
+from gateway.runtime.version import __version__
 
 EXIT_CONFIGURATION: Final = 2
 WORKERS: Final = "workers.__main__"

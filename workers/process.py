@@ -17,7 +17,6 @@ from typing import Final
 
 import uvloop
 
-from gateway import __version__
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
 from gateway.bootstrap import WorkerServices, build_worker
@@ -25,6 +24,7 @@ from gateway.compilation import is_compiled
 from gateway.ending import Ending, exit_now
 from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
+from gateway.runtime.version import __version__
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals
 from workers.heart import Heart

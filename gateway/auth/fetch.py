@@ -18,11 +18,11 @@ from email.message import Message
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway import __version__
 from gateway.background import in_thread
 from gateway.clock_watch import Reading
 from gateway.errors import GatewayError
 from gateway.hosts import is_loopback
+from gateway.runtime.version import __version__
 
 HEADERS: Final = {
     "Accept": "application/jwk-set+json, application/json",

@@ -1,0 +1,1 @@
+"""What any part of a process may use: it depends on nothing but the errors."""
