@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import gateway
-from gateway.compilation import is_compiled
+from gateway.runtime.compilation import is_compiled
 
 FOLDER: Final = Path(gateway.__file__).parent.parent
 

@@ -19,13 +19,14 @@ from gateway.authoring.registry import Registry, load_registry
 from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
-from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
 from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
 from gateway.preflight import load_tools, not_appendable
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
+from gateway.runtime.compilation import is_compiled
+from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
@@ -35,7 +36,6 @@ from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
-from gateway.watch import FileWatcher
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
 from gateway.wires import Parts, Wires

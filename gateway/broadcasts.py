@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.background import task_running
 from gateway.hops import Hops
 from gateway.ports import Carrier
+from gateway.runtime.background import task_running
 from gateway.telemetry import Telemetry
 
 CANCELLED_REQUEST: Final = "cancelled"

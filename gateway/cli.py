@@ -21,8 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from gateway.compilation import is_compiled
 from gateway.errors import ConfigurationError
+from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 
 EXIT_CONFIGURATION: Final = 2

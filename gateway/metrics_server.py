@@ -19,7 +19,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from gateway.errors import ConfigurationError
-from gateway.sockets import CannotListen, open_listener
+from gateway.runtime.sockets import CannotListen, open_listener
 
 log = logging.getLogger(__name__)
 

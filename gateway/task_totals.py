@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from gateway.background import task_running
 from gateway.errors import TaskStoreDown
+from gateway.runtime.background import task_running
 from gateway.tasks.model import Phase
 
 PERIOD_SECONDS: Final = 10.0

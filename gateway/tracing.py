@@ -24,12 +24,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, StatusCode, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from gateway.background import in_thread
 from gateway.engine.journal import Journal
 from gateway.errors import HttpRefusal, RpcError
 from gateway.protocol.headers import PROTOCOL_VERSION, Headers
 from gateway.protocol.jsonrpc import Notification, Request
 from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
+from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 
 log = logging.getLogger(__name__)

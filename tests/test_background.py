@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from gateway.background import in_thread, task_running
+from gateway.runtime.background import in_thread, task_running
 
 
 async def test_the_result_of_a_thread_is_returned_and_its_error_raised() -> None:
@@ -43,7 +43,7 @@ async def test_a_caller_that_is_cancelled_leaves_its_thread_behind() -> None:
 
 PROGRAM = """
 import asyncio, threading
-from gateway.background import in_thread
+from gateway.runtime.background import in_thread
 async def main():
     began = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import main
-from gateway.compilation import ALWAYS_COMPILED, is_compiled
+from gateway.runtime.compilation import ALWAYS_COMPILED, is_compiled
 from scripts import compiled
 
 TOP = Path(__file__).resolve().parent.parent

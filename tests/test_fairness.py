@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gateway.fairness import FairQueue
+from gateway.runtime.fairness import FairQueue
 
 CALLERS = st.sampled_from(["a", "b", "c", None])
 PLACES = 6

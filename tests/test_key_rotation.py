@@ -13,10 +13,10 @@ from pydantic import BaseModel
 from gateway import Context, tool
 from gateway.app import GatewayApp, create_app
 from gateway.catalogue import PAGE_SIZE
+from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
 from gateway.settings import Settings
-from gateway.watch import FileWatcher
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, accept, request, tool_call
@@ -223,7 +223,7 @@ async def test_a_broken_file_leaves_the_keys_as_they_are(
     for _ in range(4):
         await watcher.look()
     assert sealed_with((await leg(app)).state) == key_id(OLD)
-    (record,) = (record for record in caplog.records if record.name == "gateway.watch")
+    (record,) = (record for record in caplog.records if record.name == "gateway.runtime.file_watcher")
     assert vars(record)["reason"].startswith("GATEWAY_SEAL_KEYS_FILE")
     assert reason in vars(record)["reason"]
     assert "hunter2" not in caplog.text

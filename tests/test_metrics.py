@@ -13,7 +13,7 @@ from gateway import Context, prompt, resource, tool
 from gateway.app import GatewayApp
 from gateway.authoring.registry import Registry
 from gateway.carrier import FlowLimits, SealedCarrier
-from gateway.compilation import is_compiled
+from gateway.runtime.compilation import is_compiled
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from loadtest.cluster import new_key

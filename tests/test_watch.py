@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigurationError
-from gateway.watch import MAX_FILE_BYTES, FileWatcher
+from gateway.runtime.file_watcher import MAX_FILE_BYTES, FileWatcher
 
 SECRET = b"hunter2"
 

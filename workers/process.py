@@ -20,10 +20,10 @@ import uvloop
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
 from gateway.bootstrap import WorkerServices, build_worker
-from gateway.compilation import is_compiled
 from gateway.ending import Ending, exit_now
 from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
+from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings import Settings
 from gateway.task_totals import TaskTotals

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from gateway.admission.limit import Limit
 from gateway.errors import Overloaded
-from gateway.fairness import FairQueue
+from gateway.runtime.fairness import FairQueue
 from gateway.tallies import Count
 
 WINDOW_SECONDS: Final = 0.25

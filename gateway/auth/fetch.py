@@ -18,10 +18,10 @@ from email.message import Message
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.background import in_thread
 from gateway.clock_watch import Reading
 from gateway.errors import GatewayError
 from gateway.hosts import is_loopback
+from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 
 HEADERS: Final = {

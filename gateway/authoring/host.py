@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
-from gateway.fairness import FairQueue
+from gateway.runtime.fairness import FairQueue
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import binascii
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from gateway.background import task_running
 from gateway.errors import TaskStoreDown
+from gateway.runtime.background import task_running
 from gateway.storage.client import RedisClient
 from gateway.storage.keys import Keys
 from gateway.storage.notices import Listener, Notices

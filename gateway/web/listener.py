@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 from gateway.errors import ConfigurationError
-from gateway.sockets import CannotListen, open_listener
+from gateway.runtime.sockets import CannotListen, open_listener
 
 _BACKLOG: Final = 1024
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.background import in_thread
+from gateway.runtime.background import in_thread
 from gateway.telemetry import Telemetry
 from gateway.web.hop import HopClient, port_of
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.compilation import is_compiled
+from gateway.runtime.compilation import is_compiled
 from loadtest.cluster import REPOSITORY
 from loadtest.rates import whole
 from loadtest.rawdata import read

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from gateway.background import in_thread, task_running
 from gateway.errors import ConfigurationError
+from gateway.runtime.background import in_thread, task_running
 
 log = logging.getLogger(__name__)
 
