@@ -31,7 +31,7 @@ from gateway.runtime.version import __version__
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.telemetry import Telemetry

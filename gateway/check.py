@@ -21,11 +21,11 @@ from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.preflight import find_problems, find_tool_problems
-from gateway.problems import Problems
 from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
-from gateway.settings import Settings
+from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
 
 State: TypeAlias = Literal["ok", "unreachable", "wrong"]
 

@@ -368,8 +368,8 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 def _serve(arguments: argparse.Namespace) -> int:
     from gateway.logs import configure_logging
     from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
-    from gateway.problems import Problems
-    from gateway.settings import Settings
+    from gateway.settings.model import Settings
+    from gateway.settings.problems import Problems
 
     problems = Problems()
     settings = Settings.load(
@@ -436,9 +436,9 @@ def _keys_new(arguments: argparse.Namespace) -> int:
 
 
 def _keys_show(arguments: argparse.Namespace) -> int:
-    from gateway.problems import Problems
     from gateway.sealing.keyring import KeyRing
-    from gateway.settings import Settings
+    from gateway.settings.model import Settings
+    from gateway.settings.problems import Problems
 
     del arguments
     problems = Problems()
@@ -457,8 +457,8 @@ def _keys_show(arguments: argparse.Namespace) -> int:
 
 def _token(arguments: argparse.Namespace) -> int:
     from gateway.auth.tokens import mint
-    from gateway.problems import Problems
-    from gateway.settings import Settings
+    from gateway.settings.model import Settings
+    from gateway.settings.problems import Problems
 
     problems = Problems()
     settings = Settings.load(problems=problems)
@@ -484,8 +484,8 @@ def _tools(arguments: argparse.Namespace) -> int:
     from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
     from gateway.preflight import find_tool_problems
-    from gateway.problems import Problems
-    from gateway.settings import Settings
+    from gateway.settings.model import Settings
+    from gateway.settings.problems import Problems
 
     problems = Problems()
     settings = Settings.load(problems=problems, tools=_modules(arguments))

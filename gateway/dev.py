@@ -25,10 +25,10 @@ from gateway.console import Console
 from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.errors import ConfigurationError
 from gateway.preflight import find_problems
-from gateway.problems import Problems
 from gateway.sealing.keyring import generate_entry
-from gateway.settings import Settings
-from gateway.tool_files import find_file, names_file
+from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
+from gateway.settings.tool_files import find_file, names_file
 from gateway.web.front import Front
 from gateway.web.listener import listen
 

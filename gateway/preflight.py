@@ -10,9 +10,9 @@ from pathlib import Path
 from gateway.auth import read_key_file
 from gateway.authoring.registry import Registry, load_registry
 from gateway.errors import ConfigurationError
-from gateway.problems import Problems
 from gateway.sealing.keyring import KeyRing
-from gateway.settings import Settings
+from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.app import _connection_limits
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.web.connection import ConnectionLimits
 from loadtest.cluster import new_key
 

@@ -18,7 +18,7 @@ import pytest
 from gateway import dev as dev_module
 from gateway.dev import fill_environment
 from gateway.errors import ConfigurationError
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.web.listener import listen
 from loadtest.cluster import wait_until
 from tests.integration.streams import Stream, asking, calling, send

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.hosts import is_loopback, place_of, without_port
+from gateway.settings.hosts import is_loopback, place_of, without_port
 
 
 @pytest.mark.parametrize(

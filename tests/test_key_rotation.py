@@ -16,7 +16,7 @@ from gateway.catalogue import PAGE_SIZE
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, accept, request, tool_call

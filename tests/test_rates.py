@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.rates import MAX_REQUESTS, Rate, parse_rate
+from gateway.settings.rates import MAX_REQUESTS, Rate, parse_rate
 
 
 @pytest.mark.parametrize(

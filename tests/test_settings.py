@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from gateway.errors import ConfigurationError
-from gateway.problems import Problems
-from gateway.settings import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
+from gateway.settings.model import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
+from gateway.settings.problems import Problems
 
 SECRET = "s" * MIN_JWT_SECRET_BYTES
 REDIS_URL = "rediss://user:s3cret@redis.example.com:6380/0"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from gateway.errors import ConfigurationError
 from gateway.logs import configure_logging
 from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
-from gateway.problems import Problems
-from gateway.settings import Settings
+from gateway.settings.model import Settings
+from gateway.settings.problems import Problems
 from workers import process
 
 EXIT_CONFIGURATION = 2

@@ -25,7 +25,7 @@ from gateway.metrics_server import start_metrics_server
 from gateway.reload import Reloader
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.task_totals import TaskTotals
 from workers.heart import Heart
 from workers.telemetry import WorkerTelemetry

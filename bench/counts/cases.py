@@ -19,7 +19,7 @@ from bench.counts.replica import PORT, Replica
 from gateway.auth.tokens import mint
 from gateway.bootstrap import build
 from gateway.sealing.keyring import generate_entry
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 Check = Callable[[Answer], str | None]
 """Says what is wrong with an answer, or None."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from gateway.admission.rate_limiter import RateLimiter
 from gateway.admission.streams import StreamLimiter
-from gateway.rates import Rate
+from gateway.settings.rates import Rate
 
 _SITE_PREFIX_BITS: Final = 64
 

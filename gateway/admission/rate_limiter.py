@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Final
 
 from gateway.errors import RateLimited
-from gateway.rates import Rate
+from gateway.settings.rates import Rate
 
 MAX_CALLERS: Final = 16_384
 """How many buckets are kept. Whoever has not called for longest is forgotten first, and so starts afresh."""

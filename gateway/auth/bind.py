@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import ConfigurationError
-from gateway.hosts import is_loopback
+from gateway.settings.hosts import is_loopback
 
 
 def check_bind(auth: str, host: str) -> None:

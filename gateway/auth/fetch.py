@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from gateway.clock_watch import Reading
 from gateway.errors import GatewayError
-from gateway.hosts import is_loopback
 from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
+from gateway.settings.hosts import is_loopback
 
 HEADERS: Final = {
     "Accept": "application/jwk-set+json, application/json",

@@ -13,7 +13,7 @@ from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet
 from gateway.auth.providers import FETCH_SECONDS, MAX_KEY_SET_BYTES, URL_SETTING, read_key_file
 from gateway.errors import ConfigurationError
-from gateway.settings import Settings, is_web_url
+from gateway.settings.model import Settings, is_web_url
 
 MAX_METADATA_BYTES: Final = 1 << 18
 

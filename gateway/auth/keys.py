@@ -18,7 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from gateway.errors import ConfigurationError, GatewayError
-from gateway.settings import SYMMETRIC_ALGORITHMS
+from gateway.settings.model import SYMMETRIC_ALGORITHMS
 
 MAX_KEYS: Final = 64
 MAX_KEY_ID_CHARACTERS: Final = 256

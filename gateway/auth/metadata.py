@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from gateway.settings import ENDPOINT_PATH, Settings, is_web_url
+from gateway.settings.model import ENDPOINT_PATH, Settings, is_web_url
 
 WELL_KNOWN_PATH: Final = "/.well-known/oauth-protected-resource"
 

@@ -17,10 +17,10 @@ from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
 from gateway.clock_watch import ClockSource
 from gateway.errors import ConfigurationError, Overloaded
-from gateway.hosts import place_of
 from gateway.ports import Clock
 from gateway.runtime.background import task_running
 from gateway.runtime.file_watcher import FileWatcher
+from gateway.settings.hosts import place_of
 from gateway.telemetry import Telemetry
 
 log = logging.getLogger(__name__)

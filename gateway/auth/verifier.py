@@ -27,7 +27,7 @@ from gateway.protocol import challenges
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.telemetry import Telemetry
 
 MAX_HEADER_CHARACTERS: Final = 8192

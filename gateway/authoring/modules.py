@@ -14,7 +14,7 @@ from typing import Final
 from zlib import crc32
 
 from gateway.errors import AuthoringError, ConfigurationError
-from gateway.tool_files import find_file, names_file, similar_to_module
+from gateway.settings.tool_files import find_file, names_file, similar_to_module
 
 _OWN_NAME: Final = "tool_file_"
 _OURS: Final = frozenset({"__main__", "gateway", "workers"})

@@ -28,7 +28,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from gateway.clock_watch import ClockSource, Reading
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
 from gateway.process_telemetry import ProcessTelemetry
-from gateway.settings import REDIS_SCHEMES
+from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
 from gateway.storage.connections import Pool
 from gateway.storage.failing import (

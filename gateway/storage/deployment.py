@@ -7,7 +7,7 @@ import logging
 from contextlib import suppress
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
-from gateway.problems import Problems
+from gateway.settings.problems import Problems
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.keys import Keys
 from gateway.storage.other_scripts import AGREE

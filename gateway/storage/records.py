@@ -16,7 +16,7 @@ from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.settings import MAX_STORED_BYTES
+from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage.keys import TaskPlace
 from gateway.storage.other_scripts import BRIEF_FIELDS
 from gateway.storage.scripts import VIEW_FIELDS

@@ -13,7 +13,7 @@ from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTas
 from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.principal import Principal
-from gateway.settings import MAX_STORED_BYTES
+from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import other_scripts, scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment

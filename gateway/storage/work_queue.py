@@ -12,7 +12,7 @@ from typing import Any
 from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
-from gateway.settings import MAX_STORED_BYTES
+from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment

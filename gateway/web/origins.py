@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from gateway.errors import HttpRefusal
-from gateway.hosts import is_loopback, without_port
 from gateway.protocol.headers import Headers
+from gateway.settings.hosts import is_loopback, without_port
 
 RawHeaders = list[tuple[bytes, bytes]]
 

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.admission.callers import CallerLimits
 from gateway.errors import RateLimited, TooManyStreams
-from gateway.rates import Rate
 from gateway.sealing.principal import Principal
+from gateway.settings.rates import Rate
 
 ALICE = Principal("https://issuer.example", "alice", "app")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.admission.rate_limiter import RateLimiter
 from gateway.errors import RateLimited
-from gateway.rates import Rate
+from gateway.settings.rates import Rate
 
 
 class Clock:

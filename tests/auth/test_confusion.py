@@ -16,7 +16,7 @@ from gateway.auth.keys import KeySet
 from gateway.auth.providers import CurrentKeys
 from gateway.errors import HttpRefusal
 from gateway.sealing.principal import Principal
-from gateway.settings import ASYMMETRIC_ALGORITHMS
+from gateway.settings.model import ASYMMETRIC_ALGORITHMS
 from gateway.telemetry import Telemetry
 from tests.identity import AUDIENCE, ISSUER, SigningKey, claims_of, key_set, rsa_key, token_of
 

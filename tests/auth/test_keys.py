@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.auth.keys import MAX_KEYS, KeySet, SharedSecret, UnknownKey
 from gateway.errors import ConfigurationError
-from gateway.settings import ASYMMETRIC_ALGORITHMS, SYMMETRIC_ALGORITHMS
+from gateway.settings.model import ASYMMETRIC_ALGORITHMS, SYMMETRIC_ALGORITHMS
 from tests.identity import SigningKey, key_set, rsa_key
 
 EC = SigningKey("ec", "ES256")

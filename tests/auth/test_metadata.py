@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.auth import ResourceMetadata
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 
 def metadata(**environ: str) -> ResourceMetadata | None:

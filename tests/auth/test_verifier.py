@@ -25,7 +25,7 @@ from gateway.errors import HttpRefusal
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.telemetry import Telemetry
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.authoring.registry import load_registry
 from gateway.errors import ConfigurationError
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 TOOL = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return {result}\n"
 

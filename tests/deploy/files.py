@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from gateway.settings import known_variables
+from gateway.settings.model import known_variables
 from loadtest.cluster import REPOSITORY
 
 DEPLOY = REPOSITORY / "deploy"

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from gateway.sealing.keyring import KeyRing
-from gateway.settings import MIN_JWT_SECRET_BYTES, Settings
+from gateway.settings.model import MIN_JWT_SECRET_BYTES, Settings
 from loadtest.cluster.common import clean_environment, find_program
 from loadtest.cluster.redis_server import RedisServer
 from tests.deploy.files import (

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway import cli
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from loadtest.cluster import REPOSITORY
 from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool
 from tests.locked_lists import pins, required

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.web.site import HEALTH_PATHS
 from loadtest.cluster import new_key
 from loadtest.cluster.common import SYSTEM_DIRECTORIES

@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from tests.deploy.files import DEPLOY
 from tests.docs.markdown import section_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.errors import RejectReason
 from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from tests.docs.markdown import rows_of, section_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR
 

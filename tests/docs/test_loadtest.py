@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import known_variables
+from gateway.settings.model import known_variables
 from loadtest import rawdata
 from loadtest.__main__ import main
 from loadtest.scenarios import SCENARIOS

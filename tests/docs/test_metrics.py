@@ -15,7 +15,7 @@ from gateway.bootstrap import build
 from gateway.clock_watch import ClockSource
 from gateway.errors import HopReason, RejectReason
 from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.task_totals import TaskTotals
 from gateway.tasks.model import Phase
 from gateway.telemetry import RefusalReason

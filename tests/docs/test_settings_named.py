@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from gateway.settings import known_variables
+from gateway.settings.model import known_variables
 from tests.docs.markdown import PAGES, text_of
 
 OF_THE_DEMO: Final = {"GATEWAY_DEMO_RELEASE"}

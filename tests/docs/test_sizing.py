@@ -10,7 +10,7 @@ import pytest
 from gateway.cli import main
 from gateway.sealing.cipher import DEFAULT_CACHE_SIZE
 from gateway.sealing.envelope import SEALS_PER_PREFIX
-from gateway.settings import Settings, known_variables
+from gateway.settings.model import Settings, known_variables
 from gateway.sizing import model
 from gateway.sizing.costs import MEASURED, Costs
 from loadtest.__main__ import main as loadtest

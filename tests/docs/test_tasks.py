@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/tasks.md").read_text()

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from gateway import Elicit, ElicitUrl, Sample
 from gateway.authoring.questions import Ask
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/upgrading.md").read_text()

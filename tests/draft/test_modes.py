@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from tests.draft.client import DraftClient
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import AUDIENCE, Deployment

@@ -30,7 +30,6 @@ from gateway.errors import (
     ParseError,
     RpcError,
 )
-from gateway.hosts import is_loopback, without_port
 from gateway.protocol import headers as http
 from gateway.protocol import requests as params
 from gateway.protocol.jsonrpc import (
@@ -53,7 +52,8 @@ from gateway.sealing.envelope import LABEL, Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import open_state
-from gateway.settings import Settings
+from gateway.settings.hosts import is_loopback, without_port
+from gateway.settings.model import Settings
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import growth, slow_json
 

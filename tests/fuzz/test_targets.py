@@ -17,7 +17,7 @@ from gateway.errors import ConfigurationError
 from gateway.protocol import headers as http
 from gateway.protocol.released import requests as released
 from gateway.sealing.envelope import Sealer
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from gateway.web.origins import OriginPolicy
 from tests.fuzz import slow_json, targets
 from tests.fuzz.targets import NOW, TARGETS

@@ -26,7 +26,7 @@ from gateway.sealing import base64url
 from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 from loadtest.cluster import Replica, clean_environment, new_key, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import (

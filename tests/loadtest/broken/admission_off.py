@@ -9,7 +9,7 @@ import time
 from gateway import bootstrap, cli
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import FixedLimit
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 
 def take_on_everything(settings: Settings) -> InFlight:

@@ -8,7 +8,7 @@ from gateway import app, cli
 from gateway.bootstrap import Services
 from gateway.bootstrap import build as make
 from gateway.calls import Call, Ran
-from gateway.settings import Settings
+from gateway.settings.model import Settings
 
 
 def build(settings: Settings) -> Services:

@@ -25,10 +25,10 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gateway.errors import ConfigurationError
-from gateway.hosts import is_loopback, without_port
-from gateway.problems import Problems
-from gateway.rates import MAX_REQUESTS, Rate, parse_rate
-from gateway.tool_files import names_file
+from gateway.settings.hosts import is_loopback, without_port
+from gateway.settings.problems import Problems
+from gateway.settings.rates import MAX_REQUESTS, Rate, parse_rate
+from gateway.settings.tool_files import names_file
 
 PREFIX = "GATEWAY_"
 FILE_SUFFIX = "_FILE"
