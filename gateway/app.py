@@ -27,11 +27,11 @@ from gateway.task_totals import TaskTotals
 from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room
+from gateway.web.draining_server import KEEP_ALIVE_SECONDS, ReplicaServer
 from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.hop_endpoint import HopEndpoint, is_hop
 from gateway.web.origins import OriginPolicy
-from gateway.web.server import KEEP_ALIVE_SECONDS, ReplicaServer
 from gateway.web.site import GuardedSite, create_site
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from gateway.admission.inflight import InFlight
 from gateway.admission.limit import AdaptiveLimit, FixedLimit
 from gateway.audit import AuditLog
 from gateway.auth import ResourceMetadata, make_verifier
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.authority import Authorities
 from gateway.calls import CallRunner

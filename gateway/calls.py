@@ -28,8 +28,8 @@ from gateway.ports import Caller, LegTrace, RandomBytes, Shedding, Tracing
 from gateway.protocol import notifications
 from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
+from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
-from gateway.protocol.words import Words
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, Repetition, TaskCalls, TaskOrder

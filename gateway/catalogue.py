@@ -14,9 +14,9 @@ from gateway.errors import InvalidParams
 from gateway.ports import Caller
 from gateway.protocol.capabilities import TASKS, CapabilityPath, supports
 from gateway.protocol.draft.streaming import MODES
-from gateway.protocol.words import CacheScope, Words
-from gateway.sealing.cursor import CursorMaker
+from gateway.protocol.result_format import CacheScope, Words
 from gateway.sealing.envelope import Rejected
+from gateway.sealing.list_cursor import CursorMaker
 
 TTL_MS = 60_000
 """How long clients may keep lists, and what they discovered."""

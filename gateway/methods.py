@@ -27,7 +27,7 @@ from gateway.protocol.requests import (
     read_prompt_get,
     read_resource_read,
 )
-from gateway.protocol.words import Words
+from gateway.protocol.result_format import Words
 from gateway.task_calls import TaskOrder
 
 log = logging.getLogger(__name__)

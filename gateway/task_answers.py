@@ -19,7 +19,7 @@ from gateway.protocol.draft import first_form
 from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
-from gateway.protocol.words import Words
+from gateway.protocol.result_format import Words
 from gateway.replies import Accepted, Answered, Listening, Reply
 from gateway.task_access import TaskAccess
 from gateway.tasks.model import Phase, TaskView

@@ -6,7 +6,7 @@ from gateway.errors import InvalidParams
 from gateway.ports import Caller, TaskPlaceMark
 from gateway.sealing.binding import cursor_binding
 from gateway.sealing.envelope import Rejected, Sealer
-from gateway.sealing.task_cursor import open_task_cursor, seal_task_cursor
+from gateway.sealing.task_list_cursor import open_task_cursor, seal_task_cursor
 
 _METHOD = "tasks/list"
 

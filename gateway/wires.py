@@ -40,9 +40,9 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.released_wire import ReleasedWire
 from gateway.return_addresses import ReplicaAddress, ReturnAddresses
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.sessions import Sessions
 from gateway.subscriptions import ChangeHub
 from gateway.task_access import TaskAccess

@@ -27,8 +27,8 @@ from gateway.catalogue import (
 from gateway.errors import InvalidParams
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.principal import Principal
 from loadtest.cluster import new_key
 

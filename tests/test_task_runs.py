@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from gateway import Context, ProtocolError, tool
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.errors import LeaseLost, MissingCapability

@@ -88,13 +88,13 @@ CASES: dict[str, tuple[str, str, Callable[[], object], tuple[str, str | None]]] 
         (TOOL, "get_weather"),
     ),
     "our check of arguments": (
-        "gateway.authoring.json_schema",
+        "gateway.authoring.schema_validation",
         "is_valid",
         call(given, name="x"),
         (GATEWAY, "given"),
     ),
     "our check of an answer": (
-        "gateway.authoring.json_schema",
+        "gateway.authoring.schema_validation",
         "is_valid",
         call(asking, name="x"),
         (GATEWAY, "asking"),

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
 from gateway.authoring.schemas import form_values

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.authoring.arguments import Arguments, SchemaArguments, return_model
 from gateway.authoring.content import ToolResult, tool_result
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.schemas import model_schema
 from gateway.authoring.served import Function, Icons, Served
 from gateway.errors import AuthoringError

@@ -41,9 +41,9 @@ from gateway.storage.failing import (
     refused_access,
     repeatable,
 )
-from gateway.storage.other_scripts import NOW
 from gateway.storage.outages import Outage, outages
-from gateway.storage.scripts import Script
+from gateway.storage.shared_scripts import NOW
+from gateway.storage.task_scripts import Script
 
 log = logging.getLogger("gateway.storage")
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
 from gateway.settings.problems import Problems
 from gateway.storage.client import GroupExists, RedisClient
-from gateway.storage.keys import Keys
-from gateway.storage.other_scripts import AGREE
 from gateway.storage.owners import Owners
-from gateway.storage.scripts import GROUP
+from gateway.storage.redis_keys import Keys
+from gateway.storage.shared_scripts import AGREE
+from gateway.storage.task_scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
 

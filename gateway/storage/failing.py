@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from gateway.process_telemetry import RedisErrorKind
-from gateway.storage.scripts import LATE
+from gateway.storage.task_scripts import LATE
 
 _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")
 """What is in the errors of a server that does nothing of what is asked. Redis 6.2 wraps what a script was told into an

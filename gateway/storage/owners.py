@@ -12,8 +12,8 @@ from gateway.sealing.binding import owner, owner_secret_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.principal import Principal
 from gateway.storage.client import RedisClient
-from gateway.storage.keys import Keys
-from gateway.storage.other_scripts import REPLACE
+from gateway.storage.redis_keys import Keys
+from gateway.storage.shared_scripts import REPLACE
 
 log = logging.getLogger("gateway.storage")
 

@@ -17,12 +17,12 @@ from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage.keys import TaskPlace
-from gateway.storage.other_scripts import BRIEF_FIELDS
-from gateway.storage.scripts import VIEW_FIELDS
-from gateway.tasks import rest
-from gateway.tasks.keys import wire_keys
+from gateway.storage.redis_keys import TaskPlace
+from gateway.storage.shared_scripts import BRIEF_FIELDS
+from gateway.storage.task_scripts import VIEW_FIELDS
+from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
+from gateway.tasks.question_keys import wire_keys
 
 MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)
 """Longest sealed value that is opened, and so written."""

@@ -14,15 +14,15 @@ from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceM
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import other_scripts, scripts
+from gateway.storage import shared_scripts, task_scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
-from gateway.storage.keys import PHASES, Keys, TaskPlace, split_member
-from gateway.storage.notices import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.owners import Owners
+from gateway.storage.pubsub import RECHECK_SECONDS, Notices, topic_of
 from gateway.storage.records import Records, Unreadable, segment_field
+from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
-from gateway.tasks import rest
+from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, TaskView
 
 DEFAULT_PARTITIONS = 8
@@ -114,13 +114,13 @@ class RedisTaskStore:
         arguments = (quota, quota_bytes, self._max_ttl_ms, *created)
         keys = (*place.keys, self._keys.order(new.owner, new.order)) if new.order_ms else place.keys
         arguments = (place.member, new.task_id, place.channel, *arguments)
-        reply = await self._client.run(scripts.CREATE, keys, arguments)
+        reply = await self._client.run(task_scripts.CREATE, keys, arguments)
         if reply[0] == b"first":
             first = await self.get(new.owner, reply[1].decode())
             if first is not None:
                 return first
             # It is gone. Where it has just expired, so has the order; that of a deleted task is still remembered.
-            reply = await self._client.run(scripts.CREATE, keys, arguments)
+            reply = await self._client.run(task_scripts.CREATE, keys, arguments)
             if reply[0] == b"first":
                 raise TaskIdTaken
         if reply[0] == b"taken":
@@ -153,18 +153,18 @@ class RedisTaskStore:
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
-        return self._records.view(owner, task_id, await self._run(scripts.READ, place, task_id))
+        return self._records.view(owner, task_id, await self._run(task_scripts.READ, place, task_id))
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
         """See `gateway.ports.TaskStore.page`."""
         wanted = (limit + 1, *(after or ("", "")))
-        listed = await self._client.run(other_scripts.PAGE, [self._keys.owner_index(owner)], wanted)
+        listed = await self._client.run(shared_scripts.PAGE, [self._keys.owner_index(owner)], wanted)
         marks = [TaskPlaceMark(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
         more, marks = len(marks) > limit, marks[:limit]
         if not marks:
             return TaskPage([], None)
         keys = [self._keys.place(owner, mark.task_id).task for mark in marks]
-        now_ms, *read = await self._client.run(other_scripts.BRIEFS, keys, ())
+        now_ms, *read = await self._client.run(shared_scripts.BRIEFS, keys, ())
         briefs = [
             self._records.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
         ]
@@ -181,7 +181,7 @@ class RedisTaskStore:
         for key, answer in answers.items():
             sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
         place = self._keys.place(owner, task_id)
-        reply = await self._run(scripts.ANSWER, place, task_id, *sealed)
+        reply = await self._run(task_scripts.ANSWER, place, task_id, *sealed)
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return self._records.view(owner, task_id, reply)
@@ -190,7 +190,7 @@ class RedisTaskStore:
         """See `gateway.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
         why = "withdrawn" if withdrawn else ""
-        reply = await self._run(scripts.CANCEL, place, task_id, self._keys.cancellations(), why)
+        reply = await self._run(task_scripts.CANCEL, place, task_id, self._keys.cancellations(), why)
         return self._records.view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
@@ -202,15 +202,17 @@ class RedisTaskStore:
         told = (
             self._keys.cancellations(),
             secrets.token_hex(8),
-            "" if chosen else scripts.DELETED_MS,
-            scripts.DELETED_IDS,
+            "" if chosen else task_scripts.DELETED_MS,
+            task_scripts.DELETED_IDS,
         )
-        reply = await self._run(scripts.DELETE, place, task_id, *told)
+        reply = await self._run(task_scripts.DELETE, place, task_id, *told)
         return view if reply == b"deleted" else None
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
         """See `gateway.ports.TaskStore.deliver`."""
-        return bool(await self._run(scripts.DELIVER, self._keys.place(owner, task_id), task_id, stream, max(0, ms)))
+        return bool(
+            await self._run(task_scripts.DELIVER, self._keys.place(owner, task_id), task_id, stream, max(0, ms))
+        )
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.ports.TaskStore.segments`. One that does not open ends the list."""
@@ -247,7 +249,7 @@ class RedisTaskStore:
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
         try:
-            reply = await self._client.run(other_scripts.SPEND, [mark, answer], [token, request, _HOLD_MS, ttl_ms])
+            reply = await self._client.run(shared_scripts.SPEND, [mark, answer], [token, request, _HOLD_MS, ttl_ms])
         except TaskStoreDown:
             raise TaskStoreAway from None
         if reply[0] == b"first":
@@ -272,7 +274,7 @@ class RedisTaskStore:
         """
         began = False
         try:
-            began = bool(await self._client.run(other_scripts.BEGIN, [use.mark], [use.token, use.ttl_ms, leg_ms]))
+            began = bool(await self._client.run(shared_scripts.BEGIN, [use.mark], [use.token, use.ttl_ms, leg_ms]))
         except TaskStoreDown:
             raise TaskStoreAway from None
         finally:
@@ -293,7 +295,7 @@ class RedisTaskStore:
         pause, over = _FIRST_PAUSE_SECONDS, time.monotonic() + use.ttl_ms / 1000
         while time.monotonic() < over:
             with suppress(TaskStoreDown):
-                await self._client.run(other_scripts.END_USE, [use.mark], [use.token, state])
+                await self._client.run(shared_scripts.END_USE, [use.mark], [use.token, state])
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -302,7 +304,7 @@ class RedisTaskStore:
         """See `gateway.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
-        await self._client.run(other_scripts.KEEP_ANSWER, keys, [sealed, other_scripts.SPENT_ANSWER_MS])
+        await self._client.run(shared_scripts.KEEP_ANSWER, keys, [sealed, shared_scripts.SPENT_ANSWER_MS])
 
     async def aclose(self) -> None:
         """See `gateway.ports.TaskStore.aclose`. Closes the client too."""
@@ -316,7 +318,7 @@ class RedisTaskStore:
     async def _command(self, *command: Any) -> Any:
         return await self._client.command(*command)
 
-    async def _run(self, script: scripts.Script, place: TaskPlace, task_id: str, *args: Any) -> Any:
+    async def _run(self, script: task_scripts.Script, place: TaskPlace, task_id: str, *args: Any) -> Any:
         return await self._client.run(script, place.keys, (place.member, task_id, place.channel, *args))
 
 
@@ -338,7 +340,7 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
     """Count the tasks of all owners by phase: one script for each partition."""
     began = time.monotonic()
     counted = await asyncio.gather(
-        *(client.run(other_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
+        *(client.run(shared_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
     )
     for now_ms, *_ in counted:
         client.compare_clocks(now_ms, began)

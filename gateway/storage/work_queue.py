@@ -13,15 +13,15 @@ from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
 from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import scripts
+from gateway.storage import task_scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
-from gateway.storage.keys import Keys, split_member
-from gateway.storage.notices import RECHECK_SECONDS, Notices
-from gateway.storage.other_scripts import FORGET_CONSUMERS, MAKE_WAY
 from gateway.storage.owners import Owners
+from gateway.storage.pubsub import RECHECK_SECONDS, Notices
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
-from gateway.storage.scripts import GROUP
+from gateway.storage.redis_keys import Keys, split_member
+from gateway.storage.shared_scripts import FORGET_CONSUMERS, MAKE_WAY
+from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
 from gateway.tasks.model import Phase
 
@@ -123,7 +123,7 @@ class RedisWorkQueue:
 
     async def heartbeat(self, claim: Claim) -> Heartbeat:
         """See `gateway.ports.WorkQueue.heartbeat`."""
-        reply = await self._run(scripts.HEARTBEAT, claim, claim.entry_id, self._worker_id)
+        reply = await self._run(task_scripts.HEARTBEAT, claim, claim.entry_id, self._worker_id)
         return Heartbeat(reply.decode())
 
     async def keep(self, claim: Claim, kept: Kept) -> None:
@@ -133,7 +133,7 @@ class RedisWorkQueue:
         if kept.progress is not None:
             progress = encode_progress(kept.progress)
             changes = self._message(claim, kept.progress.message, changes)
-        await self._write(scripts.KEEP, claim, progress, *changes)
+        await self._write(task_scripts.KEEP, claim, progress, *changes)
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
@@ -145,7 +145,7 @@ class RedisWorkQueue:
         if seq <= claim.segments:
             return
         sealed, emitted = self._records.seal_segment(claim, seq, block)
-        if await self._write(scripts.EMIT, claim, seq, sealed, emitted) == b"gap":
+        if await self._write(task_scripts.EMIT, claim, seq, sealed, emitted) == b"gap":
             raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
@@ -156,7 +156,7 @@ class RedisWorkQueue:
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
         """See `gateway.ports.WorkQueue.wait`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        await self._write(scripts.WAIT, claim, claim.entry_id, *self._records.asked(claim, questions), *changes)
+        await self._write(task_scripts.WAIT, claim, claim.entry_id, *self._records.asked(claim, questions), *changes)
 
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
@@ -164,12 +164,12 @@ class RedisWorkQueue:
         """See `gateway.ports.WorkQueue.finish`."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
-        await self._write(scripts.FINISH, claim, *ended)
+        await self._write(task_scripts.FINISH, claim, *ended)
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
         """See `gateway.ports.WorkQueue.release`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        await self._write(scripts.RELEASE, claim, claim.entry_id, *changes)
+        await self._write(task_scripts.RELEASE, claim, claim.entry_id, *changes)
 
     async def totals(self) -> dict[Phase, int]:
         """Count the tasks of all owners by phase.
@@ -232,11 +232,11 @@ class RedisWorkQueue:
         entry = (place.member, task_id, place.channel, entry_id, self._worker_id)
         if may_begin is not None and not may_begin(owner):
             with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
-                await self._client.run(scripts.PUT_BACK, place.keys, entry)
+                await self._client.run(task_scripts.PUT_BACK, place.keys, entry)
             return None
         arguments = (*entry, secrets.token_hex(8))
         try:
-            reply = await self._client.run(scripts.CLAIM, place.keys, arguments)
+            reply = await self._client.run(task_scripts.CLAIM, place.keys, arguments)
         except TaskStoreDown:
             return None  # it is redelivered when the lease ends
         if reply[0] != b"claimed":
@@ -266,7 +266,7 @@ class RedisWorkQueue:
             return [changes[0] + 1, "message", *changes[1:]]
         return [*changes, "message", self._records.seal(claim.owner, claim.task_id, "message", message)]
 
-    async def _write(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
+    async def _write(self, script: task_scripts.Script, claim: Claim, *args: Any) -> Any:
         reply = await self._run(script, claim, *args)
         if reply in (b"lost", b"cancelled"):
             raise LeaseLost(cancelled=reply == b"cancelled")
@@ -274,7 +274,7 @@ class RedisWorkQueue:
             raise NoRoomLeft(int(reply[1]))
         return reply
 
-    async def _run(self, script: scripts.Script, claim: Claim, *args: Any) -> Any:
+    async def _run(self, script: task_scripts.Script, claim: Claim, *args: Any) -> Any:
         place = self._keys.place(claim.owner, claim.task_id)
         arguments = (place.member, claim.task_id, place.channel, claim.generation, claim.token, *args)
         return await self._client.run(script, place.keys, arguments)

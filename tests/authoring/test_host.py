@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
 

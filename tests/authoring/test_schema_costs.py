@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.authoring.json_schema import SchemaValidator
 from gateway.authoring.schema_costs import Costs
 from gateway.authoring.schema_references import References
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
 
 CHEAP: dict[str, Any] = {"type": "integer"}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import jsonschema
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
 
 SUITE: Final = Path(__file__).parent / "schema_suite/draft2020-12.jsonl"

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from referencing.jsonschema import EMPTY_REGISTRY
 
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
 
 Strategy = st.SearchStrategy[Any]

@@ -28,7 +28,7 @@ from pydantic import (
     TypeAdapter,
 )
 
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.schemas import form_schema, form_values, model_schema
 from gateway.errors import AuthoringError
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Self
 
-from gateway.storage import other_scripts, scripts
-from gateway.storage.scripts import Script
+from gateway.storage import shared_scripts, task_scripts
+from gateway.storage.task_scripts import Script
 from tests.storage.servers import Server
 
 WAIT_SECONDS = 40.0
@@ -100,7 +100,7 @@ class Door:
 
     def __enter__(self) -> Self:
         # No command that a test waits for may turn out to be one that has to be sent again with the script's text.
-        for script in [*vars(scripts).values(), *vars(other_scripts).values()]:
+        for script in [*vars(task_scripts).values(), *vars(shared_scripts).values()]:
             if isinstance(script, Script):
                 self._server.ask("SCRIPT", "LOAD", script.text)
         threading.Thread(target=self._accept, daemon=True).start()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from gateway.storage.other_scripts import TOTALS
-from gateway.storage.scripts import FINISH
+from gateway.storage.shared_scripts import TOTALS
+from gateway.storage.task_scripts import FINISH
 from loadtest.cluster import wait_until
 from tests.chaos.door import runs
 from tests.chaos.ground import Ground

@@ -13,7 +13,7 @@ import mcp_types
 import pytest
 
 from gateway.authoring.arguments import InvalidArguments
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import load_registry
 from gateway.authoring.tools import Tool
 from gateway.demo import machines, reports

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from gateway.storage.scripts import READ
+from gateway.storage.task_scripts import READ
 from loadtest.cluster import Replica, wait_until
 from tests.chaos.door import Door, runs
 from tests.draft.client import DraftClient

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import LegFunction, run_leg
 from gateway.engine.host import Notices
 from gateway.engine.journal import Journal

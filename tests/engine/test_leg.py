@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.keys import MAX_KEY_LENGTH

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from gateway.authoring.arguments import Arguments, InvalidArguments
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError, ParseError
 from gateway.protocol.strict_json import decode, encode
 from gateway.sealing.digest import arguments_digest

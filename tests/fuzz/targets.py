@@ -46,10 +46,10 @@ from gateway.protocol.released import requests as released
 from gateway.protocol.strict_json import decode, encode
 from gateway.protocol.versions import choose_wire
 from gateway.sealing import base64url
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.state import open_state
 from gateway.settings.hosts import is_loopback, without_port

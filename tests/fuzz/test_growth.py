@@ -11,7 +11,7 @@ import jsonschema
 import jsonschema_rs
 import pytest
 
-from gateway.authoring.json_schema import SchemaValidator
+from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
 from gateway.protocol.strict_json import decode
 from tests.fuzz.growth import CHECKS, FEWEST, Generator, Unit, check_growth, read_case

@@ -12,10 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
-from gateway.sealing import base64url, cursor
-from gateway.sealing.cursor import CursorMaker
+from gateway.sealing import base64url
+from gateway.sealing import list_cursor as cursor
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 
 OLD, NEW = "00" * 31 + "0a", "00" * 31 + "0b"
 MAKER = CursorMaker(KeyRing.parse(OLD))
@@ -132,7 +133,7 @@ def test_the_mac_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         compared.append((expected, presented))
         return False
 
-    monkeypatch.setattr("gateway.sealing.cursor.hmac.compare_digest", compare)
+    monkeypatch.setattr("gateway.sealing.list_cursor.hmac.compare_digest", compare)
     assert reason(CURSOR) is RejectReason.NOT_AUTHENTIC
     assert compared == [(RAW[4:20], RAW[4:20])]
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
-from gateway.sealing import base64url, return_address, session, state, task_cursor
+from gateway.sealing import base64url, return_address, session, state
+from gateway.sealing import task_list_cursor as task_cursor
 from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
@@ -24,16 +25,16 @@ from gateway.sealing.binding import (
     return_address_binding,
     session_binding,
 )
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
 from gateway.sealing.session import Session, open_session, seal_session
 from gateway.sealing.state import open_state, seal_state
-from gateway.sealing.task_cursor import open_task_cursor, seal_task_cursor
+from gateway.sealing.task_list_cursor import open_task_cursor, seal_task_cursor
 
 NOW = 1_800_000_000
 EXPIRY = NOW + 3600

@@ -12,7 +12,7 @@ from gateway.errors import RejectReason
 from gateway.sealing.binding import cursor_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.task_cursor import open_task_cursor, seal_task_cursor
+from gateway.sealing.task_list_cursor import open_task_cursor, seal_task_cursor
 
 AAD = cursor_binding("gateway", None, "tasks/list")
 SEALER = Sealer(KeyRing.parse("00" * 31 + "0a"), os.urandom)

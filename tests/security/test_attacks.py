@@ -32,10 +32,10 @@ from gateway.sealing.binding import (
     return_address_binding,
     session_binding,
 )
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.envelope import LABEL, Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.packing import pack
 from gateway.sealing.principal import Principal
 from gateway.sealing.state import SCHEMA, seal_state

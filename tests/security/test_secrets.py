@@ -23,9 +23,9 @@ from gateway.auth.keys import SharedSecret
 from gateway.auth.verifier import TokenVerifier
 from gateway.errors import ConfigurationError, InvalidRequestState, RejectReason
 from gateway.sealing import base64url
-from gateway.sealing.cursor import CursorMaker
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
 from gateway.settings.model import Settings
 from loadtest.cluster import Replica, clean_environment, new_key, wait_until
 from tests.integration.fleet import Fleet

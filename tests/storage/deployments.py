@@ -18,9 +18,9 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
-from gateway.storage.keys import Keys
+from gateway.storage.redis_keys import Keys
 from gateway.tasks.model import Retention
-from gateway.tasks.rest import is_journal
+from gateway.tasks.stored_journal import is_journal
 
 ALICE = Principal("https://issuer", "alice", "client")
 BOB = Principal("https://issuer", "bob", "client")

@@ -10,7 +10,7 @@ import redis
 
 from gateway.errors import NoRoomLeft, TooManyTaskBytes
 from gateway.ports import Kept, TaskQuestion
-from gateway.storage.scripts import CREATE
+from gateway.storage.task_scripts import CREATE
 from gateway.tasks.model import Phase, Retention
 from tests.storage.deployments import ALICE, BOB, Deployment, eventually
 

@@ -10,7 +10,7 @@ import redis
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
 from gateway.ports import Heartbeat, Kept, TaskQuestion
-from gateway.storage import RedisTaskStore, scripts, task_store
+from gateway.storage import RedisTaskStore, task_scripts, task_store
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
 from tests.storage.deployments import BOB, Deployment, eventually, server_now_ms
 
@@ -68,7 +68,7 @@ async def test_of_a_deleted_task_nothing_is_kept_but_its_id(here: Deployment, ph
 async def test_an_id_that_the_client_chose_stays_taken_and_too_many_of_them_count_for_the_quota(
     here: Deployment, phase: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scripts, "DELETED_IDS", 1)
+    monkeypatch.setattr(task_scripts, "DELETED_IDS", 1)
     store, mine = here.store(), here.owner()
     await bring_to(here, store, "mine", phase)
     assert await store.delete(mine, "mine", chosen=True) is not None
@@ -87,7 +87,7 @@ async def test_an_id_of_ours_is_remembered_for_as_long_as_a_repeat_may_take(here
     await store.create(here.new(task_id="mine", retention=Retention("created", 600_000)), 10)
     before = await store._client.command("PTTL", place.task)
     await store.delete(here.owner(), "mine")
-    assert 0 < await store._client.command("PTTL", place.task) <= scripts.DELETED_MS < before
+    assert 0 < await store._client.command("PTTL", place.task) <= task_scripts.DELETED_MS < before
 
 
 @pytest.mark.parametrize("phase", list(Phase))

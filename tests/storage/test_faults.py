@@ -25,8 +25,8 @@ from gateway.storage import RedisClient, RedisTaskStore, connect, outages
 from gateway.storage import client as storage_client
 from gateway.storage import deployment as start_up
 from gateway.storage.failing import NotReached, did_nothing, repeatable
-from gateway.storage.other_scripts import SPEND
-from gateway.storage.scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
+from gateway.storage.shared_scripts import SPEND
+from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
 from loadtest.cluster import free_port
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime

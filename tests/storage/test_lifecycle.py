@@ -13,7 +13,7 @@ from gateway.ports import Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.tasks.model import Phase, Progress, Retention
-from gateway.tasks.times import expires_ms
+from gateway.tasks.retention import expires_ms
 from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})

@@ -11,7 +11,7 @@ import redis
 from redis.asyncio.client import PubSub
 
 from gateway.errors import TaskStoreDown
-from gateway.storage import notices, task_store
+from gateway.storage import pubsub, task_store
 from tests.storage.deployments import BOB, Deployment, eventually
 from tests.storage.servers import Server
 
@@ -110,7 +110,7 @@ async def test_a_listener_hears_again_after_the_server_was_gone(own_server: Serv
 
 async def test_a_lost_hint_is_made_up_for_by_looking_again(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(notices.Listener, "hear", lambda self, text: None)
+    monkeypatch.setattr(pubsub.Listener, "hear", lambda self, text: None)
     store, new = here.store(), here.new()
     await store.create(new, 10)
     async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
@@ -145,7 +145,7 @@ async def test_a_connection_that_breaks_in_an_unforeseen_way_is_replaced(
     what: str, here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)  # only a new connection makes up for what was missed
-    monkeypatch.setattr(notices, "RECHECK_SECONDS", 0.5)
+    monkeypatch.setattr(pubsub, "RECHECK_SECONDS", 0.5)
     store, new, other = here.store(), here.new(), here.new(BOB)
     await store.create(new, 10)
     async with aclosing(store.watch(new.owner, [new.task_id])) as hints:
@@ -163,14 +163,14 @@ async def test_who_watches_one_task_is_not_woken_by_another_of_its_owner(here: D
     await store.create(first, 10)
     await store.create(second, 10)
     heard: list[str] = []
-    hear = notices.Listener.hear
+    hear = pubsub.Listener.hear
 
-    def note(listener: notices.Listener, text: str) -> None:
-        heard.append(notices.topic_of(text))
+    def note(listener: pubsub.Listener, text: str) -> None:
+        heard.append(pubsub.topic_of(text))
         hear(listener, text)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(notices.Listener, "hear", note)
+        patch.setattr(pubsub.Listener, "hear", note)
         async with aclosing(store.watch(first.owner, [first.task_id])) as hints:
             assert await anext(hints) == first.task_id
             await store.cancel(second.owner, second.task_id)

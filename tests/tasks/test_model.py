@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.journal import Journal
-from gateway.tasks import rest
-from gateway.tasks.keys import wire_keys
+from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import TRANSITIONS, Move, Phase, Retention
-from gateway.tasks.times import expires_ms, poll_interval_ms
+from gateway.tasks.question_keys import wire_keys
+from gateway.tasks.retention import expires_ms, poll_interval_ms
 
 MAX = 1_000_000
 

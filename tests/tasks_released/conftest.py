@@ -13,7 +13,7 @@ import pytest
 from gateway import bootstrap
 from gateway.app import GatewayApp
 from gateway.auth.tokens import mint
-from gateway.authoring.host import AsyncioHost
+from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.journal import Checkpoint
 from gateway.ports import Claim, Kept, TaskStore, WorkQueue
 from gateway.sealing.keyring import KeyRing

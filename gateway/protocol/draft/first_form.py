@@ -12,13 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import InvalidParams
-from gateway.protocol import task_words
+from gateway.protocol import task_format as task_words
 from gateway.protocol.fields import read_duration_ms, read_string
 from gateway.protocol.handshake import tasks
 from gateway.protocol.jsonrpc import notification
 from gateway.protocol.requests import MAX_TASK_ID_CHARS
 from gateway.tasks.model import Phase, TaskView
-from gateway.tasks.times import poll_interval_ms
+from gateway.tasks.retention import poll_interval_ms
 
 TASK: Final = "modelcontextprotocol.io/task"
 """The name in `_meta` of a request that is to become a task (section 3.1)."""

@@ -16,7 +16,7 @@ from gateway.protocol.versions import Wire
 
 
 class DraftResults(HandshakeResults):
-    """Writes results of the draft wire; satisfies `gateway.protocol.words.Words`."""
+    """Writes results of the draft wire; satisfies `gateway.protocol.result_format.Words`."""
 
     wire = Wire.DRAFT
 

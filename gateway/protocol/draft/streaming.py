@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from gateway.errors import InvalidParams
-from gateway.protocol import task_words
+from gateway.protocol import task_format as task_words
 from gateway.protocol.handshake.tasks import GONE, has_ended, related, status
 from gateway.tasks.model import Phase, TaskView
 

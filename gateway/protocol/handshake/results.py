@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.errors import MissingCapability
 from gateway.protocol.handshake import tasks
-from gateway.protocol.words import CacheScope
+from gateway.protocol.result_format import CacheScope
 from gateway.tasks.model import TaskView
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import InvalidParams, RpcError
-from gateway.protocol import task_words
+from gateway.protocol import task_format as task_words
 from gateway.protocol.fields import read_duration_ms, read_object, require_object
 from gateway.protocol.jsonrpc import notification
 from gateway.tasks.model import Phase, TaskView
-from gateway.tasks.times import poll_interval_ms
+from gateway.tasks.retention import poll_interval_ms
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 """The name in `_meta` that joins a message to a task (section "Related Task Metadata")."""

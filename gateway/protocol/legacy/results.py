@@ -13,7 +13,7 @@ NO_ROUNDS = "on this wire no result asks for another request"
 
 
 class LegacyResults(HandshakeResults):
-    """Writes results of the 2025-11-25 wire; satisfies `gateway.protocol.words.Words`."""
+    """Writes results of the 2025-11-25 wire; satisfies `gateway.protocol.result_format.Words`."""
 
     wire = Wire.LEGACY
 

@@ -13,13 +13,13 @@ from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability
 from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.released.tasks import task
+from gateway.protocol.result_format import CacheScope
 from gateway.protocol.versions import META_SERVER_INFO, META_SUBSCRIPTION_ID, Wire
-from gateway.protocol.words import CacheScope
 from gateway.tasks.model import TaskView
 
 
 class ResultWriter:
-    """Writes results that name this server; satisfies `gateway.protocol.words.Words`.
+    """Writes results that name this server; satisfies `gateway.protocol.result_format.Words`.
 
     Args:
         server_info: the `Implementation` object of this server: `name` and `version`.

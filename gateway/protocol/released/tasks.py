@@ -12,10 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from gateway.errors import InvalidParams
-from gateway.protocol import task_words
+from gateway.protocol import task_format as task_words
 from gateway.protocol.fields import read_object
 from gateway.tasks.model import Progress, TaskView
-from gateway.tasks.times import poll_interval_ms
+from gateway.tasks.retention import poll_interval_ms
 
 META_PROGRESS: Final = "dev.sealedgateway/progress"
 """The `_meta` of a task whose tool told numbers: `{"progress": …, "total": …}`, the total only if it is known."""

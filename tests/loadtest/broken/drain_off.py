@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 from gateway import cli
-from gateway.web.server import ReplicaServer
+from gateway.web.draining_server import ReplicaServer
 
 
 def leave(_server: ReplicaServer, _signal: int, _frame: FrameType | None) -> None:

@@ -27,7 +27,7 @@ class TaskPlace(NamedTuple):
     Attributes:
         partition: its owner's.
         member: what stands for it in indexes and in the queue.
-        keys: all that a script may touch, in the order that `gateway.storage.scripts` expects.
+        keys: all that a script may touch, in the order that `gateway.storage.task_scripts` expects.
         channel: where its owner's listeners are told of changes.
     """
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.storage.keys import OWNER_CHARS
-from gateway.storage.scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
+from gateway.storage.redis_keys import OWNER_CHARS
+from gateway.storage.task_scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
 
 SPENT_ANSWER_MS = 60_000
 """How long an identical repeat of a single-use request gets the first answer."""

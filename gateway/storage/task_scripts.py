@@ -1,6 +1,6 @@
 """Every transition of a task as one Lua script, so that it happens entirely or not at all.
 
-All scripts get the same keys (`gateway.storage.keys.TaskPlace.keys`) and begin with the same three arguments: the
+All scripts get the same keys (`gateway.storage.redis_keys.TaskPlace.keys`) and begin with the same three arguments: the
 task's member in indexes, its id, and its owner's channel. A script that changes something has one argument more, the
 last: its deadline. Once that has passed, the script does nothing, as its caller has given up. The clock is the
 server's, to the millisecond. What a script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record
