@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from gateway.admission.callers import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import AdaptiveLimit, FixedLimit
-from gateway.audit import AuditLog
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
@@ -20,10 +19,12 @@ from gateway.authority import Authorities
 from gateway.calls import CallRunner
 from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.errors import ConfigurationError, TaskStoreDown
-from gateway.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
+from gateway.observability.audit import AuditLog
+from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
+from gateway.observability.metrics import Telemetry
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
 from gateway.preflight import load_tools, not_appendable
-from gateway.process_telemetry import ProcessTelemetry
 from gateway.protocol.challenges import Challenges
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.file_watcher import FileWatcher
@@ -34,7 +35,6 @@ from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
-from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
@@ -366,7 +366,7 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
     problem = trace_problem(environ)
     if problem is None:
         try:
-            from gateway.tracing import Traces  # noqa: PLC0415 - it is an extra, and takes memory
+            from gateway.observability.tracing import Traces  # noqa: PLC0415 - it is an extra, and takes memory
         except ImportError:
             problem = f"OpenTelemetry is not installed; {HOW_TO_ADD_TRACES}"
     if problem is not None:

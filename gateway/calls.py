@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from gateway.audit import AuditLog
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -23,7 +22,9 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability, NotNow, RejectReason, TooManyAnswers
 from gateway.failures import Failures, failed_result
-from gateway.logs import FLOW
+from gateway.observability.audit import AuditLog
+from gateway.observability.logs import FLOW
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Caller, LegTrace, RandomBytes, Shedding, Tracing
 from gateway.protocol import notifications
 from gateway.protocol.capabilities import supports
@@ -34,7 +35,6 @@ from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
-from gateway.telemetry import Telemetry
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""

@@ -20,8 +20,8 @@ from gateway.auth.fetch import FetchFailed
 from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.preflight import find_problems, find_tool_problems
-from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.settings.model import Settings

@@ -366,7 +366,7 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    from gateway.logs import configure_logging
+    from gateway.observability.logs import configure_logging
     from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
@@ -500,7 +500,7 @@ def _tools(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     from gateway.check import examine
-    from gateway.logs import configure_logging
+    from gateway.observability.logs import configure_logging
 
     configure_logging("error", "text", "check")  # warnings are part of the report
     report = examine(_modules(arguments))

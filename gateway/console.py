@@ -8,7 +8,7 @@ import select
 import sys
 from typing import Final, TextIO
 
-from gateway.line_writer import CLOSE_SECONDS, MAX_QUEUED_BYTES, Lines, LineWriter
+from gateway.observability.line_writer import CLOSE_SECONDS, MAX_QUEUED_BYTES, Lines, LineWriter
 
 _POLL_SECONDS: Final = 0.5
 _FULL_SECONDS: Final = 0.02

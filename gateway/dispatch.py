@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
 from gateway.catalogue import Catalogue
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.handshake_wire import HandshakeWire
+from gateway.observability.audit import AuditLog
 from gateway.ports import Caller, Client, Tracing
 from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of

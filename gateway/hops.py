@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.errors import HopReason
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Clock, Post, RandomBytes
 from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
@@ -22,7 +23,6 @@ from gateway.sealing.hop import (
     SeenNonces,
     message_bytes,
 )
-from gateway.telemetry import Telemetry
 
 MAX_REPLY_BYTES: Final = 65536
 

@@ -9,12 +9,12 @@ import logging
 from dataclasses import dataclass
 
 from gateway.errors import RejectReason
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Caller, Clock
 from gateway.protocol.jsonrpc import RequestId
 from gateway.sealing.binding import return_address_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
-from gateway.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from gateway.errors import HttpRefusal
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Caller, Clock, RandomBytes
 from gateway.protocol.capabilities import flags_of
 from gateway.protocol.handshake.initialize import Initialize
@@ -14,7 +15,6 @@ from gateway.protocol.jsonrpc import RequestId
 from gateway.sealing.binding import session_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.session import Session, open_session, seal_session
-from gateway.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
-from gateway.audit import AuditLog
 from gateway.authoring.questions import wire_ask
 from gateway.authoring.registry import Registry
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
+from gateway.observability.audit import AuditLog
 from gateway.ports import Caller, TaskPage, TaskPlaceMark, TaskStore
 from gateway.tasks.model import TaskView, WireQuestion
 

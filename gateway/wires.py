@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.audit import AuditLog
 from gateway.authoring.registry import Registry
 from gateway.authority import Authorities
 from gateway.broadcasts import CHANGED_TOPIC, Broadcasts
@@ -32,6 +31,8 @@ from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
 from gateway.methods import Methods
+from gateway.observability.audit import AuditLog
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Carrier, Clock, Post, RandomBytes, TaskStore, Tracing
 from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
@@ -49,7 +50,6 @@ from gateway.task_access import TaskAccess
 from gateway.task_answers import TaskAnswers
 from gateway.task_cursors import TaskCursors
 from gateway.task_methods import TaskMethods
-from gateway.telemetry import Telemetry
 from gateway.waiting import WaitingCalls
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audit import MAX_TARGET_CHARS, MESSAGES, AuditLog
 from gateway.errors import (
     GatewayError,
     HttpRefusal,
@@ -18,7 +17,8 @@ from gateway.errors import (
     InvalidRequestState,
     RejectReason,
 )
-from gateway.logs import JsonFormatter, TextFormatter
+from gateway.observability.audit import MAX_TARGET_CHARS, MESSAGES, AuditLog
+from gateway.observability.logs import JsonFormatter, TextFormatter
 from gateway.sealing.principal import Principal
 
 BOB = Principal(issuer="https://id.example", subject="bob", client_id="app")

@@ -11,10 +11,10 @@ import pytest
 from gateway.carrier import CannotContinue, FlowLimits, SealedCarrier
 from gateway.engine.journal import Journal
 from gateway.errors import InvalidRequestState, RejectReason
+from gateway.observability.metrics import Telemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.state import seal_state
-from gateway.telemetry import Telemetry
 
 BINDING = b"a binding"
 TTL, FLOW_MAX, MAX_BYTES = 100.0, 1000.0, 2000

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from gateway.check import Finding, Report, examine
-from gateway.process_telemetry import ProcessTelemetry
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect

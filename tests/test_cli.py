@@ -24,7 +24,7 @@ from gateway import dev
 from gateway.auth import SharedSecret, TokenVerifier
 from gateway.cli import main
 from gateway.errors import ConfigurationError
-from gateway.process_telemetry import ProcessTelemetry
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.web.listener import listen

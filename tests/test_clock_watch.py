@@ -7,7 +7,7 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.clock_watch import OFF_SECONDS, RIGHT_SECONDS, ClockSource, ClockWatch, Reading
+from gateway.observability.clock_watch import OFF_SECONDS, RIGHT_SECONDS, ClockSource, ClockWatch, Reading
 
 NOW = 1_000_000.0
 LITTLE = 0.01

@@ -54,7 +54,10 @@ def test_a_build_that_is_asked_to_compile_says_that_it_is_compiled(tmp_path: Pat
     assert version_in(tmp_path).endswith(" (interpreted)")
     script = (TOP / "setup.py").read_text()
     (tmp_path / "setup.py").write_text(
-        script.replace('if __name__ == "__main__":', 'COMPILED = ("gateway/tallies.py",)\n\nif __name__ == "__main__":')
+        script.replace(
+            'if __name__ == "__main__":',
+            'COMPILED = ("gateway/observability/counters.py",)\n\nif __name__ == "__main__":',
+        )
     )
     subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],

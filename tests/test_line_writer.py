@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from gateway.line_writer import Lines, LineWriter
+from gateway.observability.line_writer import Lines, LineWriter
 from loadtest.cluster import wait_until
 
 
@@ -39,7 +39,7 @@ class Destination:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Destination:
     disk = Destination()
-    monkeypatch.setattr("gateway.line_writer.os.write", disk.write)
+    monkeypatch.setattr("gateway.observability.line_writer.os.write", disk.write)
     return disk
 
 
@@ -170,7 +170,7 @@ def test_the_first_line_after_a_pause_is_written_at_once(tmp_path: Path) -> None
 
 INTERRUPTED: Final = """
 import os, signal, sys, threading
-from gateway.line_writer import Lines, LineWriter
+from gateway.observability.line_writer import Lines, LineWriter
 
 lines = Lines(LineWriter(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)))
 signal.signal(signal.SIGUSR1, lambda *_: lines.write(b"from a handler\\n"))

@@ -18,7 +18,7 @@ SERVING = {
     "GATEWAY_JWT_SECRET": "s" * 32,
     "GATEWAY_METRICS_PORT": "off",
 }
-LIBRARIES = ("redis", "opentelemetry.sdk", "gateway.tracing")
+LIBRARIES = ("redis", "opentelemetry.sdk", "gateway.observability.tracing")
 STORE = {"GATEWAY_REDIS_URL": "redis://127.0.0.1:1/0"}
 TRACES = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
@@ -28,7 +28,7 @@ TRACES = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     [
         ({}, set()),
         (STORE, {"redis"}),
-        (TRACES, {"opentelemetry.sdk", "gateway.tracing"}),
+        (TRACES, {"opentelemetry.sdk", "gateway.observability.tracing"}),
     ],
 )
 def test_a_replica_loads_redis_for_its_task_store_and_opentelemetry_for_its_traces(

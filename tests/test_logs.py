@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway import logs
-from gateway.logs import configure_logging
+from gateway.observability import logs
+from gateway.observability.logs import configure_logging
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.errors import ConfigurationError
-from gateway.metrics_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer, start_metrics_server
+from gateway.observability.metrics_server import MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer, start_metrics_server
 from gateway.runtime.sockets import open_listener
 from loadtest.cluster.common import wait_until
 

@@ -7,7 +7,7 @@ import asyncio
 from prometheus_client import CollectorRegistry
 
 from gateway.errors import TaskStoreDown
-from gateway.task_totals import STALE_SECONDS, TaskTotals
+from gateway.observability.task_totals import STALE_SECONDS, TaskTotals
 from gateway.tasks.model import Phase
 
 

@@ -7,7 +7,7 @@ from prometheus_client import generate_latest
 
 from gateway import errors
 from gateway.errors import RejectReason
-from gateway.telemetry import RefusalReason, Telemetry
+from gateway.observability.metrics import RefusalReason, Telemetry
 
 LEG = ("tools/call", "echo", "completed", "2026-07-28")
 

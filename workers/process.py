@@ -21,12 +21,12 @@ from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
 from gateway.bootstrap import WorkerServices, build_worker
 from gateway.ending import Ending, exit_now
-from gateway.metrics_server import start_metrics_server
+from gateway.observability.metrics_server import start_metrics_server
+from gateway.observability.task_totals import TaskTotals
 from gateway.reload import Reloader
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
-from gateway.task_totals import TaskTotals
 from workers.heart import Heart
 from workers.telemetry import WorkerTelemetry
 from workers.worker import LAST_WRITES_SECONDS, Work, Worker

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from gateway.process_telemetry import OTHER, ProcessTelemetry
+from gateway.observability.process_metrics import OTHER, ProcessTelemetry
 
 _SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from gateway.audit import AuditLog
 from gateway.authoring.tools import Tool
 from gateway.engine.host import Host
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.failures import failed_result
-from gateway.logs import FLOW
+from gateway.observability.audit import AuditLog
+from gateway.observability.logs import FLOW
 from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
 from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from workers.heart import Heart

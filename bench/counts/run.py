@@ -18,7 +18,7 @@ import uvloop
 from bench.clients import WrongAnswer
 from bench.counts.cases import Case, all_cases
 from bench.counts.meters import Calls, Instructions, Memory
-from gateway.logs import configure_logging
+from gateway.observability.logs import configure_logging
 
 WARMUP: Final = 8
 TIMES: Final = 6

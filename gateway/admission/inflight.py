@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from gateway.admission.limit import Limit
 from gateway.errors import Overloaded
+from gateway.observability.counters import Count
 from gateway.runtime.fairness import FairQueue
-from gateway.tallies import Count
 
 WINDOW_SECONDS: Final = 0.25
 """How often the waits are looked at, if there are enough of them."""

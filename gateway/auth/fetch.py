@@ -18,8 +18,8 @@ from email.message import Message
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from gateway.clock_watch import Reading
 from gateway.errors import GatewayError
+from gateway.observability.clock_watch import Reading
 from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback

@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet, KeysUnavailable
-from gateway.clock_watch import ClockSource
 from gateway.errors import ConfigurationError, Overloaded
+from gateway.observability.clock_watch import ClockSource
+from gateway.observability.metrics import Telemetry
 from gateway.ports import Clock
 from gateway.runtime.background import task_running
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.settings.hosts import place_of
-from gateway.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ import jwt
 from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
 from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
 from gateway.errors import HttpRefusal
+from gateway.observability.metrics import Telemetry
 from gateway.protocol import challenges
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
 from gateway.settings.model import Settings
-from gateway.telemetry import Telemetry
 
 MAX_HEADER_CHARACTERS: Final = 8192
 DEFAULT_LEEWAY_SECONDS: Final = 30.0

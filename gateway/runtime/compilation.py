@@ -6,7 +6,7 @@ import importlib.util
 from importlib.machinery import ExtensionFileLoader
 from typing import Final
 
-ALWAYS_COMPILED: Final = "gateway.tallies"
+ALWAYS_COMPILED: Final = "gateway.observability.counters"
 """A module that every compiled build compiles. It is looked for, not loaded."""
 
 

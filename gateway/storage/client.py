@@ -25,9 +25,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from gateway.clock_watch import ClockSource, Reading
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
-from gateway.process_telemetry import ProcessTelemetry
+from gateway.observability.clock_watch import ClockSource, Reading
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
 from gateway.storage.connections import Pool

@@ -17,7 +17,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from gateway.process_telemetry import RedisErrorKind
+from gateway.observability.process_metrics import RedisErrorKind
 from gateway.storage.task_scripts import LATE
 
 _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from gateway.errors import RejectReason, ValueTooLarge
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.ports import Claim, Kept, NewTask, TaskQuestion
-from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.packing import pack, unpack

@@ -20,7 +20,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
 from gateway.errors import HttpRefusal
-from gateway.telemetry import RefusalReason, Telemetry
+from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.web.cycle import STATUS_LINES, AsgiApp, Cycle, Flow
 from gateway.web.errors import to_http
 from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders, Scope

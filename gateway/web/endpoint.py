@@ -10,15 +10,15 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
-from gateway.audit import AuditLog
 from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
+from gateway.observability.audit import AuditLog
+from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.ports import Admission, Authenticator, Caller, CallerLimits, Visit
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.versions import Wire
 from gateway.replies import Accepted, Answered, Listening, Refused
-from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import (
     LAST_VALUES,

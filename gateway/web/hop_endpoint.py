@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.errors import GatewayError, HopReason
+from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
-from gateway.telemetry import Telemetry
 from gateway.web.exchange import SHORTCUT, BodyTooLarge, ClientGone, Exchange, Receive, Scope, Send
 from gateway.web.hop import HOP_PATH, HOP_TYPE
 from gateway.web.origins import OriginPolicy

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from gateway.observability.metrics import Telemetry
 from gateway.runtime.background import in_thread
-from gateway.telemetry import Telemetry
 from gateway.web.hop import HopClient, port_of
 
 MAX_PEERS: Final = 128

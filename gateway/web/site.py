@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
-from gateway.audit import AuditLog
 from gateway.errors import GatewayError
+from gateway.observability.audit import AuditLog
+from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.headers import Headers
-from gateway.telemetry import RefusalReason, Telemetry
 from gateway.web.errors import to_http
 from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy

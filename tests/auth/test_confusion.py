@@ -15,9 +15,9 @@ from gateway.auth import SharedSecret, TokenVerifier
 from gateway.auth.keys import KeySet
 from gateway.auth.providers import CurrentKeys
 from gateway.errors import HttpRefusal
+from gateway.observability.metrics import Telemetry
 from gateway.sealing.principal import Principal
 from gateway.settings.model import ASYMMETRIC_ALGORITHMS
-from gateway.telemetry import Telemetry
 from tests.identity import AUDIENCE, ISSUER, SigningKey, claims_of, key_set, rsa_key, token_of
 
 EC = SigningKey("ec", "ES256")

@@ -14,9 +14,9 @@ import pytest
 from gateway.auth import TokenVerifier, VerifiedToken, make_verifier
 from gateway.auth.providers import MAX_KEY_SET_BYTES, MAX_WAITING, FileKeys, UrlKeys
 from gateway.errors import ConfigurationError, HttpRefusal, Overloaded
+from gateway.observability.metrics import Telemetry
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.settings.model import Settings
-from gateway.telemetry import Telemetry
 from tests.identity import AUDIENCE, ISSUER, IdentityProvider, SigningKey, key_set
 
 OLD = SigningKey("old", "ES256")

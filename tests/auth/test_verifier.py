@@ -22,11 +22,11 @@ from gateway.auth import AnonymousVerifier, SharedSecret, TokenVerifier, Verifie
 from gateway.auth.tokens import mint
 from gateway.auth.verifier import DEFAULT_LEEWAY_SECONDS, MAX_HEADER_CHARACTERS
 from gateway.errors import HttpRefusal
+from gateway.observability.metrics import Telemetry
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Principal
 from gateway.settings.model import Settings
-from gateway.telemetry import Telemetry
 
 SECRET = "0123456789abcdef0123456789abcdef"
 AUDIENCE = "here"

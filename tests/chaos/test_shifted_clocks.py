@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.clock_watch import RIGHT_SECONDS
+from gateway.observability.clock_watch import RIGHT_SECONDS
 from loadtest.cluster import Replica, Worker, wait_until
 from tests.chaos.clocks import ShiftedClock
 from tests.workers.conftest import pytest_runtest_makereport

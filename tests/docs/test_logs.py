@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.audit import AuditLog
 from gateway.errors import InvalidRequestState, RejectReason
-from gateway.logs import JsonFormatter, TextFormatter
+from gateway.observability.audit import AuditLog
+from gateway.observability.logs import JsonFormatter, TextFormatter
+from gateway.observability.metrics import RefusalReason
 from gateway.sealing.principal import Principal
-from gateway.telemetry import RefusalReason
 from tests.docs.markdown import TOP, blocks_of
 
 TEXT = (TOP / "docs" / "logs.md").read_text(encoding="utf-8")

@@ -10,15 +10,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway import telemetry
 from gateway.bootstrap import build
-from gateway.clock_watch import ClockSource
 from gateway.errors import HopReason, RejectReason
-from gateway.process_telemetry import ProcessTelemetry, RedisErrorKind
+from gateway.observability import metrics as telemetry
+from gateway.observability.clock_watch import ClockSource
+from gateway.observability.metrics import RefusalReason
+from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
+from gateway.observability.task_totals import TaskTotals
 from gateway.settings.model import Settings
-from gateway.task_totals import TaskTotals
 from gateway.tasks.model import Phase
-from gateway.telemetry import RefusalReason
 from loadtest.cluster import new_key
 from tests.docs.markdown import PAGES, TOP, rows_of, section_of, text_of
 from workers.telemetry import LegEnd, WorkerTelemetry

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
-from gateway.telemetry import OUTCOMES, RefusalReason
+from gateway.observability.metrics import OUTCOMES, RefusalReason
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
 from workers.telemetry import LegEnd
 

@@ -7,12 +7,12 @@ import re
 from opentelemetry import environment_variables
 from opentelemetry.sdk import environment_variables as sdk_variables
 
-from gateway.tracing import METHODS
+from gateway.observability.tracing import METHODS
 from tests.docs.markdown import TOP, rows_of, section_of
 
 TEXT = (TOP / "docs" / "tracing.md").read_text(encoding="utf-8")
 SETTINGS = (TOP / "docs" / "settings.md").read_text(encoding="utf-8")
-SOURCE = (TOP / "gateway" / "tracing.py").read_text(encoding="utf-8")
+SOURCE = (TOP / "gateway" / "observability" / "tracing.py").read_text(encoding="utf-8")
 PREFIXES = "mcp|gen_ai|jsonrpc|rpc|error|network|gateway|service"
 ATTRIBUTE = rf"(?:{PREFIXES})\.[a-z_.]+[a-z]"
 

@@ -138,7 +138,7 @@ def test_a_default_that_is_told_is_the_default() -> None:
 
 
 def test_every_metric_that_is_named_exists() -> None:
-    source = (TOP / "gateway/telemetry.py").read_text()
+    source = (TOP / "gateway/observability/metrics.py").read_text()
     metrics = set(re.findall(r"\b(gateway_\w+?)_total\b", TEXT))
     assert metrics
     assert [name for name in metrics if name not in source] == []

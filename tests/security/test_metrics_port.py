@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.metrics_server import MAX_CONNECTIONS
+from gateway.observability.metrics_server import MAX_CONNECTIONS
 from loadtest.cluster import Replica
 from tests.integration.fleet import Fleet
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.ports import Claim, NewTask
-from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.binding import owner
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry

@@ -18,8 +18,8 @@ from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskIdTaken, TaskStoreAway, TaskStoreDown
+from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
-from gateway.process_telemetry import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect, outages
 from gateway.storage import client as storage_client

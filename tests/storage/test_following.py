@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.audit import AuditLog
 from gateway.following import TaskFollower
+from gateway.observability.audit import AuditLog
 from gateway.storage import task_store
 from gateway.subscriptions import ChangeHub
 from gateway.task_access import TaskAccess

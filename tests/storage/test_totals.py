@@ -12,10 +12,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.errors import LeaseLost, TaskStoreDown
+from gateway.observability.task_totals import TaskTotals
 from gateway.ports import TaskQuestion
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue
-from gateway.task_totals import TaskTotals
 from gateway.tasks.model import Phase, Retention, TaskView
 from tests.storage.deployments import Deployment, eventually
 from tests.storage.servers import Server

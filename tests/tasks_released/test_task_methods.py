@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import redis
 
-from gateway.audit import AuditLog
 from gateway.errors import InsufficientScope, InvalidParams
+from gateway.observability.audit import AuditLog
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data

@@ -68,14 +68,14 @@ def test_without_the_extra_a_process_serves_untraced_and_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    monkeypatch.delitem(sys.modules, "gateway.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "gateway.observability.tracing", raising=False)
     assert make_tracing("r1", ENDPOINT) is None
     assert "pip install opentelemetry-sdk" in caplog.records[0].__dict__["reason"]
 
 
 def test_where_traces_are_off_nothing_that_makes_them_is_loaded(tmp_path: Path, collector: Collector) -> None:
     with Fleet(tmp_path, {**TOOLS, **collector.environ, "OTEL_TRACES_EXPORTER": "none"}, names=["off"]) as fleet:
-        for module in ("gateway.tracing", "opentelemetry.exporter.otlp"):
+        for module in ("gateway.observability.tracing", "opentelemetry.exporter.otlp"):
             assert Calling(fleet.replicas, TRACED).text("imported", name=module) == "False"
         assert Calling(fleet.replicas, TRACED).text("imported", name="gateway.calls") == "True"
     assert not any(span.process == "off" for span in collector.spans())
@@ -87,7 +87,7 @@ def test_the_flag_of_a_client_traces_nothing_that_the_operator_does_not_want(
     environ = {**TOOLS, **collector.environ, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}
     with Fleet(tmp_path, environ, names=["sparing"]) as fleet:
         Calling(fleet.replicas, TRACED, TRACED, TRACED, tasks=False).text("travel", purse="full")
-        assert Calling(fleet.replicas, TRACED).text("imported", name="gateway.tracing") == "True"
+        assert Calling(fleet.replicas, TRACED).text("imported", name="gateway.observability.tracing") == "True"
         assert fleet["sparing"].terminate() == 0
     assert not any(span.process == "sparing" for span in collector.spans())
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.authoring.tools import Tool
-from gateway.tracing import METHODS
+from gateway.observability.tracing import METHODS
 from loadtest.cluster import wait_until
 from tests.draft.conftest import ClientOf
 from tests.draft.deployment import Deployment

@@ -15,7 +15,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from gateway.app import make_server
-from gateway.telemetry import RefusalReason, Telemetry
+from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.web.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,

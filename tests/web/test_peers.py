@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.telemetry import Telemetry
+from gateway.observability.metrics import Telemetry
 from gateway.web import hop, peers
 from gateway.web.hop import HOP_PATH, HopClient
 from gateway.web.peers import MAX_PEERS, Lookup, Peers, look_up

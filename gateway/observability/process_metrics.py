@@ -8,10 +8,10 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollector
 
-from gateway.clock_watch import ClockWatch
 from gateway.errors import RejectReason
-from gateway.logs import log_lines_lost
-from gateway.tallies import Count, Counts, ReadCount
+from gateway.observability.clock_watch import ClockWatch
+from gateway.observability.counters import Count, Counts, ReadCount
+from gateway.observability.logs import log_lines_lost
 
 OTHER: Final = "other"
 """The value of a label for whatever is not known beforehand."""
@@ -56,7 +56,7 @@ class ProcessTelemetry:
     """What replicas and workers count alike.
 
     Attributes:
-        registry: what `gateway.metrics_server.start_metrics_server` serves.
+        registry: what `gateway.observability.metrics_server.start_metrics_server` serves.
         audit_lines_lost: returns how many lines of the audit log were not written.
         clocks: compares this process's clock with others.
     """

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from gateway.line_writer import Lines, stderr_writer
+from gateway.observability.line_writer import Lines, stderr_writer
 
 FLOW: Final[ContextVar[str]] = ContextVar("flow")
 """The id of the call of which a leg runs here; unset where none does. Each line that is logged meanwhile has it."""

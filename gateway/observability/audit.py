@@ -1,6 +1,6 @@
 """The audit log: who called what, and whether it was let through or refused and why.
 
-Lines have the form of the log (see `gateway.logs`): time, level, message, then the fields, always in the same order.
+Lines have the form of the log (see `logs`): time, level, message, then the fields, always in the same order.
 One line a leg, one a refusal, and one each time that a caller answers or cancels a task. The flow id
 and the number of the leg join the legs of a call; those of a task name its id too. No line ever holds a token, a key,
 an argument, an answer or a result.
@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
-from gateway.logs import LEVEL_WIDTH
+from gateway.observability.logs import LEVEL_WIDTH
+from gateway.observability.metrics import RefusalReason
 from gateway.sealing.principal import Principal
-from gateway.telemetry import RefusalReason
 
 Write = Callable[[bytes], Any]
 Fields: TypeAlias = Mapping[str, Any]

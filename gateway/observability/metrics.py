@@ -14,8 +14,8 @@ from prometheus_client import Counter, Gauge
 
 from gateway import errors
 from gateway.errors import HopReason, RejectReason
-from gateway.process_telemetry import OTHER, ProcessTelemetry
-from gateway.tallies import Count, Counts, Distribution, Distributions
+from gateway.observability.counters import Count, Counts, Distribution, Distributions
+from gateway.observability.process_metrics import OTHER, ProcessTelemetry
 
 LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
