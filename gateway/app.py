@@ -17,13 +17,13 @@ from gateway.authoring.registry import Registry
 from gateway.bootstrap import Services, build, check
 from gateway.ending import Ending
 from gateway.errors import ConfigurationError
-from gateway.hops import max_message_bytes
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.preflight import load_tools
 from gateway.reload import Reloader
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings
+from gateway.tokens.hop_messages import max_message_bytes
 from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room

@@ -17,7 +17,6 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.authority import Authorities
 from gateway.calls import CallRunner
-from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
@@ -35,6 +34,7 @@ from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.subscriptions import ChangeHub
 from gateway.task_calls import TaskCalls, TaskLimits
+from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.waiting import WaitingCalls
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers

@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.hops import Hops
 from gateway.observability.metrics import Telemetry
 from gateway.ports import Carrier
 from gateway.runtime.background import task_running
+from gateway.tokens.hop_messages import Hops
 
 CANCELLED_REQUEST: Final = "cancelled"
-"""The hint that a request was cancelled: its name, see `gateway.sessions.request_digest`."""
+"""The hint that a request was cancelled: its name, see `gateway.tokens.session_ids.request_digest`."""
 
 CHANGED_TOPIC: Final = "changed"
 """The hint that a list or a resource has changed: the name of the list, or the URI."""

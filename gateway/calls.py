@@ -13,7 +13,6 @@ import msgspec
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue, JournalTooLarge, SealedCarrier
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
@@ -35,6 +34,7 @@ from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.task_calls import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
+from gateway.tokens.request_state import CannotContinue, JournalTooLarge, SealedCarrier
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""

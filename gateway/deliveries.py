@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from gateway.authority import Authority
 from gateway.errors import InsufficientScope, RejectReason, RpcError
-from gateway.hops import Hops
 from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.jsonrpc import Response, parse_message
 from gateway.protocol.strict_json import decode
-from gateway.return_addresses import ReplicaAddress, ReturnAddresses
 from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
+from gateway.tokens.hop_messages import Hops
+from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.waiting import WaitingCalls
 
 ANSWER: Final = "answer"

@@ -9,12 +9,12 @@ from typing import Any, Final
 from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
 from gateway.errors import AskError, InternalError, InvalidParams, NotAnswered, RpcError
 from gateway.ports import RandomBytes
 from gateway.protocol.strict_json import encode
+from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from gateway.protocol.handshake.questions import answer_of, request_params
 from gateway.protocol.jsonrpc import Response, server_request
 from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
-from gateway.return_addresses import ReturnAddresses
 from gateway.sealing.return_address import TaskAddress
 from gateway.task_access import TaskAccess, scopes_of
-from gateway.task_cursors import TaskCursors
 from gateway.tasks.model import Progress, TaskView
+from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.task_list_cursors import TaskCursors
 
 TTL_FORM: Final = "ttl"
 """A task that a client ordered with `params.task`."""

@@ -30,11 +30,11 @@ from gateway.protocol.handshake.requests import (
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
 from gateway.protocol.versions import DRAFT, Wire
 from gateway.replies import Accepted, Answered, Listening, Reply
-from gateway.return_addresses import ReturnAddresses
 from gateway.running import Cancelled, RunningRequests
 from gateway.sealing.return_address import CallAddress
 from gateway.sealing.session import Session
-from gateway.sessions import Sessions, request_digest, unknown_session
+from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.session_ids import Sessions, request_digest, unknown_session
 
 LATE_SECONDS: Final = 3.0
 """When a cancelled request creates no task any more: the store has done what it was told by then, or never will."""

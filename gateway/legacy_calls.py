@@ -16,7 +16,6 @@ from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.authority import Authority
 from gateway.calls import Conversation, Ran
-from gateway.carrier import CannotContinue
 from gateway.engine.questions import Answer, Question
 from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
 from gateway.failures import failed_result
@@ -29,8 +28,9 @@ from gateway.protocol.jsonrpc import result_response, server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.replies import Answered, Reply
-from gateway.return_addresses import ReturnAddresses
 from gateway.task_calls import TaskOrder
+from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.request_state import CannotContinue
 from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
 
 

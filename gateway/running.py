@@ -71,7 +71,7 @@ class RunningRequests:
         """Let the current task be cancelled by the name of its request while the context is open.
 
         Args:
-            request: names the request and its session, see `gateway.sessions.request_digest`.
+            request: names the request and its session, see `gateway.tokens.session_ids.request_digest`.
 
         Raises:
             Cancelled: by the context: it was.

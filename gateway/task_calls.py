@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.authoring.tools import Tool
-from gateway.carrier import CannotContinue
 from gateway.engine.journal import Journal
 from gateway.engine.keys import derived_id
 from gateway.errors import (
@@ -32,6 +31,7 @@ from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.task_runs import error_of
 from gateway.tasks.model import Retention, TaskView
+from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)
 

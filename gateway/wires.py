@@ -26,7 +26,6 @@ from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
 from gateway.following import TaskFollower
 from gateway.handshake_wire import HandshakeWire
-from gateway.hops import Hops, max_message_bytes
 from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
 from gateway.listening import Listener
@@ -40,16 +39,17 @@ from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.released_wire import ReleasedWire
-from gateway.return_addresses import ReplicaAddress, ReturnAddresses
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
-from gateway.sessions import Sessions
 from gateway.subscriptions import ChangeHub
 from gateway.task_access import TaskAccess
 from gateway.task_answers import TaskAnswers
-from gateway.task_cursors import TaskCursors
 from gateway.task_methods import TaskMethods
+from gateway.tokens.hop_messages import Hops, max_message_bytes
+from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
+from gateway.tokens.session_ids import Sessions
+from gateway.tokens.task_list_cursors import TaskCursors
 from gateway.waiting import WaitingCalls
 
 

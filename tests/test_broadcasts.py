@@ -22,12 +22,12 @@ from gateway.broadcasts import (
     Broadcasts,
 )
 from gateway.errors import HopReason
-from gateway.hops import Hops, max_message_bytes
 from gateway.observability.metrics import Telemetry
 from gateway.ports import Carrier
-from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.tokens.hop_messages import Hops, max_message_bytes
+from gateway.tokens.request_ids import ReplicaAddress
 from loadtest.cluster import new_key
 
 KEY = new_key()

@@ -15,13 +15,13 @@ from gateway.authority import Authority
 from gateway.deliveries import ANSWER, Deliveries
 from gateway.engine.questions import Answer
 from gateway.errors import HopReason, InsufficientScope, RejectReason
-from gateway.hops import Hops
 from gateway.protocol.jsonrpc import Response
-from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
+from gateway.tokens.hop_messages import Hops
+from gateway.tokens.request_ids import ReplicaAddress
 from gateway.waiting import WaitingCalls
 from loadtest.cluster import new_key
 from tests.authorities import authorities, nothing

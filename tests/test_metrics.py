@@ -12,10 +12,10 @@ from pydantic import BaseModel
 from gateway import Context, prompt, resource, tool
 from gateway.app import GatewayApp
 from gateway.authoring.registry import Registry
-from gateway.carrier import FlowLimits, SealedCarrier
 from gateway.runtime.compilation import is_compiled
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
+from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.integration.raw import accept, request, tool_call

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from gateway import cli
-from gateway.carrier import SealedCarrier
 from gateway.engine.journal import Journal
+from gateway.tokens.request_state import SealedCarrier
 
 open_state = SealedCarrier.open
 

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 from gateway.errors import HopReason
 from gateway.observability.metrics import Telemetry
 from gateway.ports import Clock, Post, RandomBytes
-from gateway.return_addresses import ReplicaAddress
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
     EVERYONE,
@@ -23,6 +22,7 @@ from gateway.sealing.hop import (
     SeenNonces,
     message_bytes,
 )
+from gateway.tokens.request_ids import ReplicaAddress
 
 MAX_REPLY_BYTES: Final = 65536
 
