@@ -30,7 +30,7 @@ COMPILED = (
     "gateway/admission/inflight.py",
     "gateway/admission/rate_limiter.py",
     "gateway/auth/verifier.py",
-    "gateway/calls.py",
+    "gateway/calls/runner.py",
     "gateway/dispatch.py",
     "gateway/engine/journal.py",
     "gateway/engine/keys.py",

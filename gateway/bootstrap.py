@@ -15,8 +15,10 @@ from gateway.admission.limit import AdaptiveLimit, FixedLimit
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
-from gateway.authority import Authorities
-from gateway.calls import CallRunner
+from gateway.calls.authority import Authorities
+from gateway.calls.changes import ChangeHub
+from gateway.calls.runner import CallRunner
+from gateway.calls.task_creation import TaskCalls, TaskLimits
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
@@ -32,8 +34,6 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
-from gateway.subscriptions import ChangeHub
-from gateway.task_calls import TaskCalls, TaskLimits
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.waiting import WaitingCalls
 from gateway.web.hop import HopClient

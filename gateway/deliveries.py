@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.authority import Authority
+from gateway.calls.authority import Authority
 from gateway.errors import InsufficientScope, RejectReason, RpcError
 from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.jsonrpc import Response, parse_message

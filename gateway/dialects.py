@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from gateway.calls import Ran
+from gateway.calls.runner import Ran
 from gateway.errors import MethodNotFound, ResourceNotFound, RpcError
 from gateway.handshake_tasks import TaskMethod
 from gateway.methods import Incoming, Leg, Methods

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.authoring.registry import Registry
+from gateway.calls.changes import ChangeHub
 from gateway.catalogue import Catalogue
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.handshake_wire import HandshakeWire
@@ -22,7 +23,6 @@ from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
 from gateway.released_wire import ReleasedWire
 from gateway.replies import Refused, Reply
-from gateway.subscriptions import ChangeHub
 
 _RELEASED: Final = Wire.RELEASED
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.authoring.tools import Tool
-from gateway.calls import Ran
+from gateway.calls.runner import Ran
+from gateway.calls.task_creation import TaskOrder
 from gateway.errors import MethodNotFound, TaskIdTaken
 from gateway.handshake_tasks import FIRST_FORM, TTL_FORM
 from gateway.methods import Incoming, Leg, Methods
@@ -21,7 +22,6 @@ from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.requests import read_tool_call
 from gateway.replies import Answered, Reply
 from gateway.task_answers import TaskAnswers
-from gateway.task_calls import TaskOrder
 
 MIN_KEEP_ALIVE_MS: Final = 1000
 """A task of the first form is kept this long from its end at least, so that who waits for the end is told of it."""

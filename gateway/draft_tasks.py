@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.authoring.registry import Registry
+from gateway.calls.task_access import fits
 from gateway.errors import InvalidParams, Overloaded
 from gateway.handshake_tasks import FIRST_FORM, HandshakeTasks, TaskMethod, TaskWords, TtlWords, tell
 from gateway.methods import Incoming
@@ -20,7 +21,6 @@ from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments
 from gateway.protocol.fields import read_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.requests import CANCELLED
-from gateway.task_access import fits
 from gateway.tasks.model import Phase, TaskView
 
 _RELATED_NAMES: Final = (ttl_form.RELATED_TASK, first_form.RELATED_TASK)

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authority
+from gateway.calls.authority import Authority
+from gateway.calls.task_access import TaskAccess, scopes_of
+from gateway.calls.task_follower import TaskFollower, timeless
 from gateway.errors import InvalidParams, RejectReason
-from gateway.following import TaskFollower, timeless
 from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol.handshake import tasks as ttl_form
@@ -18,7 +19,6 @@ from gateway.protocol.jsonrpc import Response, server_request
 from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
 from gateway.sealing.return_address import TaskAddress
-from gateway.task_access import TaskAccess, scopes_of
 from gateway.tasks.model import Progress, TaskView
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.task_list_cursors import TaskCursors

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authority
 from gateway.broadcasts import CANCELLED_REQUEST, Broadcasts
+from gateway.calls.authority import Authority
 from gateway.catalogue import Catalogue
 from gateway.deliveries import Deliveries
 from gateway.dialects import Dialect

@@ -14,11 +14,12 @@ from typing import Any
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
-from gateway.authority import Authority
-from gateway.calls import Conversation, Ran
+from gateway.calls.authority import Authority
+from gateway.calls.failures import failed_result
+from gateway.calls.runner import Conversation, Ran
+from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
 from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
-from gateway.failures import failed_result
 from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.methods import Incoming, Leg, Methods
 from gateway.ports import Clock
@@ -28,7 +29,6 @@ from gateway.protocol.jsonrpc import result_response, server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.replies import Answered, Reply
-from gateway.task_calls import TaskOrder
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.request_state import CannotContinue
 from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls

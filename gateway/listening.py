@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authorities, Needs
+from gateway.calls.authority import Authorities, Needs
+from gateway.calls.changes import ChangeHub, Subscription
+from gateway.calls.task_access import TaskAccess, scopes_of
+from gateway.calls.task_follower import pumping, timeless
 from gateway.errors import TaskStoreDown
-from gateway.following import pumping, timeless
 from gateway.ports import Caller
 from gateway.protocol.jsonrpc import RequestId, result_response
 from gateway.protocol.released import notifications
@@ -18,8 +20,6 @@ from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.requests import McpRequest
-from gateway.subscriptions import ChangeHub, Subscription
-from gateway.task_access import TaskAccess, scopes_of
 from gateway.task_methods import require_tasks
 from gateway.tasks.model import TaskView
 

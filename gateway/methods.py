@@ -11,7 +11,8 @@ from gateway.authoring.registry import Registry
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
-from gateway.calls import Call, CallRunner, Conversation, Ran
+from gateway.calls.runner import Call, CallRunner, Conversation, Ran
+from gateway.calls.task_creation import TaskOrder
 from gateway.catalogue import Catalogue
 from gateway.engine.host import Host
 from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
@@ -28,7 +29,6 @@ from gateway.protocol.requests import (
     read_resource_read,
 )
 from gateway.protocol.result_format import Words
-from gateway.task_calls import TaskOrder
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
+from gateway.calls.task_creation import TaskOrder
 from gateway.catalogue import TTL_MS
 from gateway.errors import InvalidRequest, MethodNotFound, MissingCapability
 from gateway.listening import Listener
@@ -20,7 +21,6 @@ from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, read_tool_call
 from gateway.protocol.versions import SUPPORTED_VERSIONS
 from gateway.replies import Accepted, Answered, Listening, Reply
-from gateway.task_calls import TaskOrder
 from gateway.task_methods import TaskMethods
 
 TaskMethod: TypeAlias = Callable[[McpRequest, Caller, Registry], Awaitable[dict[str, Any]]]

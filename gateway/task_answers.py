@@ -10,8 +10,9 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+from gateway.calls.task_access import TaskAccess
+from gateway.calls.task_follower import TaskFollower
 from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
-from gateway.following import TaskFollower
 from gateway.handshake_tasks import HandshakeTasks, TaskStream, ask, tell
 from gateway.methods import Incoming
 from gateway.ports import Caller
@@ -21,7 +22,6 @@ from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.result_format import Words
 from gateway.replies import Accepted, Answered, Listening, Reply
-from gateway.task_access import TaskAccess
 from gateway.tasks.model import Phase, TaskView
 
 _STORE_RETRY_SECONDS: Final = 1.0

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.authoring.registry import Registry
+from gateway.calls.task_access import TaskAccess, fits
 from gateway.engine.questions import Answer
 from gateway.errors import InvalidParams, MissingCapability
 from gateway.ports import Caller
@@ -14,7 +15,6 @@ from gateway.protocol.fields import quote
 from gateway.protocol.released.results import ResultWriter, read_answers
 from gateway.protocol.released.tasks import detailed_task, not_found, read_task_id, read_task_update, task_meta
 from gateway.protocol.requests import McpRequest
-from gateway.task_access import TaskAccess, fits
 from gateway.tasks.model import TaskView, WireQuestion
 
 

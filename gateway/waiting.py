@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from gateway.authority import Authorities, Authority, Needs, Standing
+from gateway.calls.authority import Authorities, Authority, Needs, Standing
 from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
 from gateway.ports import RandomBytes

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authorities
 from gateway.broadcasts import CHANGED_TOPIC, Broadcasts
-from gateway.calls import CallRunner
+from gateway.calls.authority import Authorities
+from gateway.calls.changes import ChangeHub
+from gateway.calls.runner import CallRunner
+from gateway.calls.task_access import TaskAccess
+from gateway.calls.task_follower import TaskFollower
 from gateway.catalogue import (
     Catalogue,
     draft_capabilities,
@@ -24,7 +27,6 @@ from gateway.dispatch import Dispatcher
 from gateway.draft_calls import DraftCalls
 from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
-from gateway.following import TaskFollower
 from gateway.handshake_wire import HandshakeWire
 from gateway.legacy_calls import LegacyCalls
 from gateway.legacy_tasks import LegacyTasks
@@ -42,8 +44,6 @@ from gateway.released_wire import ReleasedWire
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
-from gateway.subscriptions import ChangeHub
-from gateway.task_access import TaskAccess
 from gateway.task_answers import TaskAnswers
 from gateway.task_methods import TaskMethods
 from gateway.tokens.hop_messages import Hops, max_message_bytes

@@ -6,7 +6,7 @@ import math
 import time
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authorities, Authority
+from gateway.calls.authority import Authorities, Authority
 from gateway.sealing.principal import Principal
 
 

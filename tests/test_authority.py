@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.authoring.registry import Registry
-from gateway.authority import Authorities, Authority
+from gateway.calls.authority import Authorities, Authority
 from gateway.errors import InsufficientScope
 from gateway.sealing.principal import Principal
 from tests.authorities import ADA, authorities, nothing

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.authority import Authority
+from gateway.calls.authority import Authority
 from gateway.deliveries import ANSWER, Deliveries
 from gateway.engine.questions import Answer
 from gateway.errors import HopReason, InsufficientScope, RejectReason

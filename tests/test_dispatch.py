@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway import bootstrap, calls
+from gateway import bootstrap
 from gateway.app import GatewayApp
+from gateway.calls import runner as calls
 from gateway.engine import driver
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call

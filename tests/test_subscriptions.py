@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.subscriptions import ChangeHub, Subscription
+from gateway.calls.changes import ChangeHub, Subscription
 from tests.asgi import Client, make_app
 from tests.integration.raw import request
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 from gateway import Context, ProtocolError, tool
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.tools import Tool
+from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.errors import LeaseLost, MissingCapability
 from gateway.sealing.principal import Principal
-from gateway.task_runs import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 
 ADA = Principal("https://id.example.com", "ada", "shell")
 

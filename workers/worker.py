@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.authoring.tools import Tool
+from gateway.calls.failures import failed_result
+from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
-from gateway.failures import failed_result
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
-from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from workers.heart import Heart
 from workers.keeper import TaskKeeper
 from workers.patience import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.following import TaskFollower
+from gateway.calls.changes import ChangeHub
+from gateway.calls.task_access import TaskAccess
+from gateway.calls.task_follower import TaskFollower
 from gateway.observability.audit import AuditLog
 from gateway.storage import task_store
-from gateway.subscriptions import ChangeHub
-from gateway.task_access import TaskAccess
 from gateway.tasks.model import Retention
 from tests.authorities import authorities, caller
 from tests.storage.deployments import Deployment

@@ -14,10 +14,10 @@ from gateway import bootstrap
 from gateway.app import GatewayApp
 from gateway.auth.tokens import mint
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.engine.journal import Checkpoint
 from gateway.ports import Claim, Kept, TaskStore, WorkQueue
 from gateway.sealing.keyring import KeyRing
-from gateway.task_runs import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.tasks.model import Progress
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import redis
 
+from gateway.calls.task_access import TaskAccess
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.observability.audit import AuditLog
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data
-from gateway.task_access import TaskAccess
 from gateway.task_methods import TaskMethods
 from loadtest.cluster import wait_until
 from tests.authorities import caller

@@ -77,7 +77,7 @@ def test_where_traces_are_off_nothing_that_makes_them_is_loaded(tmp_path: Path, 
     with Fleet(tmp_path, {**TOOLS, **collector.environ, "OTEL_TRACES_EXPORTER": "none"}, names=["off"]) as fleet:
         for module in ("gateway.observability.tracing", "opentelemetry.exporter.otlp"):
             assert Calling(fleet.replicas, TRACED).text("imported", name=module) == "False"
-        assert Calling(fleet.replicas, TRACED).text("imported", name="gateway.calls") == "True"
+        assert Calling(fleet.replicas, TRACED).text("imported", name="gateway.calls.runner") == "True"
     assert not any(span.process == "off" for span in collector.spans())
 
 

@@ -7,7 +7,7 @@ import sys
 from gateway import app, cli
 from gateway.bootstrap import Services
 from gateway.bootstrap import build as make
-from gateway.calls import Call, Ran
+from gateway.calls.runner import Call, Ran
 from gateway.settings.model import Settings
 
 

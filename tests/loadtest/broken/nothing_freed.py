@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from gateway import cli
-from gateway.calls import Call, CallRunner, Ran
+from gateway.calls.runner import Call, CallRunner, Ran
 
 BYTES = 1 << 20
 

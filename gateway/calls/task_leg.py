@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
+from gateway.calls.failures import Failures
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal
@@ -17,7 +18,6 @@ from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import InternalError, RpcError
-from gateway.failures import Failures
 from gateway.ports import RandomBytes, TaskQuestion
 from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode

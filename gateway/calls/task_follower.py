@@ -8,11 +8,11 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.authority import Authorities
+from gateway.calls.authority import Authorities
+from gateway.calls.changes import ChangeHub, Subscription
+from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.errors import TaskStoreDown
 from gateway.ports import Caller
-from gateway.subscriptions import ChangeHub, Subscription
-from gateway.task_access import TaskAccess, scopes_of
 from gateway.tasks.model import TaskView
 
 log = logging.getLogger(__name__)

@@ -13,6 +13,8 @@ import msgspec
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
+from gateway.calls.failures import Failures, failed_result
+from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
@@ -20,7 +22,6 @@ from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
 from gateway.errors import MissingCapability, NotNow, RejectReason, TooManyAnswers
-from gateway.failures import Failures, failed_result
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
@@ -32,7 +33,6 @@ from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
-from gateway.task_calls import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.tasks.model import TaskView
 from gateway.tokens.request_state import CannotContinue, JournalTooLarge, SealedCarrier
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.authoring.tools import Tool
+from gateway.calls.task_leg import error_of
 from gateway.engine.journal import Journal
 from gateway.engine.keys import derived_id
 from gateway.errors import (
@@ -29,7 +30,6 @@ from gateway.protocol.strict_json import encode
 from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
-from gateway.task_runs import error_of
 from gateway.tasks.model import Retention, TaskView
 from gateway.tokens.request_state import CannotContinue
 
