@@ -31,11 +31,9 @@ COMPILED = (
     "gateway/admission/rate_limiter.py",
     "gateway/auth/verifier.py",
     "gateway/calls/runner.py",
-    "gateway/dispatch.py",
     "gateway/engine/journal.py",
     "gateway/engine/keys.py",
     "gateway/engine/leg.py",
-    "gateway/methods.py",
     "gateway/observability/audit.py",
     "gateway/observability/counters.py",
     "gateway/observability/line_writer.py",
@@ -49,7 +47,6 @@ COMPILED = (
     "gateway/protocol/released/results.py",
     "gateway/protocol/requests.py",
     "gateway/protocol/strict_json.py",
-    "gateway/released_wire.py",
     "gateway/runtime/fairness.py",
     "gateway/sealing/base64url.py",
     "gateway/sealing/binding.py",
@@ -62,6 +59,9 @@ COMPILED = (
     "gateway/web/endpoint.py",
     "gateway/web/exchange.py",
     "gateway/web/origins.py",
+    "gateway/wires/dispatch.py",
+    "gateway/wires/methods.py",
+    "gateway/wires/released/wire.py",
 )
 """The modules of the hot path whose compilation pays, and changes nothing that anybody relies on."""
 

@@ -35,10 +35,10 @@ from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
-from gateway.waiting import WaitingCalls
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
-from gateway.wires import Parts, Wires
+from gateway.wires.assembly import Parts, Wires
+from gateway.wires.legacy.pending_answers import WaitingCalls
 
 if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
     from gateway.storage import RedisTaskStore, RedisWorkQueue

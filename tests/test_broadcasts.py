@@ -11,8 +11,15 @@ from typing import Any
 
 import pytest
 
-from gateway import broadcasts as module
-from gateway.broadcasts import (
+from gateway.errors import HopReason
+from gateway.observability.metrics import Telemetry
+from gateway.ports import Carrier
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.tokens.hop_messages import Hops, max_message_bytes
+from gateway.tokens.request_ids import ReplicaAddress
+from gateway.wires import broadcasts as module
+from gateway.wires.broadcasts import (
     CANCELLED_REQUEST,
     CHANGED_TOPIC,
     MAX_BYTES,
@@ -21,13 +28,6 @@ from gateway.broadcasts import (
     MAX_WAITING,
     Broadcasts,
 )
-from gateway.errors import HopReason
-from gateway.observability.metrics import Telemetry
-from gateway.ports import Carrier
-from gateway.sealing.envelope import Sealer
-from gateway.sealing.keyring import KeyRing
-from gateway.tokens.hop_messages import Hops, max_message_bytes
-from gateway.tokens.request_ids import ReplicaAddress
 from loadtest.cluster import new_key
 
 KEY = new_key()

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 
 from gateway import complete, prompt, resource, tool
 from gateway.authoring.registry import Registry
-from gateway.catalogue import (
+from gateway.errors import InvalidParams
+from gateway.protocol.jsonrpc import result_response
+from gateway.protocol.released.results import ResultWriter
+from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
+from gateway.sealing.principal import Principal
+from gateway.wires.catalogue import (
     PAGE_SIZE,
     TTL_MS,
     Catalogue,
@@ -24,12 +30,6 @@ from gateway.catalogue import (
     handshake_entry,
     released_capabilities,
 )
-from gateway.errors import InvalidParams
-from gateway.protocol.jsonrpc import result_response
-from gateway.protocol.released.results import ResultWriter
-from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker
-from gateway.sealing.principal import Principal
 from loadtest.cluster import new_key
 
 KEY, OTHER_KEY = new_key(), new_key()

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from gateway.calls.authority import Authority
-from gateway.deliveries import ANSWER, Deliveries
 from gateway.engine.questions import Answer
 from gateway.errors import HopReason, InsufficientScope, RejectReason
 from gateway.protocol.jsonrpc import Response
@@ -22,7 +21,8 @@ from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.tokens.hop_messages import Hops
 from gateway.tokens.request_ids import ReplicaAddress
-from gateway.waiting import WaitingCalls
+from gateway.wires.legacy.answer_delivery import ANSWER, Deliveries
+from gateway.wires.legacy.pending_answers import WaitingCalls
 from loadtest.cluster import new_key
 from tests.authorities import authorities, nothing
 

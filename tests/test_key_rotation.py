@@ -12,11 +12,11 @@ from pydantic import BaseModel
 
 from gateway import Context, tool
 from gateway.app import GatewayApp, create_app
-from gateway.catalogue import PAGE_SIZE
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
+from gateway.wires.catalogue import PAGE_SIZE
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, accept, request, tool_call

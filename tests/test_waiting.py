@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.engine.questions import Answer
 from gateway.errors import InsufficientScope, Overloaded
-from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
+from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
 from tests.authorities import ADA, authorities, caller, nothing
 
 BOOT = b"b" * 16

@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
-from gateway.dispatch import Dispatcher
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
@@ -18,7 +17,6 @@ from gateway.ports import Admission, Authenticator, Caller, CallerLimits, Visit
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.versions import Wire
-from gateway.replies import Accepted, Answered, Listening, Refused
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import (
     LAST_VALUES,
@@ -34,6 +32,8 @@ from gateway.web.exchange import (
     Shortcut,
 )
 from gateway.web.origins import OriginPolicy
+from gateway.wires.dispatch import Dispatcher
+from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import pytest
 
 from gateway import errors
-from gateway.dialects import UNKNOWN_RESOURCE
 from gateway.errors import RejectReason, RpcError
 from gateway.protocol.jsonrpc import error_response
 from gateway.web.errors import STATUS_OF_CODE, STATUS_OF_LATER, to_http
+from gateway.wires.handshake.version import UNKNOWN_RESOURCE
 from tests.docs.markdown import TOP, rows_of, section_of
 
 PAGE: Final = "docs/protocol.md"

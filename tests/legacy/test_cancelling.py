@@ -16,7 +16,7 @@ import httpx
 import pytest
 import redis as redis_client
 
-from gateway.broadcasts import PAUSE_SECONDS
+from gateway.wires.broadcasts import PAUSE_SECONDS
 from loadtest.cluster import Replica, wait_until
 from tests.draft.client import DraftClient
 from tests.draft.deployment import Deployment

@@ -13,8 +13,8 @@ import pytest
 
 from gateway.app import GatewayApp
 from gateway.protocol.versions import DRAFT
-from gateway.waiting import WaitingCalls
 from gateway.web.exchange import MAX_PENDING_BYTES
+from gateway.wires.legacy.pending_answers import WaitingCalls
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.draft.messages import accept, call_params

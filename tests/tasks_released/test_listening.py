@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from gateway.errors import MissingCapability, TaskStoreDown
-from gateway.listening import Listener
 from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView
+from gateway.wires.released.subscriptions import Listener
 from tests.authorities import caller
 from tests.storage.servers import Server
 from tests.tasks_released.conftest import CAN, World

@@ -19,7 +19,7 @@ from gateway.observability.audit import AuditLog
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data
-from gateway.task_methods import TaskMethods
+from gateway.wires.released.tasks import TaskMethods
 from loadtest.cluster import wait_until
 from tests.authorities import caller
 from tests.integration.raw import Answer

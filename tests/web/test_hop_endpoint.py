@@ -13,7 +13,6 @@ import pytest
 from fastapi import FastAPI
 
 from gateway.app import GatewayApp
-from gateway.deliveries import ANSWER
 from gateway.errors import HopReason
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import Content, Head, HopSealer, Process, Role
@@ -21,6 +20,7 @@ from gateway.sealing.keyring import KeyRing
 from gateway.web import hop_endpoint
 from gateway.web.hop import HOP_PATH, HOP_TYPE
 from gateway.web.hop_endpoint import MAX_ARRIVING
+from gateway.wires.legacy.answer_delivery import ANSWER
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.integration.raw import Answer

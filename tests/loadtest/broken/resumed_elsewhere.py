@@ -6,7 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gateway import cli, draft_tasks
+from gateway import cli
+from gateway.wires.draft import tasks as draft_tasks
 
 read = draft_tasks.read_last_seq_nr  # type: ignore[attr-defined]
 amiss = -1 if "r1" in sys.argv else 1

@@ -13,16 +13,16 @@ from typing import Any, Final
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
 from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
-from gateway.handshake_tasks import HandshakeTasks, TaskStream, ask, tell
-from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.result_format import Words
-from gateway.replies import Accepted, Answered, Listening, Reply
 from gateway.tasks.model import Phase, TaskView
+from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, tell
+from gateway.wires.methods import Incoming
+from gateway.wires.replies import Accepted, Answered, Listening, Reply
 
 _STORE_RETRY_SECONDS: Final = 1.0
 """How long until a stream asks a store again that did not answer."""

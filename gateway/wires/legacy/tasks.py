@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from gateway.authoring.registry import Registry
 from gateway.errors import InvalidRequest, Overloaded, TaskStoreDown
-from gateway.handshake_tasks import HandshakeTasks, TaskMethod, ask, tell
-from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.tasks.model import Phase, TaskView
+from gateway.wires.handshake.tasks import HandshakeTasks, TaskMethod, ask, tell
+from gateway.wires.methods import Incoming
 
 DELIVERY_MS: Final = 12_000
 """For how long a stream has the right to ask. Each time that the task is read it is renewed: every 5 s at least."""

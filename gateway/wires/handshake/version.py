@@ -7,11 +7,11 @@ from typing import Any, Protocol, TypeAlias
 
 from gateway.calls.runner import Ran
 from gateway.errors import MethodNotFound, ResourceNotFound, RpcError
-from gateway.handshake_tasks import TaskMethod
-from gateway.methods import Incoming, Leg, Methods
 from gateway.protocol.handshake.requests import check_set_level
 from gateway.protocol.jsonrpc import result_response
-from gateway.replies import Answered, Reply
+from gateway.wires.handshake.tasks import TaskMethod
+from gateway.wires.methods import Incoming, Leg, Methods
+from gateway.wires.replies import Answered, Reply
 
 Handler: TypeAlias = Callable[[Incoming], Awaitable[dict[str, Any]]]
 

@@ -14,7 +14,7 @@ from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.tokens.hop_messages import Hops
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
-from gateway.waiting import WaitingCalls
+from gateway.wires.legacy.pending_answers import WaitingCalls
 
 ANSWER: Final = "answer"
 """The kind of message that brings an answer."""

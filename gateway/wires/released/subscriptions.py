@@ -20,8 +20,8 @@ from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
 from gateway.protocol.requests import McpRequest
-from gateway.task_methods import require_tasks
 from gateway.tasks.model import TaskView
+from gateway.wires.released.tasks import require_tasks
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from gateway.authoring.registry import Registry
-from gateway.broadcasts import CANCELLED_REQUEST, Broadcasts
 from gateway.calls.authority import Authority
-from gateway.catalogue import Catalogue
-from gateway.deliveries import Deliveries
-from gateway.dialects import Dialect
-from gateway.draft_tasks import DraftTasks
 from gateway.errors import GatewayError, HttpRefusal, TaskStoreDown
-from gateway.methods import Incoming
 from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
 from gateway.protocol.capabilities import from_flags
@@ -29,12 +23,18 @@ from gateway.protocol.handshake.requests import (
 )
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
 from gateway.protocol.versions import DRAFT, Wire
-from gateway.replies import Accepted, Answered, Listening, Reply
-from gateway.running import Cancelled, RunningRequests
 from gateway.sealing.return_address import CallAddress
 from gateway.sealing.session import Session
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.session_ids import Sessions, request_digest, unknown_session
+from gateway.wires.broadcasts import CANCELLED_REQUEST, Broadcasts
+from gateway.wires.catalogue import Catalogue
+from gateway.wires.draft.tasks import DraftTasks
+from gateway.wires.handshake.cancellation import Cancelled, RunningRequests
+from gateway.wires.handshake.version import Dialect
+from gateway.wires.legacy.answer_delivery import Deliveries
+from gateway.wires.methods import Incoming
+from gateway.wires.replies import Accepted, Answered, Listening, Reply
 
 LATE_SECONDS: Final = 3.0
 """When a cancelled request creates no task any more: the store has done what it was told by then, or never will."""

@@ -8,10 +8,7 @@ from typing import Any, TypeAlias
 from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.calls.task_creation import TaskOrder
-from gateway.catalogue import TTL_MS
 from gateway.errors import InvalidRequest, MethodNotFound, MissingCapability
-from gateway.listening import Listener
-from gateway.methods import Incoming, Methods
 from gateway.ports import Caller, Client
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.headers import Headers
@@ -20,8 +17,11 @@ from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, read_tool_call
 from gateway.protocol.versions import SUPPORTED_VERSIONS
-from gateway.replies import Accepted, Answered, Listening, Reply
-from gateway.task_methods import TaskMethods
+from gateway.wires.catalogue import TTL_MS
+from gateway.wires.methods import Incoming, Methods
+from gateway.wires.released.subscriptions import Listener
+from gateway.wires.released.tasks import TaskMethods
+from gateway.wires.replies import Accepted, Answered, Listening, Reply
 
 TaskMethod: TypeAlias = Callable[[McpRequest, Caller, Registry], Awaitable[dict[str, Any]]]
 Handler: TypeAlias = Callable[[Incoming], Awaitable[Reply]]

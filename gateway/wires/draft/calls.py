@@ -10,8 +10,6 @@ from gateway.authoring.tools import Tool
 from gateway.calls.runner import Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.errors import MethodNotFound, TaskIdTaken
-from gateway.handshake_tasks import FIRST_FORM, TTL_FORM
-from gateway.methods import Incoming, Leg, Methods
 from gateway.protocol.capabilities import supports
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.first_form import FirstForm
@@ -20,8 +18,10 @@ from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.tasks import TaskWish
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.requests import read_tool_call
-from gateway.replies import Answered, Reply
-from gateway.task_answers import TaskAnswers
+from gateway.wires.draft.task_results import TaskAnswers
+from gateway.wires.handshake.tasks import FIRST_FORM, TTL_FORM
+from gateway.wires.methods import Incoming, Leg, Methods
+from gateway.wires.replies import Answered, Reply
 
 MIN_KEEP_ALIVE_MS: Final = 1000
 """A task of the first form is kept this long from its end at least, so that who waits for the end is told of it."""

@@ -8,30 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.authoring.registry import Registry
-from gateway.broadcasts import CHANGED_TOPIC, Broadcasts
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
-from gateway.catalogue import (
-    Catalogue,
-    draft_capabilities,
-    handshake_capabilities,
-    handshake_entry,
-    released_capabilities,
-)
-from gateway.deliveries import Deliveries
-from gateway.dialects import Dialect
-from gateway.dispatch import Dispatcher
-from gateway.draft_calls import DraftCalls
-from gateway.draft_tasks import DraftTasks
 from gateway.engine.host import Host
-from gateway.handshake_wire import HandshakeWire
-from gateway.legacy_calls import LegacyCalls
-from gateway.legacy_tasks import LegacyTasks
-from gateway.listening import Listener
-from gateway.methods import Methods
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.ports import Carrier, Clock, Post, RandomBytes, TaskStore, Tracing
@@ -40,17 +22,35 @@ from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
-from gateway.released_wire import ReleasedWire
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
-from gateway.task_answers import TaskAnswers
-from gateway.task_methods import TaskMethods
 from gateway.tokens.hop_messages import Hops, max_message_bytes
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.tokens.session_ids import Sessions
 from gateway.tokens.task_list_cursors import TaskCursors
-from gateway.waiting import WaitingCalls
+from gateway.wires.broadcasts import CHANGED_TOPIC, Broadcasts
+from gateway.wires.catalogue import (
+    Catalogue,
+    draft_capabilities,
+    handshake_capabilities,
+    handshake_entry,
+    released_capabilities,
+)
+from gateway.wires.dispatch import Dispatcher
+from gateway.wires.draft.calls import DraftCalls
+from gateway.wires.draft.task_results import TaskAnswers
+from gateway.wires.draft.tasks import DraftTasks
+from gateway.wires.handshake.version import Dialect
+from gateway.wires.handshake_wire import HandshakeWire
+from gateway.wires.legacy.answer_delivery import Deliveries
+from gateway.wires.legacy.calls import LegacyCalls
+from gateway.wires.legacy.pending_answers import WaitingCalls
+from gateway.wires.legacy.tasks import LegacyTasks
+from gateway.wires.methods import Methods
+from gateway.wires.released.subscriptions import Listener
+from gateway.wires.released.tasks import TaskMethods
+from gateway.wires.released.wire import ReleasedWire
 
 
 @dataclass(frozen=True, slots=True)

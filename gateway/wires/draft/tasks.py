@@ -12,8 +12,6 @@ from typing import Any, Final
 from gateway.authoring.registry import Registry
 from gateway.calls.task_access import fits
 from gateway.errors import InvalidParams, Overloaded
-from gateway.handshake_tasks import FIRST_FORM, HandshakeTasks, TaskMethod, TaskWords, TtlWords, tell
-from gateway.methods import Incoming
 from gateway.ports import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.rounds import read_answers
@@ -22,6 +20,8 @@ from gateway.protocol.fields import read_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.requests import CANCELLED
 from gateway.tasks.model import Phase, TaskView
+from gateway.wires.handshake.tasks import FIRST_FORM, HandshakeTasks, TaskMethod, TaskWords, TtlWords, tell
+from gateway.wires.methods import Incoming
 
 _RELATED_NAMES: Final = (ttl_form.RELATED_TASK, first_form.RELATED_TASK)
 """What a task that a request belongs to may be called in its `_meta`."""

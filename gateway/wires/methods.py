@@ -13,7 +13,6 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.runner import Call, CallRunner, Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
-from gateway.catalogue import Catalogue
 from gateway.engine.host import Host
 from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
 from gateway.ports import Caller, Client
@@ -29,6 +28,7 @@ from gateway.protocol.requests import (
     read_resource_read,
 )
 from gateway.protocol.result_format import Words
+from gateway.wires.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
 

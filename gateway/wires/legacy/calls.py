@@ -20,18 +20,18 @@ from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
 from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
-from gateway.handshake_tasks import MAX_ASKED, TTL_FORM, never_fit
-from gateway.methods import Incoming, Leg, Methods
 from gateway.ports import Clock
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import result_response, server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
-from gateway.replies import Answered, Reply
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.request_state import CannotContinue
-from gateway.waiting import Lapsed, Leaving, WaitingCall, WaitingCalls
+from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit
+from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
+from gateway.wires.methods import Incoming, Leg, Methods
+from gateway.wires.replies import Answered, Reply
 
 
 class Unanswered(CannotContinue):

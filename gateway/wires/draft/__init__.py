@@ -1,0 +1,1 @@
+"""The draft wire, with a handshake and rounds of questions."""

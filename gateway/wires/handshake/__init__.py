@@ -1,0 +1,1 @@
+"""What the wires with a handshake share."""
