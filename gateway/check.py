@@ -21,7 +21,7 @@ from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.preflight import find_problems, find_tool_problems
+from gateway.process.preflight import find_problems, find_tool_problems
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.settings.model import Settings

@@ -367,7 +367,7 @@ def _modules(arguments: argparse.Namespace) -> str | None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     from gateway.observability.logs import configure_logging
-    from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
+    from gateway.process.preflight import find_problems, find_tool_problems, warn_of_unknown
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
 
@@ -390,7 +390,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         problems.raise_any()
         assert listener is not None  # noqa: S101 - or there is a problem
         # Last: it loads the web framework, and a wrong setting is reported sooner.
-        from gateway.app import serve
+        from gateway.process.app import serve
         from gateway.web.listener import inherit
 
         return serve(
@@ -483,7 +483,7 @@ def _token(arguments: argparse.Namespace) -> int:
 def _tools(arguments: argparse.Namespace) -> int:
     from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
-    from gateway.preflight import find_tool_problems
+    from gateway.process.preflight import find_tool_problems
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
 

@@ -24,7 +24,7 @@ from gateway.children import Child, Nursery, Orders
 from gateway.console import Console
 from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
 from gateway.errors import ConfigurationError
-from gateway.preflight import find_problems
+from gateway.process.preflight import find_problems
 from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp, create_app
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.integration.raw import Answer, headers_of

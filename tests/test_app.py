@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.app import _connection_limits
+from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
 from gateway.web.connection import ConnectionLimits
 from loadtest.cluster import new_key

@@ -98,7 +98,7 @@ def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small repository."""
     for name, path in {"TOP": ".", "COPY": "build/compiled", "STAMP": "build/compiled/.compiled"}.items():
         monkeypatch.setattr(compiled, name, tmp_path / path)
-    for name in ("setup.py", "gateway/app.py", "docs/page.md", "gateway/__pycache__/app.pyc", ".git/config"):
+    for name in ("setup.py", "gateway/process/app.py", "docs/page.md", "gateway/__pycache__/app.pyc", ".git/config"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     return tmp_path
@@ -116,7 +116,7 @@ def test_the_copy_has_every_file_with_its_time_and_shares_the_environments(top: 
     assert compiled.main() == 0
     copy = top / "build/compiled"
     copied = {str(path.relative_to(copy)) for path in compiled.files(copy)}
-    assert copied == {"setup.py", "gateway/app.py", "docs/page.md"}
+    assert copied == {"setup.py", "gateway/process/app.py", "docs/page.md"}
     assert not (copy / ".git").exists()
     assert (copy / "setup.py").stat().st_mtime_ns == (top / "setup.py").stat().st_mtime_ns
     for name in (".venv", ".venvs", "reports"):
@@ -131,17 +131,17 @@ def test_only_a_change_of_code_compiles_again(top: Path, compiler: Compiler) -> 
     compiled.main()
     assert (top / "build/compiled/docs/page.md").read_text() == "another text"
     assert compiler.calls == 1
-    (top / "gateway/app.py").write_text("another program")
+    (top / "gateway/process/app.py").write_text("another program")
     compiled.main()
-    assert (top / "build/compiled/gateway/app.py").read_text() == "another program"
+    assert (top / "build/compiled/gateway/process/app.py").read_text() == "another program"
     assert compiler.calls == 2
 
 
 def test_a_file_that_is_gone_is_gone_from_the_copy(top: Path, compiler: Compiler) -> None:
     compiled.main()
-    (top / "gateway/app.py").unlink()
+    (top / "gateway/process/app.py").unlink()
     compiled.main()
-    assert not (top / "build/compiled/gateway/app.py").exists()
+    assert not (top / "build/compiled/gateway/process/app.py").exists()
     assert compiler.calls == 2
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway import bootstrap
-from gateway.app import GatewayApp
 from gateway.calls import runner as calls
 from gateway.engine import driver
+from gateway.process import replica
+from gateway.process.app import GatewayApp
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call
 
@@ -32,7 +32,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(bootstrap, "time", SimpleNamespace(time=clock, monotonic=clock))
+    monkeypatch.setattr(replica, "time", SimpleNamespace(time=clock, monotonic=clock))
     return clock
 
 

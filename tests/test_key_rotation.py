@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from gateway import Context, tool
-from gateway.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp, create_app
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
@@ -168,7 +168,7 @@ async def test_cursors_change_with_the_keys_and_nobody_is_told_that_lists_change
 
 
 async def test_operators_see_which_keys_a_replica_holds(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "gateway.bootstrap")
+    caplog.set_level(logging.INFO, "gateway.process.replica")
     app = app_with(OLD)
     assert metric(app, "gateway_seal_keys", key_id=key_id(OLD), role="seals") == 1
     app._services.take_ring(ring(NEW, OLD))

@@ -37,7 +37,7 @@ def test_a_replica_loads_redis_for_its_task_store_and_opentelemetry_for_its_trac
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "OTEL_"))}
     environ |= {**SERVING, "GATEWAY_SEAL_KEYS": new_key(), **settings}
     code = (
-        "import sys; from gateway.app import create_app; app = create_app();"
+        "import sys; from gateway.process.app import create_app; app = create_app();"
         f"print(*[name for name in {LIBRARIES!r} if name in sys.modules])"
     )
     result = subprocess.run(

@@ -10,8 +10,8 @@ import msgspec
 from pydantic import BaseModel
 
 from gateway import Context, prompt, resource, tool
-from gateway.app import GatewayApp
 from gateway.authoring.registry import Registry
+from gateway.process.app import GatewayApp
 from gateway.runtime.compilation import is_compiled
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing

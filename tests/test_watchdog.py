@@ -15,9 +15,9 @@ from pydantic import AfterValidator
 from gateway import Context, tool
 from gateway.authoring.served import work_in
 from gateway.demo.weather import get_weather
+from gateway.process.watchdog import _what_blocks
 from gateway.protocol.strict_json import decode
 from gateway.testing import run
-from gateway.watchdog import _what_blocks
 
 UNKNOWN = "the event loop is blocked"
 GATEWAY = "the gateway blocks the event loop"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from gateway.errors import ConfigurationError
 from gateway.observability.logs import configure_logging
-from gateway.preflight import find_problems, find_tool_problems, warn_of_unknown
+from gateway.process.preflight import find_problems, find_tool_problems, warn_of_unknown
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from workers import process

@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.errors import TaskStoreDown
 from gateway.ports import Claim, Heartbeat, WorkQueue
-from gateway.watchdog import LoopWatch
+from gateway.process.watchdog import LoopWatch
 
 BEATS_PER_LEASE: Final = 3
 TICKS_PER_BEAT: Final = 4

@@ -19,11 +19,11 @@ import uvloop
 
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
-from gateway.bootstrap import WorkerServices, build_worker
-from gateway.ending import Ending, exit_now
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
-from gateway.reload import Reloader
+from gateway.process.exit import Ending, exit_now
+from gateway.process.reload import Reloader
+from gateway.process.replica import WorkerServices, build_worker
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings

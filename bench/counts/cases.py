@@ -17,7 +17,7 @@ from bench.cases import FORMS_AND_TASKS, answering, call, check_complete, check_
 from bench.clients import Answer, WrongAnswer
 from bench.counts.replica import PORT, Replica
 from gateway.auth.tokens import mint
-from gateway.bootstrap import build
+from gateway.process.replica import build
 from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
 

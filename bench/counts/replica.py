@@ -14,8 +14,8 @@ from typing import Any, Protocol, Self
 
 from bench.clients import Answer, WrongAnswer
 from bench.load import END_OF_HEAD, OK
-from gateway.app import GatewayApp, make_server
-from gateway.bootstrap import Services
+from gateway.process.app import GatewayApp, make_server
+from gateway.process.replica import Services
 
 PORT = 8080
 """Where clients say that they are connected to."""

@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from gateway.bootstrap import build
 from gateway.errors import HopReason, RejectReason
 from gateway.observability import metrics as telemetry
 from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import RefusalReason
 from gateway.observability.process_metrics import ProcessTelemetry, RedisErrorKind
 from gateway.observability.task_totals import TaskTotals
+from gateway.process.replica import build
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
 from loadtest.cluster import new_key

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from gateway.app import GatewayApp
+from gateway.process.app import GatewayApp
 from gateway.protocol.versions import DRAFT
 from gateway.web.exchange import MAX_PENDING_BYTES
 from gateway.wires.legacy.pending_answers import WaitingCalls
@@ -207,7 +207,7 @@ async def test_who_waits_counts_as_an_open_stream() -> None:
 
 
 async def test_where_too_many_wait_a_call_that_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.bootstrap.WaitingCalls", functools.partial(WaitingCalls, limit=1))
+    monkeypatch.setattr("gateway.process.replica.WaitingCalls", functools.partial(WaitingCalls, limit=1))
     session = await begin()
     first = Asking(session)
     question = await first.question()

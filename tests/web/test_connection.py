@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from uvicorn.server import ServerState
 
-from gateway.app import make_server
 from gateway.observability.metrics import RefusalReason, Telemetry
+from gateway.process.app import make_server
 from gateway.web.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,

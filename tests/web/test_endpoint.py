@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.app import GatewayApp
 from gateway.auth.tokens import mint
+from gateway.process.app import GatewayApp
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams
 from tests.asgi import HOST, Client, make_app, raw_headers

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from gateway.app import GatewayApp
 from gateway.errors import HopReason
+from gateway.process.app import GatewayApp
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import Content, Head, HopSealer, Process, Role
 from gateway.sealing.keyring import KeyRing

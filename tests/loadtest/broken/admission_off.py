@@ -6,9 +6,10 @@ import math
 import sys
 import time
 
-from gateway import bootstrap, cli
+from gateway import cli
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import FixedLimit
+from gateway.process import replica
 from gateway.settings.model import Settings
 
 
@@ -16,7 +17,7 @@ def take_on_everything(settings: Settings) -> InFlight:
     return InFlight(FixedLimit(1_000_000), math.inf, time.monotonic)
 
 
-bootstrap._load = take_on_everything
+replica._load = take_on_everything
 
 if __name__ == "__main__":
     sys.exit(cli.main())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from gateway import app, cli
-from gateway.bootstrap import Services
-from gateway.bootstrap import build as make
+from gateway import cli
 from gateway.calls.runner import Call, Ran
+from gateway.process import app
+from gateway.process.replica import Services
+from gateway.process.replica import build as make
 from gateway.settings.model import Settings
 
 

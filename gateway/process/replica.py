@@ -25,7 +25,7 @@ from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit,
 from gateway.observability.metrics import Telemetry
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
-from gateway.preflight import load_tools, not_appendable
+from gateway.process.preflight import load_tools, not_appendable
 from gateway.protocol.challenges import Challenges
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.file_watcher import FileWatcher

@@ -14,17 +14,17 @@ from fastapi import FastAPI
 
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
-from gateway.bootstrap import Services, build, check
-from gateway.ending import Ending
 from gateway.errors import ConfigurationError
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
-from gateway.preflight import load_tools
-from gateway.reload import Reloader
+from gateway.process.exit import Ending
+from gateway.process.preflight import load_tools
+from gateway.process.reload import Reloader
+from gateway.process.replica import Services, build, check
+from gateway.process.watchdog import watchdog
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
-from gateway.watchdog import watchdog
 from gateway.web.connection import ConnectionLimits, ConnectionRules
 from gateway.web.descriptors import make_room
 from gateway.web.draining_server import KEEP_ALIVE_SECONDS, ReplicaServer
