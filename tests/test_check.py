@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from gateway.check import Finding, Report, examine
+from gateway.cli.check import Finding, Report, examine
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gateway.children import EXIT_CONFIGURATION, Child, Nursery, Orders
-from gateway.console import Console
+from gateway.cli.children import EXIT_CONFIGURATION, Child, Nursery, Orders
+from gateway.cli.console import Console
 from loadtest.cluster import wait_until
 from tests.test_dev_stopping import runs
 

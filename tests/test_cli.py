@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from gateway import dev
 from gateway.auth import SharedSecret, TokenVerifier
-from gateway.cli import main
+from gateway.cli import dev
+from gateway.cli.main import main
 from gateway.errors import ConfigurationError
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -309,7 +309,7 @@ def test_keys_new_prints_a_new_key_each_time_that_a_ring_accepts(capsys: pytest.
 
 def test_keys_new_loads_neither_the_web_framework_nor_the_settings() -> None:
     code = (
-        "import sys; from gateway.cli import main; main(['keys', 'new']);"
+        "import sys; from gateway.cli.main import main; main(['keys', 'new']);"
         "print([name for name in ('fastapi', 'uvicorn', 'pydantic', 'jwt', 'gateway.sizing') if name in sys.modules])"
     )
     result = subprocess.run(
@@ -484,7 +484,7 @@ def test_tool_modules_are_found_in_the_working_directory_also_by_the_installed_c
     (tmp_path / "my_tools.py").write_text(
         'from gateway import tool\n@tool\nasync def hello() -> str:\n    """Say hello."""\n    return "hello"\n'
     )
-    code = "import sys; sys.path.remove(''); from gateway.cli import main; sys.exit(main())"
+    code = "import sys; sys.path.remove(''); from gateway.cli.main import main; sys.exit(main())"
     result = subprocess.run(
         [sys.executable, "-c", code, "tools", "--tools", "my_tools"],
         env=environment({}),
@@ -537,7 +537,7 @@ def test_an_interrupted_command_ends_quietly(
     def interrupt(arguments: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gateway.cli._keys_new", interrupt)
+    monkeypatch.setattr("gateway.cli.main._keys_new", interrupt)
     assert main(["keys", "new"]) == 130
     assert capsys.readouterr().err == ""
 

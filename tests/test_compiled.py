@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import main
+from gateway.cli.main import main
 from gateway.runtime.compilation import ALWAYS_COMPILED, is_compiled
 from scripts import compiled
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import SHELLS, main
+from gateway.cli.main import SHELLS, main
 
 COMPLETE = """
 source "$1"
@@ -63,6 +63,6 @@ def test_other_shells_get_a_script_with_every_command(
 
 
 def test_no_other_command_loads_what_makes_the_scripts() -> None:
-    code = "import sys; from gateway.cli import main; main(['keys', 'new']); print('shtab' in sys.modules)"
+    code = "import sys; from gateway.cli.main import main; main(['keys', 'new']); print('shtab' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout.splitlines()[-1] == "False"

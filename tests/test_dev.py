@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import dev as dev_module
-from gateway.dev import fill_environment
+from gateway.cli import dev as dev_module
+from gateway.cli.dev import fill_environment
 from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings
 from gateway.web.listener import listen

@@ -7,8 +7,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from gateway.console import Console
-from gateway.dev import _metrics_listeners
+from gateway.cli.console import Console
+from gateway.cli.dev import _metrics_listeners
 from gateway.errors import ConfigurationError
 from gateway.web.listener import inherit, listen
 

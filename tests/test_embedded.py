@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.embedded import EmbeddedStore, embedded_store, find_server
+from gateway.cli.embedded_store import EmbeddedStore, embedded_store, find_server
 
 Programs = Callable[..., Path]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.settings.model import Settings
 from loadtest.cluster import REPOSITORY
 from tests.deploy.files import DOCKERFILE, IMAGE, PINNED, USER, VERSION, checked, dockerfile, health_command, tool

@@ -111,7 +111,7 @@ for position, word in enumerate(arguments[:-1]):
         arguments[position + 1] = "0"
 if arguments[:1] == ["dev"]:
     arguments += ["--port", "0"]
-from gateway.cli import main
+from gateway.cli.main import main
 sys.exit(main(arguments))
 """
 

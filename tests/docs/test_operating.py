@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from gateway.check import EXIT_CODES, SUBJECTS, Finding, Report
+from gateway.cli.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
 from gateway.observability.metrics import OUTCOMES, RefusalReason
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import main
+from gateway.cli.main import main
 from gateway.sealing.cipher import DEFAULT_CACHE_SIZE
 from gateway.sealing.envelope import SEALS_PER_PREFIX
 from gateway.settings.model import Settings, known_variables

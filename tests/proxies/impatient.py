@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.web import exchange
 
 exchange.KEEP_ALIVE_SECONDS = 1.0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.web.front import Front
+from gateway.cli.round_robin import Front
 from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY, wait_until
 from tests.integration.fleet import Fleet

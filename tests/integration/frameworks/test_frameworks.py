@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.auth.tokens import mint
-from gateway.web.front import Front
+from gateway.cli.round_robin import Front
 from gateway.web.listener import listen
 from loadtest.cluster import REPOSITORY
 from loadtest.cluster.common import HOST, LoggedProcess, find_program

@@ -6,9 +6,9 @@ import math
 import sys
 import time
 
-from gateway import cli
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import FixedLimit
+from gateway.cli import main as cli
 from gateway.process import replica
 from gateway.settings.model import Settings
 

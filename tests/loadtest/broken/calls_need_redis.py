@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from gateway import cli
 from gateway.calls.runner import Call, Ran
+from gateway.cli import main as cli
 from gateway.process import app
 from gateway.process.replica import Services
 from gateway.process.replica import build as make

@@ -6,7 +6,7 @@ import os
 import sys
 from types import FrameType
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.web.draining_server import ReplicaServer
 
 

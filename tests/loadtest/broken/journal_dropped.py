@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.engine.journal import Journal
 from gateway.tokens.request_state import SealedCarrier
 

@@ -6,7 +6,7 @@ import os
 import secrets
 import sys
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.sealing.keyring import generate_entry
 
 os.environ["GATEWAY_SEAL_KEYS"] = generate_entry(secrets.token_bytes)

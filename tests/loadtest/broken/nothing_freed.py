@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from gateway import cli
 from gateway.calls.runner import Call, CallRunner, Ran
+from gateway.cli import main as cli
 
 BYTES = 1 << 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 

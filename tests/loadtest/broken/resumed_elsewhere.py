@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from gateway import cli
+from gateway.cli import main as cli
 from gateway.wires.draft import tasks as draft_tasks
 
 read = draft_tasks.read_last_seq_nr  # type: ignore[attr-defined]

@@ -415,7 +415,7 @@ def _listener(arguments: argparse.Namespace, auth: str) -> socket.socket:
 
 
 def _dev(arguments: argparse.Namespace) -> int:
-    from gateway import dev
+    from gateway.cli import dev
 
     return dev.run(
         arguments.replicas,
@@ -499,7 +499,7 @@ def _tools(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from gateway.check import examine
+    from gateway.cli.check import examine
     from gateway.observability.logs import configure_logging
 
     configure_logging("error", "text", "check")  # warnings are part of the report

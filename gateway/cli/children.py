@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from io import FileIO
 from typing import Final
 
-from gateway.console import Console
+from gateway.cli.console import Console
 
 EXIT_FAILED: Final = 1
 EXIT_CONFIGURATION: Final = 2

@@ -20,16 +20,16 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.auth.bind import check_bind
-from gateway.children import Child, Nursery, Orders
-from gateway.console import Console
-from gateway.embedded import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.cli.children import Child, Nursery, Orders
+from gateway.cli.console import Console
+from gateway.cli.embedded_store import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.cli.round_robin import Front
 from gateway.errors import ConfigurationError
 from gateway.process.preflight import find_problems
 from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
 from gateway.settings.tool_files import find_file, names_file
-from gateway.web.front import Front
 from gateway.web.listener import listen
 
 LOOPBACK: Final = "127.0.0.1"

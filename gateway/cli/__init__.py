@@ -1,0 +1,1 @@
+"""The command `gateway`, and all that only its `dev` needs."""
