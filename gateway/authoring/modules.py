@@ -17,7 +17,7 @@ from gateway.errors import AuthoringError, ConfigurationError
 from gateway.settings.tool_files import find_file, names_file, similar_to_module
 
 _OWN_NAME: Final = "tool_file_"
-_OURS: Final = frozenset({"__main__", "gateway", "workers"})
+_OURS: Final = frozenset({"__main__", "gateway", "gateway_workers"})
 
 
 def import_tools(entry: str) -> ModuleType:

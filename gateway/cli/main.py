@@ -26,7 +26,7 @@ from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 
 EXIT_CONFIGURATION: Final = 2
-WORKERS: Final = "workers.__main__"
+WORKERS: Final = "gateway_workers.__main__"
 """Started by name: the gateway never imports its workers."""
 
 SHELLS: Final = ("bash", "zsh", "fish")

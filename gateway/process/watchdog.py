@@ -33,7 +33,7 @@ _BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
 _CERTAINTY: Final = ("", _BLOCKED, _BLOCKED_BY_GATEWAY, _BLOCKED_BY_TOOL)
 """Only a message further on follows another one: a tool may run in the same turn of the loop as what blocked before."""
 
-_OURS: Final = frozenset({"gateway", "workers"})
+_OURS: Final = frozenset({"gateway", "gateway_workers"})
 _DEMO: Final = "gateway.demo."
 """Our modules that are written as those of an author are."""
 

@@ -19,9 +19,9 @@ from gateway.observability.task_totals import TaskTotals
 from gateway.process.replica import build
 from gateway.settings.model import Settings
 from gateway.tasks.model import Phase
+from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from loadtest.cluster import new_key
 from tests.docs.markdown import PAGES, TOP, rows_of, section_of, text_of
-from workers.telemetry import LegEnd, WorkerTelemetry
 
 PAGE: Final = "docs/metrics.md"
 REPLICA, WORKER = "replica", "worker"

@@ -11,8 +11,8 @@ import pytest
 from gateway.cli.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
 from gateway.observability.metrics import OUTCOMES, RefusalReason
+from gateway_workers.metrics import LegEnd
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
-from workers.telemetry import LegEnd
 
 PAGE: Final = "docs/operating.md"
 TEXT: Final = text_of(PAGE)

@@ -12,8 +12,8 @@ from gateway.engine.journal import Checkpoint
 from gateway.errors import LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.ports import Claim, Kept
 from gateway.tasks.model import Progress
-from workers import patience
-from workers.keeper import TaskKeeper
+from gateway_workers import retry
+from gateway_workers.keeper import TaskKeeper
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -83,7 +83,7 @@ class Case:
 
 @pytest.fixture
 async def case(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
-    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", 0)
     case = Case()
     yield case
     case.keeper.abandon()

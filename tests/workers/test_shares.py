@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.shares import Pick, Shares
+from gateway_workers.shares import Pick, Shares
 
 
 def fill(shares: Shares, *owners: str) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from workers.slots import Slots
+from gateway_workers.slots import Slots
 
 
 async def test_no_more_places_are_taken_than_there_are() -> None:

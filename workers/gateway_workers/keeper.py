@@ -12,7 +12,7 @@ from gateway.engine.journal import Checkpoint
 from gateway.errors import LeaseLost, ValueTooLarge
 from gateway.ports import Claim, Kept, WorkQueue
 from gateway.tasks.model import Progress
-from workers.patience import outlast
+from gateway_workers.retry import outlast
 
 CHECKPOINT_SECONDS: Final = 1.0
 """A checkpoint is written no more often than this."""

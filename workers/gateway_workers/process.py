@@ -27,9 +27,9 @@ from gateway.process.replica import WorkerServices, build_worker
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
-from workers.heart import Heart
-from workers.telemetry import WorkerTelemetry
-from workers.worker import LAST_WRITES_SECONDS, Work, Worker
+from gateway_workers.heartbeats import Heart
+from gateway_workers.metrics import WorkerTelemetry
+from gateway_workers.worker import LAST_WRITES_SECONDS, Work, Worker
 
 log = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
-from workers.heart import Heart
-from workers.keeper import TaskKeeper
-from workers.patience import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
-from workers.shares import Pick, Shares
-from workers.slots import Slots
-from workers.telemetry import LegEnd, WorkerTelemetry
+from gateway_workers.heartbeats import Heart
+from gateway_workers.keeper import TaskKeeper
+from gateway_workers.metrics import LegEnd, WorkerTelemetry
+from gateway_workers.retry import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, outlast
+from gateway_workers.shares import Pick, Shares
+from gateway_workers.slots import Slots
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""The command `gateway worker`, also `python -m workers`."""
+"""The command `gateway worker`, also `python -m gateway_workers`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gateway.observability.logs import configure_logging
 from gateway.process.preflight import find_problems, find_tool_problems, warn_of_unknown
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
-from workers import process
+from gateway_workers import process
 
 EXIT_CONFIGURATION = 2
 OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
 """Options that have another name than the setting they give."""
 
 
-def main(argv: Sequence[str] | None = None, *, prog: str = "python -m workers") -> int:
+def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_workers") -> int:
     """Run a worker until it is told to stop.
 
     Args:
