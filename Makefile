@@ -18,11 +18,11 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
-CLIENTS := tests/integration/clients tests/integration/frameworks tests/draft/test_modes.py tests/draft/test_streaming.py
+CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Other people's proxies, which `make test` does not need, belong to `make proxies`.
 BEHIND_PROXIES := tests/proxies
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/test_audit.py tests/test_line_writer.py
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 

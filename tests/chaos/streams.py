@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from tests.draft.messages import RELATED_TASK, VERSION
+from tests.wires.draft.messages import RELATED_TASK, VERSION
 
 LINE_BYTES: Final = 1 << 20
 HEAD_END: Final = b"\r\n\r\n"

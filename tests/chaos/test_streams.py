@@ -14,8 +14,8 @@ import pytest
 from gateway.auth.tokens import mint
 from loadtest.cluster import wait_until
 from tests.chaos.streams import Stream, asked
-from tests.draft.deployment import AUDIENCE, SECRET, Deployment
 from tests.storage.servers import Server
+from tests.wires.draft.deployment import AUDIENCE, SECRET, Deployment
 
 STREAMS: Final = 1000
 SEGMENTS: Final = 100

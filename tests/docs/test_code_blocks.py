@@ -74,7 +74,8 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     'make loadtest SCENARIO=load-shedding LOADTEST="--seconds 120 --users 32"': (
         "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here"
     ),
-    "make compiled": "tests/test_compiled.py::test_the_copy_has_every_file_with_its_time_and_shares_the_environments",
+    "make compiled": "tests/repository/test_compiled.py::"
+    "test_the_copy_has_every_file_with_its_time_and_shares_the_environments",
     "make -C build/compiled": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
     "pip install ../sealed-gateway": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
     "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
@@ -90,7 +91,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
     "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
     "pip install --require-hashes --no-deps": "it installs into the reader's environment",
-    "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; tests/test_compiled.py compiles one module",
+    "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; tests/repository/test_compiled.py compiles one module",
     "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
     ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",
 }

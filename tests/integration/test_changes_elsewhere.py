@@ -16,7 +16,7 @@ from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, send
 from tests.storage.servers import Server
 
-TOOLS: Final = "tests.legacy.working_tools"
+TOOLS: Final = "tests.wires.legacy.working_tools"
 MODULE: Final = "from gateway import tool\n\n@tool\nasync def {name}() -> str:\n    return 'said'\n"
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loadtest.cluster import wait_until
+from tests.cli.test_dev import Dev
 from tests.integration.client import Answers, connect_to_url
-from tests.test_dev import Dev
 
 DUPLICATE: Answers = {"resolution": {"resolution": "Duplicate"}, "duplicateOfId": {"duplicateOfId": 4301}}
 RESOLVE = {"workItemId": 4522, "fields": {"System.State": "Resolved"}}

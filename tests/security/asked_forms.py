@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from loadtest.cluster import wait_until
-from tests.draft.messages import RELATED_TASK
-from tests.draft.messages import VERSION as DRAFT_VERSION
 from tests.integration.fleet import Fleet
 from tests.security.costs import Measured, Sent, call, measured, text_of
 from tests.security.form_cases import FormCase
 from tests.storage.servers import Server
+from tests.wires.draft.messages import RELATED_TASK
+from tests.wires.draft.messages import VERSION as DRAFT_VERSION
 
 TOOLS: Final = "tests.security.cost_tools,tests.security.cost_form_tools"
 

@@ -1,0 +1,32 @@
+"""`--tools FILE`: every command that runs or lists tools takes a file, and says in one line what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import WORKING, assert_one_clear_line, gateway
+
+TOOL = 'from gateway import tool\n@tool\nasync def hello() -> str:\n    """Say hello."""\n    return "hello"\n'
+NEITHER = {**WORKING, "GATEWAY_TOOLS": ""}
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("dev", "--port", "0"), ("worker",), ("tools",)])
+def test_a_file_that_does_not_exist_is_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "bugs.py").write_text(TOOL)
+    result = gateway(*command, "--tools", "bug.py", settings=NEITHER, cwd=tmp_path)
+    assert_one_clear_line(result, "no tool file 'bug.py'", "did you mean 'bugs.py'?")
+
+
+def test_a_worker_loads_a_file(tmp_path: Path) -> None:
+    """It gets as far as a tool that no process can serve."""
+    (tmp_path / "bugs.py").write_text(TOOL + "raise LookupError('it has run')\n")
+    result = gateway("worker", "--tools", "./bugs.py", settings=NEITHER, cwd=tmp_path)
+    assert_one_clear_line(result, "the tool file './bugs.py' failed to import: LookupError: it has run")
+
+
+def test_a_file_may_have_the_name_of_a_module_that_the_gateway_needs(tmp_path: Path) -> None:
+    (tmp_path / "calendar.py").write_text(TOOL)
+    result = gateway("tools", settings={"GATEWAY_TOOLS": "calendar.py"}, cwd=tmp_path)
+    assert result.stdout.splitlines()[1:] == ["hello  1        Say hello."]

@@ -1,0 +1,612 @@
+"""Settings: read once, checked, told in one line when wrong, and documented."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from gateway.errors import ConfigurationError
+from gateway.settings.model import MIN_JWT_SECRET_BYTES, Settings, is_secret, known_variables, variable
+from gateway.settings.problems import Problems
+
+SECRET = "s" * MIN_JWT_SECRET_BYTES
+REDIS_URL = "rediss://user:s3cret@redis.example.com:6380/0"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "settings.md"
+
+SERVING = {
+    "GATEWAY_TOOLS": "some.tools",
+    "GATEWAY_SEAL_KEYS": "0" * 64,
+    "GATEWAY_AUDIENCE": "here",
+    "GATEWAY_JWT_SECRET": SECRET,
+}
+
+WRONG_VALUES = {
+    "GATEWAY_TOOLS": "not a module",
+    "GATEWAY_AUDIENCE": "two\nlines",
+    "GATEWAY_STATE_TTL_SECONDS": "0",
+    "GATEWAY_SESSION_TTL_SECONDS": "0",
+    "GATEWAY_FLOW_MAX_SECONDS": "1e3",
+    "GATEWAY_STATE_MAX_BYTES": "64K",
+    "GATEWAY_AUTH": "basic",
+    "GATEWAY_JWT_SECRET": "hunter2-hunter2",
+    "GATEWAY_JWKS_URL": "http://id.example.com/jwks",
+    "GATEWAY_JWKS_FILE": "/run/\x00",
+    "GATEWAY_JWT_ALGORITHMS": "none",
+    "GATEWAY_PUBLIC_URL": "https://mcp.example.com/?a=b",
+    "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com,id2.example.com",
+    "GATEWAY_LOGIN_SCOPES": 'read,"write"',
+    "GATEWAY_JWT_AUDIENCE": "\x00",
+    "GATEWAY_JWT_ISSUER": " ",
+    "GATEWAY_JWT_LEEWAY_SECONDS": "-1",
+    "GATEWAY_LEG_SECONDS": "nan",
+    "GATEWAY_MAX_BODY_BYTES": "9" * 5000,
+    "GATEWAY_MAX_HEADER_BYTES": "1023",
+    "GATEWAY_MAX_HEADERS": "15",
+    "GATEWAY_MAX_JSON_DEPTH": "201",
+    "GATEWAY_MAX_ANSWERS": "0",
+    "GATEWAY_RATE_LIMIT": "100 per second",
+    "GATEWAY_STREAMS_PER_PRINCIPAL": "many",
+    "GATEWAY_HEAD_SECONDS": "0",
+    "GATEWAY_BODY_SECONDS": "inf",
+    "GATEWAY_MAX_CONNECTIONS": "-1",
+    "GATEWAY_REPLICA_ID": "räplica",
+    "GATEWAY_REPLICA_URL": "http://10.0.0.7:8080?x=1",
+    "GATEWAY_PEERS": "http://10.0.0.7:8080,replicas:8080",
+    "GATEWAY_REPLICA_HEADER": "perhaps",
+    "GATEWAY_CONNECTION_CLOSE": "2",
+    "GATEWAY_STRICT_ASKS": "strict",
+    "GATEWAY_HIDE_TASK_TOOLS": "some",
+    "GATEWAY_ALLOWED_HOSTS": "mcp.example.com,*.example.com",
+    "GATEWAY_ALLOWED_ORIGINS": "app.example.com",
+    "GATEWAY_TRUSTED_PROXIES": "10.0.0.1/8",
+    "GATEWAY_METRICS_HOST": "http://127.0.0.1",
+    "GATEWAY_METRICS_PORT": "65536",
+    "GATEWAY_LOG_LEVEL": "loud",
+    "GATEWAY_LOG_FORMAT": "xml",
+    "GATEWAY_AUDIT_LOG": "two\nlines",
+    "GATEWAY_AUDIT_LOG_REQUIRED": "always",
+    "GATEWAY_MAX_INFLIGHT": "0",
+    "GATEWAY_QUEUE_TARGET_MS": "0.5",
+    "GATEWAY_SHED_INPUT_REQUESTS": "empty",
+    "GATEWAY_DRAIN_NOTICE_SECONDS": "-1",
+    "GATEWAY_DRAIN_SECONDS": "inf",
+    "GATEWAY_REDIS_URL": "http://:hunter2@localhost",
+    "GATEWAY_TASK_PARTITIONS": "0",
+    "GATEWAY_TASK_MAX_TTL_SECONDS": "1d",
+    "GATEWAY_TASKS_PER_PRINCIPAL": "none",
+    "GATEWAY_TASK_BYTES_PER_PRINCIPAL": "64 MiB",
+    "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "1023",
+    "GATEWAY_TASK_MAX_RESULT_BYTES": "64 MiB",
+    "GATEWAY_TASK_LEASE_SECONDS": "0",
+    "GATEWAY_IMMEDIATE_WAIT_MS": "-1",
+    "GATEWAY_UNREAD_SECONDS": "0",
+    "GATEWAY_MAX_UNREAD_BYTES": "64 MiB",
+    "GATEWAY_WORKER_CONCURRENCY": "-1",
+}
+
+
+def refusal(environ: dict[str, str], **overrides: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ, **overrides)
+    return str(caught.value)
+
+
+def test_an_empty_environment_gives_the_documented_defaults() -> None:
+    settings = Settings.load({})
+    assert settings.tools == ()
+    assert settings.seal_keys is None
+    assert settings.auth == "jwt"
+    assert (settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes) == (3600, 86400, 65536)
+    assert settings.session_ttl_seconds == 30 * 86400
+    assert (settings.leg_seconds, settings.drain_seconds, settings.jwt_leeway_seconds) == (60, 25, 30)
+    assert settings.max_body_bytes == 1024 * 1024
+    assert (settings.max_header_bytes, settings.max_headers, settings.max_json_depth) == (32768, 100, 100)
+    assert (settings.head_seconds, settings.body_seconds, settings.max_connections) == (10, 10, 4096)
+    assert (settings.unread_seconds, settings.immediate_wait_ms) == (30, 250)
+    assert (settings.rate_limit, settings.streams_per_principal, settings.max_answers) == (None, 32, 100)
+    assert (settings.max_inflight, settings.queue_target_ms, settings.drain_notice_seconds) == (None, 50, 3)
+    assert (settings.metrics_host, settings.metrics_port) == ("127.0.0.1", 9090)
+    assert settings.redis_url is None
+    assert (settings.task_partitions, settings.task_max_ttl_seconds, settings.task_lease_seconds) == (8, 86400, 30)
+    assert (settings.task_max_argument_bytes, settings.task_max_result_bytes) == (256 * 1024, 4 * 1024 * 1024)
+    assert (settings.tasks_per_principal, settings.task_bytes_per_principal) == (1000, 64 * 1024 * 1024)
+    assert settings.worker_concurrency == 32
+    assert settings.replica_header
+    assert not settings.connection_close
+
+
+def test_a_line_break_at_the_end_is_part_of_a_value() -> None:
+    assert refusal({"GATEWAY_REPLICA_ID": "r1\n"}).startswith(
+        r"GATEWAY_REPLICA_ID: 'r1\n' is not valid; use 1 to 64 letters"
+    )
+
+
+def test_every_setting_is_read_from_its_variable() -> None:
+    settings = Settings.load(
+        {
+            **SERVING,
+            "GATEWAY_TOOLS": " one , two.three,",
+            "GATEWAY_STATE_TTL_SECONDS": "60",
+            "GATEWAY_SESSION_TTL_SECONDS": "61",
+            "GATEWAY_FLOW_MAX_SECONDS": "120",
+            "GATEWAY_STATE_MAX_BYTES": "2048",
+            "GATEWAY_AUTH": "None",
+            "GATEWAY_JWKS_URL": "https://id.example.com/keys?v=2",
+            "GATEWAY_JWKS_FILE": "/run/jwks.json",
+            "GATEWAY_JWT_ALGORITHMS": "ES256, EdDSA",
+            "GATEWAY_PUBLIC_URL": "https://mcp.example.com/tools/",
+            "GATEWAY_AUTHORIZATION_SERVERS": "https://id.example.com/,http://[::1]:8443/tenant",
+            "GATEWAY_LOGIN_SCOPES": "notes:read, notes:write",
+            "GATEWAY_JWT_AUDIENCE": "tokens",
+            "GATEWAY_JWT_ISSUER": "https://issuer.example",
+            "GATEWAY_JWT_LEEWAY_SECONDS": "0",
+            "GATEWAY_LEG_SECONDS": "1.5",
+            "GATEWAY_MAX_BODY_BYTES": "4096",
+            "GATEWAY_MAX_HEADER_BYTES": "8192",
+            "GATEWAY_MAX_HEADERS": "50",
+            "GATEWAY_MAX_JSON_DEPTH": "20",
+            "GATEWAY_MAX_ANSWERS": "10",
+            "GATEWAY_RATE_LIMIT": " 100/S burst 200 ",
+            "GATEWAY_STREAMS_PER_PRINCIPAL": "4",
+            "GATEWAY_HEAD_SECONDS": "5",
+            "GATEWAY_BODY_SECONDS": "0.5",
+            "GATEWAY_MAX_CONNECTIONS": "1000",
+            "GATEWAY_REPLICA_ID": "r-1.a_b",
+            "GATEWAY_REPLICA_URL": " http://10.0.0.7:8080/ ",
+            "GATEWAY_PEERS": " http://10.0.0.7:8080/ , https://replicas.example.com/inner",
+            "GATEWAY_REPLICA_HEADER": "Off",
+            "GATEWAY_CONNECTION_CLOSE": "1",
+            "GATEWAY_STRICT_ASKS": "on",
+            "GATEWAY_HIDE_TASK_TOOLS": "on",
+            "GATEWAY_ALLOWED_HOSTS": "mcp.example.com, mcp.example.com:8443",
+            "GATEWAY_ALLOWED_ORIGINS": "https://app.example.com",
+            "GATEWAY_TRUSTED_PROXIES": "10.0.0.0/8,192.0.2.7",
+            "GATEWAY_METRICS_HOST": "::1",
+            "GATEWAY_METRICS_PORT": "0",
+            "GATEWAY_LOG_LEVEL": "DEBUG",
+            "GATEWAY_LOG_FORMAT": "JSON",
+            "GATEWAY_AUDIT_LOG": "audit.log",
+            "GATEWAY_AUDIT_LOG_REQUIRED": "on",
+            "GATEWAY_MAX_INFLIGHT": "7",
+            "GATEWAY_QUEUE_TARGET_MS": "20.5",
+            "GATEWAY_SHED_INPUT_REQUESTS": "on",
+            "GATEWAY_DRAIN_NOTICE_SECONDS": "1.5",
+            "GATEWAY_DRAIN_SECONDS": "0",
+            "GATEWAY_REDIS_URL": REDIS_URL,
+            "GATEWAY_TASK_PARTITIONS": "2",
+            "GATEWAY_TASK_MAX_TTL_SECONDS": "3600",
+            "GATEWAY_TASKS_PER_PRINCIPAL": "5",
+            "GATEWAY_TASK_BYTES_PER_PRINCIPAL": "5000000",
+            "GATEWAY_TASK_MAX_ARGUMENT_BYTES": "2048",
+            "GATEWAY_TASK_MAX_RESULT_BYTES": "67108864",
+            "GATEWAY_TASK_LEASE_SECONDS": "1.5",
+            "GATEWAY_IMMEDIATE_WAIT_MS": "100",
+            "GATEWAY_UNREAD_SECONDS": "5",
+            "GATEWAY_MAX_UNREAD_BYTES": "1048576",
+            "GATEWAY_WORKER_CONCURRENCY": "4",
+        }
+    )
+    assert settings.redis_url is not None
+    assert settings.redis_url.get_secret_value() == REDIS_URL
+    assert settings.seal_keys is not None
+    assert settings.jwt_secret is not None
+    values = settings.model_dump(exclude={"seal_keys", "jwt_secret", "redis_url"})
+    assert values == {
+        "tools": ("one", "two.three"),
+        "audience": "here",
+        "state_ttl_seconds": 60,
+        "session_ttl_seconds": 61,
+        "flow_max_seconds": 120,
+        "state_max_bytes": 2048,
+        "auth": "none",
+        "jwks_url": "https://id.example.com/keys?v=2",
+        "jwks_file": "/run/jwks.json",
+        "jwt_algorithms": ("ES256", "EdDSA"),
+        "public_url": "https://mcp.example.com/tools/",
+        "authorization_servers": ("https://id.example.com/", "http://[::1]:8443/tenant"),
+        "login_scopes": ("notes:read", "notes:write"),
+        "jwt_audience": "tokens",
+        "jwt_issuer": "https://issuer.example",
+        "jwt_leeway_seconds": 0,
+        "leg_seconds": 1.5,
+        "max_body_bytes": 4096,
+        "max_header_bytes": 8192,
+        "max_headers": 50,
+        "max_json_depth": 20,
+        "max_answers": 10,
+        "rate_limit": {"requests": 100, "seconds": 1, "burst": 200},
+        "streams_per_principal": 4,
+        "head_seconds": 5,
+        "body_seconds": 0.5,
+        "max_connections": 1000,
+        "replica_id": "r-1.a_b",
+        "replica_url": "http://10.0.0.7:8080",
+        "peers": ("http://10.0.0.7:8080", "https://replicas.example.com/inner"),
+        "replica_header": False,
+        "connection_close": True,
+        "strict_asks": True,
+        "hide_task_tools": True,
+        "allowed_hosts": ("mcp.example.com", "mcp.example.com:8443"),
+        "allowed_origins": ("https://app.example.com",),
+        "trusted_proxies": ("10.0.0.0/8", "192.0.2.7"),
+        "metrics_host": "::1",
+        "metrics_port": 0,
+        "log_level": "debug",
+        "log_format": "json",
+        "audit_log": "audit.log",
+        "audit_log_required": True,
+        "max_inflight": 7,
+        "queue_target_ms": 20.5,
+        "shed_input_requests": True,
+        "drain_notice_seconds": 1.5,
+        "drain_seconds": 0,
+        "task_partitions": 2,
+        "task_max_ttl_seconds": 3600,
+        "tasks_per_principal": 5,
+        "task_bytes_per_principal": 5_000_000,
+        "task_max_argument_bytes": 2048,
+        "task_max_result_bytes": 67_108_864,
+        "task_lease_seconds": 1.5,
+        "immediate_wait_ms": 100,
+        "unread_seconds": 5,
+        "max_unread_bytes": 1_048_576,
+        "worker_concurrency": 4,
+    }
+    assert settings.seal_keys.get_secret_value() == SERVING["GATEWAY_SEAL_KEYS"]
+    assert settings.jwt_secret.get_secret_value() == SECRET
+
+
+@pytest.mark.parametrize("off", ["off", " OFF ", ""])
+def test_a_rate_limit_can_be_off(off: str) -> None:
+    assert Settings.load({"GATEWAY_RATE_LIMIT": off}).rate_limit is None
+
+
+def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GATEWAY_REPLICA_ID", "from-the-process")
+    assert Settings.load().replica_id == "from-the-process"
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert Settings.load({"GATEWAY_METRICS_PORT": "", "GATEWAY_AUDIENCE": ""}).metrics_port == 9090
+
+
+def test_what_is_given_as_an_argument_wins_over_the_environment_and_none_does_not() -> None:
+    settings = Settings.load(
+        {"GATEWAY_REPLICA_ID": "env", "GATEWAY_METRICS_PORT": "1"}, replica_id=None, metrics_port="off"
+    )
+    assert settings.replica_id == "env"
+    assert settings.metrics_port is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "audiences"),
+    [
+        ({}, ()),
+        ({"GATEWAY_AUDIENCE": "a"}, ("a",)),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_PUBLIC_URL": "https://b.test"}, ("a", "https://b.test/mcp")),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_JWT_AUDIENCE": "c"}, ("c",)),
+        ({"GATEWAY_AUDIENCE": "a", "GATEWAY_PUBLIC_URL": "https://b.test", "GATEWAY_JWT_AUDIENCE": "c"}, ("c",)),
+    ],
+)
+def test_tokens_are_for_the_deployment_or_its_url_unless_they_have_an_audience_of_their_own(
+    environ: dict[str, str], audiences: tuple[str, ...]
+) -> None:
+    assert Settings.load(environ).token_audiences == audiences
+
+
+def test_replicas_without_a_name_get_different_short_ones() -> None:
+    first, second = Settings.load({}).replica_id, Settings.load({}).replica_id
+    assert first != second
+    assert len(first) <= 32
+    assert Settings.load({"GATEWAY_REPLICA_ID": first}).replica_id == first
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.7:8080", "https://r1.example.com/inner", "http://[::1]:8080", "http://r1"]
+)
+def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
+    assert Settings.load({"GATEWAY_REPLICA_URL": f"{url}/"}).replica_url == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("10.0.0.7:8080", "ftp://r1", "http://", "http://user@r1", "http://r1#x", "http://r1?", "http://r1:0"),
+        *("http://r 1", "http://r1/" + "x" * 300),
+    ],
+)
+def test_where_nobody_could_reach_a_replica_is_no_url_of_one(url: str) -> None:
+    assert "GATEWAY_REPLICA_URL" in refusal({"GATEWAY_REPLICA_URL": url})
+    assert "GATEWAY_PEERS" in refusal({"GATEWAY_PEERS": f"http://10.0.0.7:8080,{url}"})
+
+
+def test_processes_with_one_environment_can_each_name_their_own_host() -> None:
+    settings = Settings.load({"GATEWAY_REPLICA_URL": "http://{hostname}:8080"})
+    assert settings.replica_url == f"http://{socket.gethostname()}:8080"
+
+
+def test_settings_cannot_be_changed_after_they_were_read() -> None:
+    settings = Settings.load({})
+    with pytest.raises(ValidationError):
+        settings.state_ttl_seconds = 1
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_VALUES.items(), ids=WRONG_VALUES)
+def test_a_wrong_value_is_told_in_one_line_that_names_the_variable_and_what_to_write(name: str, value: str) -> None:
+    message = refusal({name: value})
+    assert message.startswith(f"{name}: ")
+    assert "; use " in message
+    assert message.isprintable()
+    assert len(message) < 250
+
+
+def test_every_setting_with_wrong_values_is_in_the_list_above() -> None:
+    assert {variable(name) for name in Settings.model_fields} - set(WRONG_VALUES) == {"GATEWAY_SEAL_KEYS"}
+
+
+def test_a_wrong_option_is_told_by_the_name_of_the_option() -> None:
+    assert refusal({}, metrics_port="x").startswith("--metrics-port: 'x' is not valid; use a port")
+
+
+def test_an_argument_that_is_no_setting_is_refused() -> None:
+    assert "'metrics_prt' is not a setting" in refusal({}, metrics_prt="1")
+
+
+def test_a_secret_never_shows_in_a_message_or_a_repr() -> None:
+    assert "hunter2" not in refusal({"GATEWAY_JWT_SECRET": "hunter2-hunter2"})
+    assert SECRET not in refusal({"GATEWAY_JWT_SECRET": SECRET + "\udc80"})
+    assert "hunter2" not in refusal({"GATEWAY_REDIS_URL": "http://:hunter2@localhost"})
+    for url in ("http://id.example.com/keys?key=hunter2", "https://id.example.com/keys#hunter2"):
+        message = refusal({"GATEWAY_JWKS_URL": url})
+        assert "//id.example.com/keys' is not valid" in message
+        assert "hunter2" not in message
+    settings = Settings.load({**SERVING, "GATEWAY_JWKS_URL": "https://id.example.com/keys?key=hunter2"})
+    assert "hunter2" not in repr(settings)
+    assert SECRET not in repr(settings)
+    assert SERVING["GATEWAY_SEAL_KEYS"] not in str(settings)
+
+
+def test_a_short_secret_is_refused_by_its_bytes() -> None:
+    assert "15 bytes" in refusal({"GATEWAY_JWT_SECRET": "x" * 15})
+    Settings.load({"GATEWAY_JWT_SECRET": "é" * (MIN_JWT_SECRET_BYTES // 2)})
+
+
+def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
+    for name, field in Settings.model_fields.items():
+        if is_secret(field):
+            file = tmp_path / name
+            secret = REDIS_URL if name == "redis_url" else SECRET
+            file.write_text(secret + "\n")
+            settings = Settings.load({f"{variable(name)}_FILE": str(file)})
+            assert getattr(settings, name).get_secret_value() == secret
+            assert settings.unknown == {}
+
+
+def test_a_file_keeps_its_inner_newlines(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("one\ntwo\n")
+    keys = Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)}).seal_keys
+    assert keys is not None
+    assert keys.get_secret_value() == "one\ntwo"
+
+
+def test_a_secret_given_both_ways_is_refused(tmp_path: Path) -> None:
+    message = refusal({"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWT_SECRET_FILE": str(tmp_path)})
+    assert message == "GATEWAY_JWT_SECRET: set together with GATEWAY_JWT_SECRET_FILE; keep one of them"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [(None, "cannot be read: No such file"), (b"\n \n", "is empty"), (b"\xff\xfe", "is not a UTF-8 text file")],
+)
+def test_a_file_that_holds_no_secret_is_told_by_name(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    message = refusal({"GATEWAY_JWT_SECRET_FILE": str(file)})
+    assert message.startswith("GATEWAY_JWT_SECRET_FILE: ")
+    assert complaint in message
+
+
+def test_names_that_look_like_settings_but_are_none_are_collected() -> None:
+    settings = Settings.load(
+        {"GATEWAY_TOOL": "x", "GATEWAY_TOOLS_FILE": "y", "GATEWAY_DEMO_RELEASE": "2", "HOME": "/", **SERVING}
+    )
+    assert list(settings.unknown) == ["GATEWAY_TOOL", "GATEWAY_TOOLS_FILE"]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("GATEWAY_LEG_SECOND", "GATEWAY_LEG_SECONDS"),
+        ("GATEWAY_LEGSECONDS", "GATEWAY_LEG_SECONDS"),
+        ("GATEWAY_REDIS_URL_FLIE", "GATEWAY_REDIS_URL_FILE"),
+        ("GATEWAY_audience", "GATEWAY_AUDIENCE"),
+        ("GATEWAY_COLOUR", None),
+        ("GATEWAY_", None),
+    ],
+)
+def test_a_misspelt_setting_comes_with_the_one_that_is_meant(written: str, meant: str | None) -> None:
+    assert Settings.load({written: "x"}).unknown == {written: meant}
+
+
+def test_all_wrong_settings_are_told_at_once_a_line_each(tmp_path: Path) -> None:
+    environ = {
+        "GATEWAY_LOG_LEVEL": "loud",
+        "GATEWAY_STATE_TTL_SECONDS": "soon",
+        "GATEWAY_JWT_SECRET_FILE": str(tmp_path / "nothing"),
+        "GATEWAY_SEAL_KEYS": "0" * 64,
+        "GATEWAY_SEAL_KEYS_FILE": str(tmp_path / "nothing"),
+    }
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ, metrics_port="x")
+    named = [line.partition(":")[0] for line in caught.value.problems]
+    assert named == [
+        "GATEWAY_SEAL_KEYS",
+        "GATEWAY_JWT_SECRET_FILE",
+        "GATEWAY_STATE_TTL_SECONDS",
+        "--metrics-port",
+        "GATEWAY_LOG_LEVEL",
+    ]
+
+
+def test_all_that_is_missing_is_told_at_once_and_nothing_twice_that_is_wrong_already() -> None:
+    problems = Problems()
+    settings = Settings.load({"GATEWAY_TOOLS": "not a module", "GATEWAY_JWKS_URL": "ftp://x"}, problems=problems)
+    with problems.noted():
+        settings.check_serving()
+    named = [line.partition(":")[0] for line in problems.lines]
+    assert named == ["GATEWAY_TOOLS", "GATEWAY_JWKS_URL", "GATEWAY_SEAL_KEYS", "GATEWAY_AUDIENCE"]
+
+
+def test_a_complete_environment_may_serve() -> None:
+    Settings.load(SERVING).check_serving()
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_a_serving_process_names_what_is_missing(name: str) -> None:
+    settings = Settings.load({key: value for key, value in SERVING.items() if key != name})
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        settings.check_serving()
+    assert str(caught.value).isprintable()
+
+
+def test_a_process_without_identity_needs_no_secret() -> None:
+    Settings.load({**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_AUTH": "none"}).check_serving()
+
+
+JWKS = {
+    **SERVING,
+    "GATEWAY_JWT_SECRET": "",
+    "GATEWAY_JWKS_URL": "https://id.example.com/jwks",
+    "GATEWAY_JWT_ISSUER": "https://id.example.com",
+}
+
+
+def serving_refusal(environ: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.load(environ).check_serving()
+    assert str(caught.value).isprintable()
+    return str(caught.value)
+
+
+def test_tokens_can_be_verified_with_the_keys_of_an_identity_provider() -> None:
+    Settings.load(JWKS).check_serving()
+    Settings.load({**JWKS, "GATEWAY_JWKS_URL": "", "GATEWAY_JWKS_FILE": "/run/jwks.json"}).check_serving()
+    Settings.load({**JWKS, "GATEWAY_JWT_ALGORITHMS": "PS256,ES384"}).check_serving()
+
+
+def test_a_key_set_needs_an_issuer_and_a_shared_secret_does_not() -> None:
+    message = serving_refusal({**JWKS, "GATEWAY_JWT_ISSUER": ""})
+    assert message.startswith("GATEWAY_JWT_ISSUER: not set, but GATEWAY_JWKS_URL needs it")
+    Settings.load(SERVING).check_serving()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("GATEWAY_JWT_SECRET", "GATEWAY_JWKS_URL"),
+        ("GATEWAY_JWT_SECRET", "GATEWAY_JWKS_FILE"),
+        ("GATEWAY_JWKS_URL", "GATEWAY_JWKS_FILE"),
+    ],
+)
+def test_tokens_are_verified_in_one_way_only(names: tuple[str, str]) -> None:
+    ways = {"GATEWAY_JWT_SECRET": SECRET, "GATEWAY_JWKS_URL": "https://x.example", "GATEWAY_JWKS_FILE": "/run/jwks"}
+    environ = {**SERVING, "GATEWAY_JWT_SECRET": "", "GATEWAY_JWT_ISSUER": "i", **{name: ways[name] for name in names}}
+    assert serving_refusal(environ).startswith(f"{names[0]}: set together with {names[1]}; keep the one")
+
+
+@pytest.mark.parametrize("algorithms", ["HS256,RS256", "ES256,HS256"])
+def test_algorithms_of_secrets_and_of_public_keys_never_mix(algorithms: str) -> None:
+    assert "it mixes HS256" in refusal({"GATEWAY_JWT_ALGORITHMS": algorithms})
+
+
+def test_algorithms_must_fit_what_verifies() -> None:
+    assert "GATEWAY_JWT_SECRET cannot verify" in serving_refusal({**SERVING, "GATEWAY_JWT_ALGORITHMS": "RS256"})
+    assert "GATEWAY_JWKS_URL cannot verify" in serving_refusal({**JWKS, "GATEWAY_JWT_ALGORITHMS": "HS256"})
+
+
+def test_algorithms_that_are_not_chosen_follow_from_what_verifies() -> None:
+    assert Settings.load(SERVING).token_algorithms == ("HS256",)
+    assert Settings.load(JWKS).token_algorithms == ("RS256", "ES256", "EdDSA")
+    assert Settings.load({**JWKS, "GATEWAY_JWT_ALGORITHMS": "PS512"}).token_algorithms == ("PS512",)
+
+
+def test_without_identity_nothing_of_tokens_is_checked() -> None:
+    Settings.load({**JWKS, "GATEWAY_AUTH": "none", "GATEWAY_JWT_SECRET": SECRET}).check_serving()
+
+
+BAD_URLS = [
+    "http://id.example.com/jwks",
+    "http://127.0.0.1.example.com/jwks",
+    "http://localhost@id.example.com/jwks",
+    "https://user@id.example.com/jwks",
+    "https://user:pass@id.example.com/jwks",
+    "ftp://id.example.com/jwks",
+    "file:///etc/passwd",
+    "id.example.com",
+    "https://",
+    "https:///jwks",
+    "https://id.example.com/jwks#x",
+    "https://id.example.com:0/",
+    "https://id.example.com:99999/",
+    "https://[::1/",
+    'https://id.example.com/"',
+    "https://id.example.com/\\",
+    "https://id.example.com/a b",
+    "https://idé.example.com/",
+]
+
+
+@pytest.mark.parametrize("url", BAD_URLS)
+@pytest.mark.parametrize("name", ["GATEWAY_JWKS_URL", "GATEWAY_PUBLIC_URL", "GATEWAY_AUTHORIZATION_SERVERS"])
+def test_a_url_is_https_or_of_this_machine_and_holds_nobodys_name(name: str, url: str) -> None:
+    message = refusal({name: url})
+    assert message.startswith(f"{name}: ")
+    assert "pass@" not in message
+
+
+@pytest.mark.parametrize(
+    "url", ["https://id.example.com", "http://127.0.0.1:1/x", "http://localhost", "HTTP://[::1]:8/"]
+)
+def test_a_url_of_this_machine_may_be_plain(url: str) -> None:
+    settings = Settings.load({"GATEWAY_JWKS_URL": url, "GATEWAY_PUBLIC_URL": url})
+    assert settings.jwks_url == settings.public_url == url
+
+
+def test_the_file_of_a_secret_is_remembered(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("0" * 64)
+    settings = Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)})
+    assert settings.file_of("seal_keys") == file
+    assert settings.file_of("jwt_secret") is None
+    assert Settings.load({"GATEWAY_SEAL_KEYS_FILE": str(file)}, seal_keys="1" * 64).file_of("seal_keys") is None
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_is_documented_with_its_default_and_its_description(name: str) -> None:
+    field = Settings.model_fields[name]
+    default = field.get_default()
+    if field.default_factory is not None:
+        shown = "made at start"
+    elif default is None or default == ():
+        shown = "none"
+    elif isinstance(default, bool):
+        shown = "`on`" if default else "`off`"
+    else:
+        shown = f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+    assert f"| `{variable(name)}` | {shown} | {field.description} |\n" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_document_lists_no_setting_that_does_not_exist() -> None:
+    rows = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `GATEWAY_")]
+    assert {row.split("`")[1] for row in rows} == {variable(name) for name in Settings.model_fields}
+
+
+def test_the_document_names_every_file_form() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [name for name in known_variables() if name not in text] == []
