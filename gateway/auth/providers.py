@@ -18,9 +18,9 @@ from gateway.auth.keys import KeySet, KeysUnavailable
 from gateway.errors import ConfigurationError, Overloaded
 from gateway.observability.clock_watch import ClockSource
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Clock
 from gateway.runtime.background import task_running
 from gateway.runtime.file_watcher import FileWatcher
+from gateway.runtime.sources import Clock
 from gateway.settings.hosts import place_of
 
 log = logging.getLogger(__name__)

@@ -152,7 +152,7 @@ class TokenVerifier:
         return self._keys.running()
 
     def known(self, authorization_header: str | None) -> VerifiedToken | None:
-        """See `gateway.ports.Authenticator.known`."""
+        """See `gateway.web.ports.Authenticator.known`."""
         if not authorization_header:
             return None
         # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.

@@ -10,7 +10,8 @@ from typing import Final, Self, TypeAlias
 
 from gateway.authoring.registry import Registry
 from gateway.errors import InsufficientScope
-from gateway.ports import Caller, Clock
+from gateway.protocol.caller import Caller
+from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 
 _SOON_SECONDS: Final = 0.01
@@ -22,7 +23,7 @@ Needs: TypeAlias = Callable[[Registry], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """What a token proved of its caller, to be kept or told to another replica; satisfies `gateway.ports.Caller`.
+    """What a token proved of its caller, to be kept or told to another replica; satisfies `Caller`.
 
     Attributes:
         principal: the caller, None for an anonymous one.

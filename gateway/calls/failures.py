@@ -12,8 +12,8 @@ from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
 from gateway.errors import AskError, InternalError, InvalidParams, NotAnswered, RpcError
-from gateway.ports import RandomBytes
 from gateway.protocol.strict_json import encode
+from gateway.runtime.sources import RandomBytes
 from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
+from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
@@ -25,12 +26,13 @@ from gateway.errors import MissingCapability, NotNow, RejectReason, TooManyAnswe
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Caller, LegTrace, RandomBytes, Shedding, Tracing
 from gateway.protocol import notifications
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
+from gateway.runtime.sources import RandomBytes
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
@@ -96,7 +98,7 @@ class Call:
         words: how the result is told.
         order: the task that the call becomes where it can, or None if its client takes none.
         conversation: holds the journal where the client does not carry it; None where it does.
-        forwarded_id: see `gateway.ports.Client.forwarded_id`.
+        forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
     """
 
     __slots__ = (

@@ -13,8 +13,9 @@ from gateway.authoring.registry import Registry
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.observability.audit import AuditLog
-from gateway.ports import Caller, TaskPage, TaskPlaceMark, TaskStore
+from gateway.protocol.caller import Caller
 from gateway.tasks.model import TaskView, WireQuestion
+from gateway.tasks.ports import TaskPage, TaskPlaceMark, TaskStore
 
 
 class TaskAccess:

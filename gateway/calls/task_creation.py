@@ -25,12 +25,13 @@ from gateway.errors import (
     TryAgain,
     ValueTooLarge,
 )
-from gateway.ports import NewTask, RandomBytes, Spending, TaskStore, UseEnd
 from gateway.protocol.strict_json import encode
+from gateway.runtime.sources import RandomBytes
 from gateway.sealing import base64url
 from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Retention, TaskView
+from gateway.tasks.ports import NewTask, Spending, TaskStore, UseEnd
 from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)

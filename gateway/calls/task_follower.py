@@ -12,7 +12,7 @@ from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.errors import TaskStoreDown
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.tasks.model import TaskView
 
 log = logging.getLogger(__name__)

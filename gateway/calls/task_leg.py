@@ -18,10 +18,11 @@ from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import InternalError, RpcError
-from gateway.ports import RandomBytes, TaskQuestion
 from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode
+from gateway.runtime.sources import RandomBytes
 from gateway.sealing.principal import Principal
+from gateway.tasks.ports import TaskQuestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ _request: Final[ContextVar[_Request]] = ContextVar("request")
 
 
 class Traces:
-    """Makes spans and hands them to what processes them; satisfies `gateway.ports.Tracing`.
+    """Makes spans and hands them to what processes them; satisfies `gateway.calls.ports.Tracing`.
 
     What asks for a sampler, limits of spans, and a collector is read from the environment by OpenTelemetry itself.
 
@@ -120,7 +120,7 @@ class Traces:
             handler.addFilter(_SpanFilter())
 
     async def request(self, message: Request | Notification, headers: Headers, answering: Awaitable[T]) -> T:
-        """See `gateway.ports.Tracing.request`."""
+        """See `gateway.calls.ports.Tracing.request`."""
         request = _Request(self._tracer, message, headers)
         outside = _request.set(request)
         try:
@@ -133,7 +133,7 @@ class Traces:
             _request.reset(outside)
 
     def leg(self, journal: Journal, name: str, *, nested: bool) -> _LegSpan:
-        """See `gateway.ports.Tracing.leg`."""
+        """See `gateway.calls.ports.Tracing.leg`."""
         request = _request.get()
         span = request.go_on(_read(journal.trace), name)
         if journal.trace is None:
@@ -144,7 +144,7 @@ class Traces:
         return _Attached(self._tracer.start_span("leg", trace.set_span_in_context(request)), ends=True)
 
     def task_leg(self, tool: str, task_id: str, journal: Mapping[str, Any]) -> _TaskSpan:
-        """See `gateway.ports.Tracing.task_leg`."""
+        """See `gateway.calls.ports.Tracing.task_leg`."""
         begun = _read(journal.get("trace"))
         span = self._tracer.start_span(
             f"task {tool}",
@@ -282,7 +282,7 @@ class _LegSpan:
         self._journal = journal
 
     def end(self, outcome: str, task_id: str = "") -> None:
-        """See `gateway.ports.LegTrace.end`."""
+        """See `gateway.calls.ports.LegTrace.end`."""
         span = self._attached.span
         span.set_attribute("gateway.flow", self._journal.flow_id)
         span.set_attribute("gateway.leg", self._journal.legs)
@@ -299,7 +299,7 @@ class _TaskSpan:
         self._attached = attached
 
     def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - it is told at the start
-        """See `gateway.ports.LegTrace.end`."""
+        """See `gateway.calls.ports.LegTrace.end`."""
         _tell_outcome(self._attached.span, outcome)
         self._attached.end()
 

@@ -17,6 +17,7 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
+from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_creation import TaskCalls, TaskLimits
 from gateway.errors import ConfigurationError, TaskStoreDown
@@ -24,7 +25,6 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
 from gateway.observability.metrics import Telemetry
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.ports import Authenticator, Carrier, TaskStore, Tracing
 from gateway.process.preflight import load_tools, not_appendable
 from gateway.protocol.challenges import Challenges
 from gateway.runtime.compilation import is_compiled
@@ -34,11 +34,14 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
+from gateway.tasks.ports import TaskStore
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
+from gateway.web.ports import Authenticator
 from gateway.wires.assembly import Parts, Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
+from gateway.wires.ports import Carrier
 
 if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
     from gateway.storage import RedisTaskStore, RedisWorkQueue

@@ -11,7 +11,6 @@ import msgspec
 
 from gateway.errors import RejectReason, ValueTooLarge
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.packing import pack, unpack
@@ -22,6 +21,7 @@ from gateway.storage.shared_scripts import BRIEF_FIELDS
 from gateway.storage.task_scripts import VIEW_FIELDS
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
+from gateway.tasks.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.tasks.question_keys import wire_keys
 
 MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)

@@ -1,4 +1,4 @@
-"""The port `gateway.ports.Carrier` on a channel of Redis. Messages are sealed, and Redis stores none of them."""
+"""The port `gateway.wires.ports.Carrier` on a channel of Redis. Messages are sealed, and Redis stores none of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReplicaChannel:
         self._keys = keys
 
     async def send(self, seal: Callable[[], bytes]) -> bool:
-        """See `gateway.ports.Carrier.send`. A replica that is not listening misses it."""
+        """See `gateway.wires.ports.Carrier.send`. A replica that is not listening misses it."""
         text = base64.b64encode(seal()).decode("ascii")
         try:
             await self._client.run(TELL, [self._keys.agreed_partitions()], [self._keys.replicas(), text])
@@ -42,7 +42,7 @@ class ReplicaChannel:
 
     @asynccontextmanager
     async def listening(self, take: Callable[[bytes], object]) -> AsyncIterator[None]:
-        """See `gateway.ports.Carrier.listening`. The process that sent a message hears it too."""
+        """See `gateway.wires.ports.Carrier.listening`. The process that sent a message hears it too."""
         async with self._notices.listen(self._keys.replicas()) as listener, task_running(_hear(listener, take)):
             yield
 

@@ -1,4 +1,4 @@
-"""The port `gateway.ports.TaskStore` on Redis."""
+"""The port `gateway.tasks.ports.TaskStore` on Redis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
-from gateway.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
@@ -24,6 +23,7 @@ from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, TaskView
+from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 
 DEFAULT_PARTITIONS = 8
 DEFAULT_MAX_TTL_MS = 86_400_000
@@ -81,7 +81,7 @@ class RedisTaskStore:
         return ReplicaChannel(self._client, self._notices, self._keys)
 
     async def check(self) -> None:
-        """See `gateway.ports.TaskStore.check`."""
+        """See `gateway.tasks.ports.TaskStore.check`."""
         with self._client.starting():
             await self._deployment.check()
 
@@ -101,12 +101,12 @@ class RedisTaskStore:
         return self._client.problem
 
     async def owner(self, principal: Principal | None) -> str:
-        """See `gateway.ports.TaskStore.owner`."""
+        """See `gateway.tasks.ports.TaskStore.owner`."""
         await self._deployment.ensure()
         return self._owners.name(principal)
 
     async def create(self, new: NewTask, quota: int, quota_bytes: int = DEFAULT_TASK_BYTES) -> TaskView:
-        """See `gateway.ports.TaskStore.create`."""
+        """See `gateway.tasks.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
         retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
@@ -151,12 +151,12 @@ class RedisTaskStore:
         )
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
-        """See `gateway.ports.TaskStore.get`."""
+        """See `gateway.tasks.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
         return self._records.view(owner, task_id, await self._run(task_scripts.READ, place, task_id))
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
-        """See `gateway.ports.TaskStore.page`."""
+        """See `gateway.tasks.ports.TaskStore.page`."""
         wanted = (limit + 1, *(after or ("", "")))
         listed = await self._client.run(shared_scripts.PAGE, [self._keys.owner_index(owner)], wanted)
         marks = [TaskPlaceMark(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
@@ -171,12 +171,12 @@ class RedisTaskStore:
         return TaskPage([view for view in briefs if view is not None], marks[-1] if more else None)
 
     async def of_request(self, owner: str, request: str) -> str | None:
-        """See `gateway.ports.TaskStore.of_request`."""
+        """See `gateway.tasks.ports.TaskStore.of_request`."""
         task_id: bytes | None = await self._command("HGET", self._keys.requests(owner), request)
         return None if task_id is None else task_id.decode()
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
-        """See `gateway.ports.TaskStore.answer`."""
+        """See `gateway.tasks.ports.TaskStore.answer`."""
         sealed: list[str] = []
         for key, answer in answers.items():
             sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
@@ -187,14 +187,14 @@ class RedisTaskStore:
         return self._records.view(owner, task_id, reply)
 
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
-        """See `gateway.ports.TaskStore.cancel`."""
+        """See `gateway.tasks.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
         why = "withdrawn" if withdrawn else ""
         reply = await self._run(task_scripts.CANCEL, place, task_id, self._keys.cancellations(), why)
         return self._records.view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
-        """See `gateway.ports.TaskStore.delete`."""
+        """See `gateway.tasks.ports.TaskStore.delete`."""
         view = await self.get(owner, task_id)
         if view is None:
             return None
@@ -209,17 +209,17 @@ class RedisTaskStore:
         return view if reply == b"deleted" else None
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
-        """See `gateway.ports.TaskStore.deliver`."""
+        """See `gateway.tasks.ports.TaskStore.deliver`."""
         return bool(
             await self._run(task_scripts.DELIVER, self._keys.place(owner, task_id), task_id, stream, max(0, ms))
         )
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """See `gateway.ports.TaskStore.segments`. One that does not open ends the list."""
+        """See `gateway.tasks.ports.TaskStore.segments`. One that does not open ends the list."""
         return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
 
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
-        """See `gateway.ports.TaskStore.watch`."""
+        """See `gateway.tasks.ports.TaskStore.watch`."""
         async with self._notices.listen(self._keys.changes(owner), task_ids) as listener:
             while True:
                 if listener.missed:
@@ -241,7 +241,7 @@ class RedisTaskStore:
     async def spend(
         self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int, *, leg_ms: int
     ) -> Spent:
-        """See `gateway.ports.TaskStore.spend`.
+        """See `gateway.tasks.ports.TaskStore.spend`.
 
         It takes two scripts. What the first one takes is given up by itself if the second one does not come soon: so
         a leg is not lost to a replica that never learns that it got it, or dies before it does.
@@ -284,7 +284,7 @@ class RedisTaskStore:
             raise TaskStoreAway
 
     def end_use(self, use: LegUse, end: UseEnd) -> None:
-        """See `gateway.ports.TaskStore.end_use`."""
+        """See `gateway.tasks.ports.TaskStore.end_use`."""
         if use.repeated and end is UseEnd.NEVER:
             end = UseEnd.REPEATABLE
         ending = asyncio.create_task(self._end_use(use, _STATE_AFTER[end]))
@@ -301,13 +301,13 @@ class RedisTaskStore:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
-        """See `gateway.ports.TaskStore.store_answer`."""
+        """See `gateway.tasks.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
         keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
         await self._client.run(shared_scripts.KEEP_ANSWER, keys, [sealed, shared_scripts.SPENT_ANSWER_MS])
 
     async def aclose(self) -> None:
-        """See `gateway.ports.TaskStore.aclose`. Closes the client too."""
+        """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""
         if self._ending:
             _, late = await asyncio.wait(self._ending, timeout=SECONDS)
             for ending in late:

@@ -1,4 +1,4 @@
-"""The port `gateway.ports.WorkQueue` on Redis Streams."""
+"""The port `gateway.tasks.ports.WorkQueue` on Redis Streams."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
-from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import task_scripts
@@ -24,6 +23,7 @@ from gateway.storage.shared_scripts import FORGET_CONSUMERS, MAKE_WAY
 from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
 from gateway.tasks.model import Phase
+from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 
 log = logging.getLogger("gateway.storage")
 
@@ -78,7 +78,7 @@ class RedisWorkQueue:
 
     @property
     def partitions(self) -> int:
-        """See `gateway.ports.WorkQueue.partitions`."""
+        """See `gateway.tasks.ports.WorkQueue.partitions`."""
         return self._keys.partitions
 
     def replace_sealer(self, sealer: Sealer) -> None:
@@ -87,7 +87,7 @@ class RedisWorkQueue:
         self._owners.replace_sealer(sealer)
 
     async def check(self) -> None:
-        """See `gateway.ports.TaskStore.check`."""
+        """See `gateway.tasks.ports.TaskStore.check`."""
         await self._deployment.check()
 
     async def claim(
@@ -97,7 +97,7 @@ class RedisWorkQueue:
         wait_ms: int = MAX_WAIT_MS,
         may_begin: Callable[[str], bool] | None = None,
     ) -> list[Claim]:
-        """See `gateway.ports.WorkQueue.claim`."""
+        """See `gateway.tasks.ports.WorkQueue.claim`."""
         await self._deployment.ensure()
         try:
             entries = await self._lost_entries(partition, count)
@@ -116,18 +116,18 @@ class RedisWorkQueue:
         return [claim for claim in claims if claim is not None]
 
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
-        """See `gateway.ports.WorkQueue.make_way`."""
+        """See `gateway.tasks.ports.WorkQueue.make_way`."""
         queue = self._keys.queue(partition)
         arguments = (self._keys.task_prefix(partition), SEEN_ENTRIES, MOVED_ENTRIES, *owners)
         return bool(await self._client.run(MAKE_WAY, [queue], arguments))
 
     async def heartbeat(self, claim: Claim) -> Heartbeat:
-        """See `gateway.ports.WorkQueue.heartbeat`."""
+        """See `gateway.tasks.ports.WorkQueue.heartbeat`."""
         reply = await self._run(task_scripts.HEARTBEAT, claim, claim.entry_id, self._worker_id)
         return Heartbeat(reply.decode())
 
     async def keep(self, claim: Claim, kept: Kept) -> None:
-        """See `gateway.ports.WorkQueue.keep`."""
+        """See `gateway.tasks.ports.WorkQueue.keep`."""
         changes, learned = self._records.changes(claim, kept)
         progress: bytes | str = ""
         if kept.progress is not None:
@@ -137,7 +137,7 @@ class RedisWorkQueue:
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
-        """See `gateway.ports.WorkQueue.emit`.
+        """See `gateway.tasks.ports.WorkQueue.emit`.
 
         Raises:
             ValueError: a segment before it is missing.
@@ -150,24 +150,24 @@ class RedisWorkQueue:
         claim.segments, claim.emitted = seq, emitted
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """See `gateway.ports.WorkQueue.segments`."""
+        """See `gateway.tasks.ports.WorkQueue.segments`."""
         return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
 
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
-        """See `gateway.ports.WorkQueue.wait`."""
+        """See `gateway.tasks.ports.WorkQueue.wait`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
         await self._write(task_scripts.WAIT, claim, claim.entry_id, *self._records.asked(claim, questions), *changes)
 
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
     ) -> None:
-        """See `gateway.ports.WorkQueue.finish`."""
+        """See `gateway.tasks.ports.WorkQueue.finish`."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
         await self._write(task_scripts.FINISH, claim, *ended)
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
-        """See `gateway.ports.WorkQueue.release`."""
+        """See `gateway.tasks.ports.WorkQueue.release`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
         await self._write(task_scripts.RELEASE, claim, claim.entry_id, *changes)
 
@@ -181,19 +181,19 @@ class RedisWorkQueue:
         return await read_totals(self._client, self._keys)
 
     async def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
-        """See `gateway.ports.WorkQueue.cancellations`."""
+        """See `gateway.tasks.ports.WorkQueue.cancellations`."""
         async with self._notices.listen(self._keys.cancellations()) as listener:
             while True:
                 for member in await listener.wait(RECHECK_SECONDS):
                     yield split_member(member)
 
     async def leave(self) -> None:
-        """See `gateway.ports.WorkQueue.leave`."""
+        """See `gateway.tasks.ports.WorkQueue.leave`."""
         for partition in range(self.partitions):
             await self._forget_consumers(partition, leaving=self._worker_id)
 
     async def aclose(self) -> None:
-        """See `gateway.ports.WorkQueue.aclose`. Closes the client too."""
+        """See `gateway.tasks.ports.WorkQueue.aclose`. Closes the client too."""
         await self._notices.aclose()
         await self._client.aclose()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.errors import HopReason
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Clock, Post, RandomBytes
+from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
     EVERYONE,
@@ -158,3 +158,7 @@ class Hops:
 
     def _head(self, receiver: Process) -> Head:
         return Head(self._process, receiver, self._random_bytes(NONCE_BYTES), int(self._clock() * 1000))
+
+
+Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]
+"""Posts a sealed message to the process at a URL, within a short time. Returns its reply, None if there is none."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from gateway.errors import RejectReason
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Caller, Clock
+from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId
+from gateway.runtime.sources import Clock
 from gateway.sealing.binding import return_address_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address

@@ -10,7 +10,7 @@ from typing import Any
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.errors import GatewayError, InvalidRequestState, RejectReason
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Clock, RandomBytes
+from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.state import StateTooLarge, open_state, seal_state
 

@@ -8,10 +8,11 @@ from typing import Final
 
 from gateway.errors import HttpRefusal
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Caller, Clock, RandomBytes
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import flags_of
 from gateway.protocol.handshake.initialize import Initialize
 from gateway.protocol.jsonrpc import RequestId
+from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.binding import session_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.session import Session, open_session, seal_session

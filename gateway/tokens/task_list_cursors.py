@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gateway.errors import InvalidParams
-from gateway.ports import Caller, TaskPlaceMark
+from gateway.protocol.caller import Caller
 from gateway.sealing.binding import cursor_binding
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.task_list_cursor import open_task_cursor, seal_task_cursor
+from gateway.tasks.ports import TaskPlaceMark
 
 _METHOD = "tasks/list"
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
+from gateway.admission.callers import CallerLimits
+from gateway.admission.inflight import InFlight, InFlightVisit
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
-from gateway.ports import Admission, Authenticator, Caller, CallerLimits, Visit
+from gateway.protocol.caller import Caller
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.versions import Wire
@@ -32,6 +34,7 @@ from gateway.web.exchange import (
     Shortcut,
 )
 from gateway.web.origins import OriginPolicy
+from gateway.web.ports import Authenticator
 from gateway.wires.dispatch import Dispatcher
 from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
@@ -40,7 +43,7 @@ log = logging.getLogger(__name__)
 CLOSE: Final = (b"connection", b"close")
 
 VISIT: Final = "gateway.visit"
-"""Where the scope of a request holds its `Visit`: None if it is not counted, `REFUSED` if there are too many."""
+"""Where the scope of a request holds its visit: None if it is not counted, `REFUSED` if there are too many."""
 
 METHOD_NAMED: Final = "gateway.method"
 """Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
@@ -94,7 +97,7 @@ class McpEndpoint:
         audit: AuditLog,
         *,
         callers: CallerLimits,
-        admission: Admission,
+        admission: InFlight,
         max_body_bytes: int,
         replica_id: str | None,
         challenges: Challenges | None = None,
@@ -242,7 +245,7 @@ class McpEndpoint:
         # Who names no method in a header speaks a wire whose calls go on without their clients.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         refused = scope[VISIT] is REFUSED
-        visit: Visit | None = None if refused else scope[VISIT]
+        visit: InFlightVisit | None = None if refused else scope[VISIT]
         client = _Client(
             exchange,
             visit,
@@ -313,7 +316,7 @@ class McpEndpoint:
 
 
 class _Client:
-    """The other end of one request's connection; satisfies `gateway.ports.Client`.
+    """The other end of one request's connection; satisfies `gateway.wires.ports.Client`.
 
     Args:
         exchange: the request and its answer.
@@ -346,7 +349,7 @@ class _Client:
     def __init__(
         self,
         exchange: Exchange,
-        visit: Visit | None,
+        visit: InFlightVisit | None,
         stream: Callable[[], AbstractContextManager[None]],
         principal: Hashable | None,
         *,
@@ -367,11 +370,11 @@ class _Client:
         self._entered = False
 
     def ask(self, request: bytes) -> None:
-        """See `gateway.ports.Client.ask`."""
+        """See `gateway.wires.ports.Client.ask`."""
         self._exchange.ask(request)
 
     async def enter(self) -> None:
-        """See `gateway.ports.Client.enter`."""
+        """See `gateway.wires.ports.Client.enter`."""
         if self._refused:
             raise Overloaded
         if self._visit is not None and not self._entered:
@@ -381,7 +384,7 @@ class _Client:
                 await waiting
 
     def leave(self) -> None:
-        """See `gateway.ports.Client.leave`."""
+        """See `gateway.wires.ports.Client.leave`."""
         if self._visit is not None:
             self._visit.leave()
             self._entered = False
@@ -389,7 +392,7 @@ class _Client:
 
     @contextlib.contextmanager
     def streaming(self) -> Iterator[None]:
-        """See `gateway.ports.Client.streaming`."""
+        """See `gateway.wires.ports.Client.streaming`."""
         if self._streams:
             yield
             return
@@ -402,7 +405,7 @@ class _Client:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """See `gateway.ports.Client.waiting`."""
+        """See `gateway.wires.ports.Client.waiting`."""
         with self.streaming(), self._exchange.ending_with_client():
             self.leave()
             yield

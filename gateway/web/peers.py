@@ -1,4 +1,4 @@
-"""The port `gateway.ports.Carrier` on the network: a message goes to each address of `GATEWAY_PEERS`."""
+"""The port `gateway.wires.ports.Carrier` on the network: a message goes to each address of `GATEWAY_PEERS`."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Peers:
         self._looking: asyncio.Task[None] | None = None
 
     async def send(self, seal: Callable[[], bytes]) -> bool:
-        """See `gateway.ports.Carrier.send`: true only if every address took it and every name has one."""
+        """See `gateway.wires.ports.Carrier.send`: true only if every address took it and every name has one."""
         places = await self._find()
         taken = await asyncio.gather(*(self._post(place, seal()) for place in places[:MAX_PEERS]))
         return all(taken) and len(places) <= MAX_PEERS and all(self._places.get(url) for url in self._urls)
 
     @contextlib.asynccontextmanager
     async def listening(self, _take: Callable[[bytes], object]) -> AsyncIterator[None]:
-        """See `gateway.ports.Carrier.listening`: messages arrive at the HTTP endpoint, so nothing listens here."""
+        """See `Carrier.listening`: messages arrive at the HTTP endpoint, so nothing listens here."""
         try:
             yield
         finally:

@@ -10,22 +10,24 @@ from typing import Any
 from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
+from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
 from gateway.engine.host import Host
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Carrier, Clock, Post, RandomBytes, TaskStore, Tracing
 from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
+from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
-from gateway.tokens.hop_messages import Hops, max_message_bytes
+from gateway.tasks.ports import TaskStore
+from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.tokens.session_ids import Sessions
 from gateway.tokens.task_list_cursors import TaskCursors
@@ -48,6 +50,7 @@ from gateway.wires.legacy.calls import LegacyCalls
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.legacy.tasks import LegacyTasks
 from gateway.wires.methods import Methods
+from gateway.wires.ports import Carrier
 from gateway.wires.released.subscriptions import Listener
 from gateway.wires.released.tasks import TaskMethods
 from gateway.wires.released.wire import ReleasedWire

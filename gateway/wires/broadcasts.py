@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Carrier
 from gateway.runtime.background import task_running
 from gateway.tokens.hop_messages import Hops
+from gateway.wires.ports import Carrier
 
 CANCELLED_REQUEST: Final = "cancelled"
 """The hint that a request was cancelled: its name, see `gateway.tokens.session_ids.request_digest`."""

@@ -11,7 +11,7 @@ from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.errors import InvalidParams
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS, CapabilityPath, supports
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.result_format import CacheScope, Words

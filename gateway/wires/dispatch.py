@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from gateway.authoring.registry import Registry
 from gateway.calls.changes import ChangeHub
+from gateway.calls.ports import Tracing
 from gateway.errors import InsufficientScope, RpcError, TryAgain
 from gateway.observability.audit import AuditLog
-from gateway.ports import Caller, Client, Tracing
+from gateway.protocol.caller import Caller
 from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
 from gateway.protocol.released.requests import NAMED_METHODS
@@ -21,6 +22,7 @@ from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.handshake_wire import HandshakeWire
+from gateway.wires.ports import Client
 from gateway.wires.released.wire import ReleasedWire
 from gateway.wires.replies import Refused, Reply
 

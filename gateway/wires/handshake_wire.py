@@ -10,8 +10,8 @@ from typing import Any, Final
 from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authority
 from gateway.errors import GatewayError, HttpRefusal, TaskStoreDown
-from gateway.ports import Caller, Client
 from gateway.protocol import headers as header
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import from_flags
 from gateway.protocol.handshake.initialize import initialize_result, read_initialize
 from gateway.protocol.handshake.requests import (
@@ -34,6 +34,7 @@ from gateway.wires.handshake.cancellation import Cancelled, RunningRequests
 from gateway.wires.handshake.version import Dialect
 from gateway.wires.legacy.answer_delivery import Deliveries
 from gateway.wires.methods import Incoming
+from gateway.wires.ports import Client
 from gateway.wires.replies import Accepted, Answered, Listening, Reply
 
 LATE_SECONDS: Final = 3.0

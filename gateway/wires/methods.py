@@ -15,7 +15,7 @@ from gateway.calls.runner import Call, CallRunner, Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.host import Host
 from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
-from gateway.ports import Caller, Client
+from gateway.protocol.caller import Caller
 from gateway.protocol.headers import Headers
 from gateway.protocol.requests import (
     CompletionRequest,
@@ -29,6 +29,7 @@ from gateway.protocol.requests import (
 )
 from gateway.protocol.result_format import Words
 from gateway.wires.catalogue import Catalogue
+from gateway.wires.ports import Client
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.ports import Claim, NewTask
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.tasks.model import TaskView
+from gateway.tasks.ports import Claim, NewTask
 
 BREAKAGE = "SOAK_BREAKAGE"
 

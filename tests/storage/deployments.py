@@ -12,7 +12,6 @@ from typing import Any
 import redis
 
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.ports import Claim, NewTask
 from gateway.sealing.binding import owner
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
@@ -20,6 +19,7 @@ from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
 from gateway.storage.redis_keys import Keys
 from gateway.tasks.model import Retention
+from gateway.tasks.ports import Claim, NewTask
 from gateway.tasks.stored_journal import is_journal
 
 ALICE = Principal("https://issuer", "alice", "client")

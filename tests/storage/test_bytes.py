@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from gateway.errors import NoRoomLeft, TooManyTaskBytes
-from gateway.ports import Kept, TaskQuestion
 from gateway.storage.task_scripts import CREATE
 from gateway.tasks.model import Phase, Retention
+from gateway.tasks.ports import Kept, TaskQuestion
 from tests.storage.deployments import ALICE, BOB, Deployment, eventually
 
 LARGE = "x" * 30_000

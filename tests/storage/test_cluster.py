@@ -7,9 +7,9 @@ from contextlib import aclosing
 
 import pytest
 
-from gateway.ports import Heartbeat, Kept, Spending, TaskQuestion
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Phase, Progress
+from gateway.tasks.ports import Heartbeat, Kept, Spending, TaskQuestion
 from tests.storage.deployments import Deployment
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})

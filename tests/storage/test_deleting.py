@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
-from gateway.ports import Heartbeat, Kept, TaskQuestion
 from gateway.storage import RedisTaskStore, task_scripts, task_store
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
+from gateway.tasks.ports import Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import BOB, Deployment, eventually, server_now_ms
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "How many?"})

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from gateway.ports import Claim
 from gateway.sealing.principal import Principal
 from gateway.storage import work_queue
 from gateway.tasks.model import Retention
+from gateway.tasks.ports import Claim
 from tests.storage.deployments import ALICE, Deployment, eventually
 
 

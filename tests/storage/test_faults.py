@@ -19,7 +19,6 @@ from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from gateway.errors import ConfigurationError, LeaseLost, RejectReason, TaskIdTaken, TaskStoreAway, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisClient, RedisTaskStore, connect, outages
 from gateway.storage import client as storage_client
@@ -28,6 +27,7 @@ from gateway.storage.failing import NotReached, did_nothing, repeatable
 from gateway.storage.shared_scripts import SPEND
 from gateway.storage.task_scripts import ANSWER, CANCEL, CREATE, DELIVER, Script
 from gateway.tasks.model import Phase, Progress, Retention
+from gateway.tasks.ports import Heartbeat, Kept, NewTask, Spending, Spent, TaskQuestion, UseEnd
 from loadtest.cluster import free_port
 from tests.storage.deployments import PARTITIONS, Deployment, eventually, keys_without_lifetime
 from tests.storage.servers import Server, make_certificate

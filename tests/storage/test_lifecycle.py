@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.errors import LeaseLost, TaskIdTaken, TooManyTasks
-from gateway.ports import Heartbeat, Kept, TaskQuestion
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.tasks.model import Phase, Progress, Retention
+from gateway.tasks.ports import Heartbeat, Kept, TaskQuestion
 from gateway.tasks.retention import expires_ms
 from tests.storage.deployments import BOB, MAX_TTL_MS, Deployment, eventually
 

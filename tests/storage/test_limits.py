@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import TaskStoreDown, ValueTooLarge
-from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.sealing.packing import pack
 from gateway.storage import RedisTaskStore, RedisWorkQueue, records
 from gateway.tasks.model import Phase, Progress
+from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import Deployment, eventually, numbers
 from tests.storage.servers import Server
 

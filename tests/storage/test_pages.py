@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.ports import Kept, TaskPlaceMark, TaskQuestion
 from gateway.storage import RedisTaskStore
 from gateway.storage.client import RedisClient
 from gateway.tasks.model import Phase, Progress, Retention, TaskView
+from gateway.tasks.ports import Kept, TaskPlaceMark, TaskQuestion
 from tests.storage.deployments import BOB, Deployment, eventually, server_now_ms
 from tests.storage.servers import Server
 

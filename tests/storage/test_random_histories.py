@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import LeaseLost
-from gateway.ports import Claim, Heartbeat, Kept, TaskQuestion
 from gateway.tasks.model import TRANSITIONS, Move, Phase
+from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import Deployment
 from tests.storage.servers import Server
 

@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from gateway.errors import LeaseLost, TaskStoreDown
 from gateway.observability.task_totals import TaskTotals
-from gateway.ports import TaskQuestion
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.tasks.model import Phase, Retention, TaskView
+from gateway.tasks.ports import TaskQuestion
 from tests.storage.deployments import Deployment, eventually
 from tests.storage.servers import Server
 

@@ -13,7 +13,6 @@ import pytest
 
 from gateway.errors import HopReason
 from gateway.observability.metrics import Telemetry
-from gateway.ports import Carrier
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens.hop_messages import Hops, max_message_bytes
@@ -28,6 +27,7 @@ from gateway.wires.broadcasts import (
     MAX_WAITING,
     Broadcasts,
 )
+from gateway.wires.ports import Carrier
 from loadtest.cluster import new_key
 
 KEY = new_key()

@@ -10,8 +10,8 @@ import pytest
 
 from gateway.engine.journal import Checkpoint
 from gateway.errors import LeaseLost, TaskStoreDown, ValueTooLarge
-from gateway.ports import Claim, Kept
 from gateway.tasks.model import Progress
+from gateway.tasks.ports import Claim, Kept
 from gateway_workers import retry
 from gateway_workers.keeper import TaskKeeper
 

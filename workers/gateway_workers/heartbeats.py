@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.errors import TaskStoreDown
-from gateway.ports import Claim, Heartbeat, WorkQueue
 from gateway.process.watchdog import LoopWatch
+from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
 
 BEATS_PER_LEASE: Final = 3
 TICKS_PER_BEAT: Final = 4

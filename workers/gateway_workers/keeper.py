@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from gateway.engine.journal import Checkpoint
 from gateway.errors import LeaseLost, ValueTooLarge
-from gateway.ports import Claim, Kept, WorkQueue
 from gateway.tasks.model import Progress
+from gateway.tasks.ports import Claim, Kept, WorkQueue
 from gateway_workers.retry import outlast
 
 CHECKPOINT_SECONDS: Final = 1.0

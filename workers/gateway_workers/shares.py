@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from gateway.ports import Claim
+from gateway.tasks.ports import Claim
 
 MOST_PER_FREE: Final = 7
 """How many places one owner may have for each that is free."""

@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import failed_result
+from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
-from gateway.ports import Claim, Heartbeat, RandomBytes, Tracing, WorkQueue
+from gateway.runtime.sources import RandomBytes
+from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
 from gateway_workers.heartbeats import Heart
 from gateway_workers.keeper import TaskKeeper
 from gateway_workers.metrics import LegEnd, WorkerTelemetry

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gateway.calls.task_access import TaskAccess
 from gateway.calls.task_follower import TaskFollower
 from gateway.errors import Overloaded, RpcError, TaskStoreDown, TooManyStreams
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.streaming import FALLBACK_META, Choice, gone, response, segments_of
 from gateway.protocol.handshake import tasks as ttl_form

@@ -12,7 +12,7 @@ from typing import Any, Final
 from gateway.authoring.registry import Registry
 from gateway.calls.task_access import fits
 from gateway.errors import InvalidParams, Overloaded
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.rounds import read_answers
 from gateway.protocol.draft.streaming import partial, read_last_seq_nr, segments_of

@@ -11,7 +11,7 @@ from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import TaskFollower, timeless
 from gateway.errors import InvalidParams, RejectReason
-from gateway.ports import Caller, Client
+from gateway.protocol.caller import Caller
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.questions import answer_of, request_params
 from gateway.protocol.jsonrpc import Response, server_request
@@ -22,6 +22,7 @@ from gateway.tasks.model import Progress, TaskView
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.task_list_cursors import TaskCursors
 from gateway.wires.methods import Incoming
+from gateway.wires.ports import Client
 
 TTL_FORM: Final = "ttl"
 """A task that a client ordered with `params.task`."""

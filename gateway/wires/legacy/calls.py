@@ -20,12 +20,12 @@ from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
 from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
-from gateway.ports import Clock
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import result_response, server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
+from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.request_state import CannotContinue
 from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit

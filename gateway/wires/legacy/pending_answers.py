@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from gateway.calls.authority import Authorities, Authority, Needs, Standing
 from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
-from gateway.ports import RandomBytes
+from gateway.runtime.sources import RandomBytes
 from gateway.sealing.return_address import ID_BYTES
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gateway.authoring.registry import Registry
 from gateway.errors import InvalidRequest, Overloaded, TaskStoreDown
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.tasks.model import Phase, TaskView
 from gateway.wires.handshake.tasks import HandshakeTasks, TaskMethod, ask, tell

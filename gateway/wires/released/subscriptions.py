@@ -13,7 +13,7 @@ from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import pumping, timeless
 from gateway.errors import TaskStoreDown
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId, result_response
 from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import ListenFilter, read_listen

@@ -9,7 +9,7 @@ from gateway.authoring.registry import Registry
 from gateway.calls.task_access import TaskAccess, fits
 from gateway.engine.questions import Answer
 from gateway.errors import InvalidParams, MissingCapability
-from gateway.ports import Caller
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.fields import quote
 from gateway.protocol.released.results import ResultWriter, read_answers

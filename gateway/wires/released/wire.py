@@ -9,7 +9,7 @@ from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.calls.task_creation import TaskOrder
 from gateway.errors import InvalidRequest, MethodNotFound, MissingCapability
-from gateway.ports import Caller, Client
+from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS, supports
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Message, Notification, Response, result_response
@@ -19,6 +19,7 @@ from gateway.protocol.requests import McpRequest, read_tool_call
 from gateway.protocol.versions import SUPPORTED_VERSIONS
 from gateway.wires.catalogue import TTL_MS
 from gateway.wires.methods import Incoming, Methods
+from gateway.wires.ports import Client
 from gateway.wires.released.subscriptions import Listener
 from gateway.wires.released.tasks import TaskMethods
 from gateway.wires.replies import Accepted, Answered, Listening, Reply

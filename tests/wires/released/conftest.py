@@ -14,11 +14,11 @@ from gateway.auth.tokens import mint
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.engine.journal import Checkpoint
-from gateway.ports import Claim, Kept, TaskStore, WorkQueue
 from gateway.process import replica
 from gateway.process.app import GatewayApp
 from gateway.sealing.keyring import KeyRing
 from gateway.tasks.model import Progress
+from gateway.tasks.ports import Claim, Kept, TaskStore, WorkQueue
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer
