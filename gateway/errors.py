@@ -9,6 +9,8 @@
     │   ├── Declined                the user said no
     │   ├── Dismissed               the user closed the question without deciding
     │   └── Refused                 the client answered with an error
+    ├── CannotContinue              a call cannot go on in another leg; the message tells the caller why
+    │   └── JournalTooLarge         over what a client carries; a task could still carry it
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
     ├── LeaseLost                   a worker no longer holds the task it works on
@@ -476,3 +478,11 @@ class InvalidRequestState(InvalidParams):
     def __init__(self, reason: RejectReason) -> None:
         super().__init__("Invalid or expired requestState", {"reason": "invalid_request_state"})
         self.reason = reason
+
+
+class CannotContinue(GatewayError):
+    """A call cannot go on in another leg. The message tells the caller why."""
+
+
+class JournalTooLarge(CannotContinue):
+    """The journal is over what a client carries; a task could still carry it."""

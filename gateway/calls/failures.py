@@ -11,10 +11,9 @@ from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
 from gateway.engine.outcomes import LegTimedOut
-from gateway.errors import AskError, InternalError, InvalidParams, NotAnswered, RpcError
+from gateway.errors import AskError, CannotContinue, InternalError, InvalidParams, NotAnswered, RpcError
 from gateway.protocol.strict_json import encode
 from gateway.runtime.sources import RandomBytes
-from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)
 

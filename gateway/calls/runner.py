@@ -22,7 +22,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Detaching, Leg
 from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, Outcome, Shed
 from gateway.engine.questions import Answer, Question
-from gateway.errors import MissingCapability, NotNow, RejectReason, TooManyAnswers
+from gateway.errors import CannotContinue, JournalTooLarge, MissingCapability, NotNow, RejectReason, TooManyAnswers
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
@@ -36,7 +36,7 @@ from gateway.runtime.sources import RandomBytes
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
-from gateway.tokens.request_state import CannotContinue, JournalTooLarge, SealedCarrier
+from gateway.tokens.request_state import SealedCarrier
 
 MAX_ANSWERS = 100
 """How many answers one leg may bring unless told otherwise."""

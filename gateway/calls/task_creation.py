@@ -16,6 +16,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.keys import derived_id
 from gateway.errors import (
     ArgumentsTooLarge,
+    CannotContinue,
     InProgress,
     InvalidParams,
     NotNow,
@@ -32,7 +33,6 @@ from gateway.sealing.digest import arguments_digest
 from gateway.sealing.principal import Principal
 from gateway.tasks.model import Retention, TaskView
 from gateway.tasks.ports import NewTask, Spending, TaskStore, UseEnd
-from gateway.tokens.request_state import CannotContinue
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.engine.journal import Journal, MalformedJournal
-from gateway.errors import GatewayError, InvalidRequestState, RejectReason
+from gateway.errors import CannotContinue, InvalidRequestState, JournalTooLarge, RejectReason
 from gateway.observability.metrics import Telemetry
 from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.envelope import Rejected, Sealer
@@ -19,14 +19,6 @@ log = logging.getLogger(__name__)
 
 MAX_CLOCK_SKEW_SECONDS = 60.0
 """How far the clocks of two replicas may be apart."""
-
-
-class CannotContinue(GatewayError):
-    """A call cannot go on in another leg. The message tells the caller why."""
-
-
-class JournalTooLarge(CannotContinue):
-    """The journal is over what a client carries; a task could still carry it."""
 
 
 @dataclass(frozen=True, slots=True)

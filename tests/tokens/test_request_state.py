@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gateway.engine.journal import Journal
-from gateway.errors import InvalidRequestState, RejectReason
+from gateway.errors import CannotContinue, InvalidRequestState, RejectReason
 from gateway.observability.metrics import Telemetry
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.state import seal_state
-from gateway.tokens.request_state import CannotContinue, FlowLimits, SealedCarrier
+from gateway.tokens.request_state import FlowLimits, SealedCarrier
 
 BINDING = b"a binding"
 TTL, FLOW_MAX, MAX_BYTES = 100.0, 1000.0, 2000

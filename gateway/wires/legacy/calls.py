@@ -19,7 +19,7 @@ from gateway.calls.failures import failed_result
 from gateway.calls.runner import Conversation, Ran
 from gateway.calls.task_creation import TaskOrder
 from gateway.engine.questions import Answer, Question
-from gateway.errors import InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
+from gateway.errors import CannotContinue, InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
 from gateway.protocol.jsonrpc import result_response, server_request
@@ -27,7 +27,6 @@ from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import ReturnAddresses
-from gateway.tokens.request_state import CannotContinue
 from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
 from gateway.wires.methods import Incoming, Leg, Methods
