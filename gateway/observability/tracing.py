@@ -1,6 +1,6 @@
 """Traces: one for a call, over all its legs and into the worker. The only module that knows OpenTelemetry.
 
-It is imported only where the environment asks for traces, see `gateway.process.replica`.
+It is imported only where the environment asks for traces, see `gateway.process.services`.
 Names and attributes of spans are
 those of OpenTelemetry's semantic conventions for MCP, and a few of our own that begin with `gateway.`. No span ever
 holds a token, a key, an argument, an answer or a result.

@@ -20,7 +20,8 @@ from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending
 from gateway.process.preflight import load_tools
 from gateway.process.reload import Reloader
-from gateway.process.replica import Services, build, check
+from gateway.process.replica import Services, build
+from gateway.process.services import check
 from gateway.process.watchdog import watchdog
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings

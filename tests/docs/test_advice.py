@@ -48,7 +48,7 @@ def test_advice_to_install_is_found_in_documents_and_messages() -> None:
     places = {place for place, _ in ADVICE}
     assert "docs/tracing.md" in places
     assert "gateway/cli/embedded_store.py" in places
-    assert "gateway/process/replica.py" in places
+    assert "gateway/process/services.py" in places
 
 
 @pytest.mark.parametrize(("place", "words"), ADVICE, ids=[f"{place}: {words}" for place, words in ADVICE])

@@ -32,7 +32,7 @@ def test_every_variable_is_one_of_opentelemetry() -> None:
 
 def test_every_variable_that_decides_whether_there_are_traces_is_documented() -> None:
     deciding = set(
-        re.findall(r'"(OTEL_[A-Z_]+)"', (TOP / "gateway" / "process" / "replica.py").read_text(encoding="utf-8"))
+        re.findall(r'"(OTEL_[A-Z_]+)"', (TOP / "gateway" / "process" / "services.py").read_text(encoding="utf-8"))
     )
     assert deciding - {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} <= set(re.findall(r"`(OTEL_[A-Z_]+)`", SETTINGS))
 

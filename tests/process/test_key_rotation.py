@@ -168,7 +168,7 @@ async def test_cursors_change_with_the_keys_and_nobody_is_told_that_lists_change
 
 
 async def test_operators_see_which_keys_a_replica_holds(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "gateway.process.replica")
+    caplog.set_level(logging.INFO, "gateway.process.services")
     app = app_with(OLD)
     assert metric(app, "gateway_seal_keys", key_id=key_id(OLD), role="seals") == 1
     app._services.take_ring(ring(NEW, OLD))

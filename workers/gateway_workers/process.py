@@ -23,12 +23,12 @@ from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
 from gateway.process.reload import Reloader
-from gateway.process.replica import WorkerServices, build_worker
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
 from gateway.settings.model import Settings
 from gateway_workers.heartbeats import Heart
 from gateway_workers.metrics import WorkerTelemetry
+from gateway_workers.services import WorkerServices, build_worker
 from gateway_workers.worker import LAST_WRITES_SECONDS, Work, Worker
 
 log = logging.getLogger(__name__)

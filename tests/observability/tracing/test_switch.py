@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.process.replica import asks_for_traces, make_tracing, trace_problem
+from gateway.process.services import asks_for_traces, make_tracing, trace_problem
 from loadtest.cluster import free_port
 from tests.integration.fleet import Fleet
 from tests.observability.tracing.calling import Calling

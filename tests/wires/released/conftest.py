@@ -14,7 +14,7 @@ from gateway.auth.tokens import mint
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.engine.journal import Checkpoint
-from gateway.process import replica
+from gateway.process import services as process_services
 from gateway.process.app import GatewayApp
 from gateway.sealing.keyring import KeyRing
 from gateway.tasks.model import Progress
@@ -66,7 +66,7 @@ class World:
         assert services.settings.seal_keys is not None
         ring = KeyRing.parse(services.settings.seal_keys.get_secret_value())
         self.registry = services.registry
-        self.queue = replica.make_work_queue(services.settings, ring, services.telemetry)
+        self.queue = process_services.make_work_queue(services.settings, ring, services.telemetry)
         self.host = AsyncioHost(None, "worker")
         self.keepers: list[SimpleKeeper] = []
         self._turn = 0

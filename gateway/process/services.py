@@ -1,0 +1,175 @@
+"""What replicas and workers are both made of: the task store, the audit log, traces, and key files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from gateway.calls.ports import Tracing
+from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.observability.audit import AuditLog
+from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
+from gateway.observability.process_metrics import ProcessTelemetry
+from gateway.process.preflight import not_appendable
+from gateway.runtime.file_watcher import FileWatcher
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.settings.model import Settings
+from gateway.tasks.ports import TaskStore
+
+if TYPE_CHECKING:
+    from gateway.storage import RedisTaskStore, RedisWorkQueue
+
+log = logging.getLogger(__name__)
+
+SEAL_KEYS_FILE = "GATEWAY_SEAL_KEYS_FILE"
+_COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOL = "http/protobuf"
+HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`"
+
+
+def make_task_store(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
+    """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
+    if settings.redis_url is None or settings.audience is None:
+        return None
+    from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
+
+    return RedisTaskStore(
+        connect(settings.redis_url.get_secret_value(), telemetry),
+        Sealer(ring, os.urandom),
+        settings.audience,
+        partitions=settings.task_partitions,
+        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        max_value_bytes=settings.task_max_result_bytes,
+    )
+
+
+def make_work_queue(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisWorkQueue:
+    """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
+    assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
+    assert settings.audience is not None  # noqa: S101 - the same
+    from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
+
+    return RedisWorkQueue(
+        connect(settings.redis_url.get_secret_value(), telemetry),
+        Sealer(ring, os.urandom),
+        settings.audience,
+        settings.replica_id,
+        partitions=settings.task_partitions,
+        max_ttl_ms=settings.task_max_ttl_seconds * 1000,
+        max_value_bytes=settings.task_max_result_bytes,
+        lease_ms=round(settings.task_lease_seconds * 1000),
+    )
+
+
+async def check(store: TaskStore) -> None:
+    """Check at the start that the task store can be relied on.
+
+    A store that cannot be reached yet stops nothing: it is checked by its first use, and tasks are refused until then.
+
+    Raises:
+        ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+    """
+    try:
+        await store.check()
+    except TaskStoreDown:
+        log.warning("task store cannot be reached yet; tasks wait for it")
+
+
+def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+    """Return what makes traces if the environment asks for them, or None. OpenTelemetry is imported only then.
+
+    No trace is a reason not to serve: what is wrong with the environment goes to the log.
+    """
+    if not asks_for_traces(environ):
+        return None
+    problem = trace_problem(environ)
+    if problem is None:
+        try:
+            from gateway.observability.tracing import Traces  # noqa: PLC0415 - it is an extra, and takes memory
+        except ImportError:
+            problem = f"OpenTelemetry is not installed; {HOW_TO_ADD_TRACES}"
+    if problem is not None:
+        log.warning("no traces", extra={"reason": problem})
+        return None
+    traces = Traces(replica_id)
+    traces.serve_libraries()
+    return traces
+
+
+def asks_for_traces(environ: Mapping[str, str]) -> bool:
+    """Tell whether OpenTelemetry's own variables ask for traces: by naming a collector, or an exporter."""
+    exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
+    if _wanted(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
+        return False
+    return any(environ.get(name) for name in ("OTEL_TRACES_EXPORTER", *_COLLECTORS))
+
+
+def trace_problem(environ: Mapping[str, str]) -> str | None:
+    """Return why the traces that are asked for cannot be sent, None if they can."""
+    exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
+    if exporter not in ("", "otlp"):
+        return "OTEL_TRACES_EXPORTER must be otlp or none"
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if environ.get(name):
+            return None if _wanted(environ, name) == _PROTOCOL else f"{name} must be {_PROTOCOL}"
+    return None
+
+
+def _wanted(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name, "").strip().lower()
+
+
+def ids_of_keys(ring: KeyRing) -> list[str]:
+    """Return the ids of the keys, the sealing one first."""
+    return [key.key_id.hex() for key in ring.keys]
+
+
+def log_ring(ring: KeyRing) -> list[str]:
+    """Note that the keys are others now, and return their ids."""
+    key_ids = ids_of_keys(ring)
+    log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
+    return key_ids
+
+
+def watch_key_file(settings: Settings, take: Callable[[KeyRing], None]) -> Iterator[FileWatcher[KeyRing]]:
+    """Give what watches the file of the seal keys, if they come from one; `take` is told those that change."""
+    path = settings.file_of("seal_keys")
+    if path is not None:
+        yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, take)
+
+
+def _parse_ring(content: bytes) -> KeyRing:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{SEAL_KEYS_FILE} names a file that is not UTF-8 text") from None
+    return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
+
+
+def make_audit_log(settings: Settings) -> tuple[AuditLog, Callable[[], int]]:
+    """Return the audit log that the settings ask for, and what reads how many of its lines were lost.
+
+    Raises:
+        ConfigurationError: its file cannot be written.
+    """
+    as_json = settings.log_format == "json"
+    if settings.audit_log == "off":
+        return AuditLog(len, settings.replica_id, time.time, as_json=as_json), lambda: 0
+    writer = stderr_writer() if settings.audit_log == "stderr" else _file_writer(settings.audit_log)
+    writer.keeps = settings.audit_log_required
+    lines = Lines(writer)
+    is_writable = (lambda: lines.is_writable) if settings.audit_log_required else None
+    audit = AuditLog(lines.write, settings.replica_id, time.time, as_json=as_json, is_writable=is_writable)
+    return audit, lambda: lines.lost
+
+
+def _file_writer(path: str) -> LineWriter:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+    except OSError as error:
+        raise not_appendable(path, error.errno or 0) from None
+    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG"))
