@@ -13,10 +13,10 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
 from gateway.authoring.questions import InputRequired
 from gateway.authoring.schema_validation import SchemaValidator
-from gateway.authoring.schemas import model_schema
 from gateway.errors import AuthoringError, GatewayError
 
 MAX_PROBLEMS = 10

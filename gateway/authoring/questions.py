@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from pydantic import BaseModel
 
+from gateway.authoring.form_schemas import form_schema
 from gateway.authoring.model_validators import stopping_validator
 from gateway.authoring.schema_validation import SchemaValidator
-from gateway.authoring.schemas import form_schema
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused

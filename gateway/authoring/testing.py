@@ -15,9 +15,9 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.authoring.form_schemas import form_values
 from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
-from gateway.authoring.schemas import form_values
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg

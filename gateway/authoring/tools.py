@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.authoring.arguments import Arguments, SchemaArguments, return_model
 from gateway.authoring.content import ToolResult, tool_result
+from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.schema_validation import SchemaValidator
-from gateway.authoring.schemas import model_schema
 from gateway.authoring.served import Function, Icons, Served
 from gateway.errors import AuthoringError
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers

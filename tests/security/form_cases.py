@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, create_model
 
-from gateway.authoring.schemas import form_schema
+from gateway.authoring.form_schemas import form_schema
 from tests.security.schema_cases import Make, Shape, distinct, items, text
 
 _NESTED: Final = 80

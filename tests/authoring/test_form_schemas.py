@@ -28,8 +28,9 @@ from pydantic import (
     TypeAdapter,
 )
 
+from gateway.authoring.form_schemas import form_schema, form_values
+from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.schema_validation import SchemaValidator
-from gateway.authoring.schemas import form_schema, form_values, model_schema
 from gateway.errors import AuthoringError
 
 PRIMITIVE = TypeAdapter[Any](PrimitiveSchemaDefinition)

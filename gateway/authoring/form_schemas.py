@@ -1,14 +1,13 @@
-"""JSON Schema of the author's models: of arguments and results, and of forms."""
+"""The schema of a form, made of the model that its answer is read into."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import AliasChoices, AliasPath, BaseModel, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import core_schema
 
+from gateway.authoring.model_schemas import model_schema
 from gateway.errors import AuthoringError
 
 FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
@@ -16,26 +15,6 @@ FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
 
 FORM_FORMATS = frozenset({"email", "uri", "date", "date-time"})
 """Formats a form's text may have. Others are left out; the model checks them when the answer is read."""
-
-
-class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes up from names; a title the author wrote stays."""
-
-    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
-        """Never: `fieldName` says as much as "Field Name"."""
-        return False
-
-    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Drop the title that is only the class name."""
-        result = super().model_schema(schema)
-        if result.get("title") == schema["cls"].__name__ and "title" not in schema["cls"].model_config:
-            result.pop("title")
-        return result
-
-
-def model_schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
-    """Return the JSON Schema 2020-12 of a model as it is read or as it is told, with the author's titles only."""
-    return model.model_json_schema(schema_generator=_WithoutTitles, mode=mode)
 
 
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
