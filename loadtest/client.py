@@ -24,9 +24,10 @@ from locust.contrib.fasthttp import FastHttpSession
 from loadtest import wire
 from loadtest.errand import CallEndedError, Errand
 from loadtest.following import FollowedTask
+from loadtest.legs import SegmentCounts
 from loadtest.rawdata import Call, Leg
 from loadtest.replies import Notice, read_reply
-from loadtest.segmented import SegmentCounts, SegmentedCall
+from loadtest.segmented import SegmentedCall
 from loadtest.tokens import Tokens
 from loadtest.wire import Answer, Reply, Request
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gevent
 
 from loadtest import wire
 from loadtest.errand import CallEndedError
+from loadtest.legs import Legs
 from loadtest.wire import Answer, Reply
-
-if TYPE_CHECKING:
-    from loadtest.client import Flow
 
 LISTEN_AGAIN_SECONDS: Final = 0.2
 """Before a stream that has ended is begun anew."""
@@ -28,7 +26,7 @@ class FollowedTask:
         task_id: the task.
     """
 
-    def __init__(self, flow: Flow, task_id: str) -> None:
+    def __init__(self, flow: Legs, task_id: str) -> None:
         self._flow = flow
         self._task_id = task_id
         self._answered: set[str] = set()

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from loadtest.cluster import Cluster
 from loadtest.verdict import Bound
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 END = "the users leave"
 """The event that ends every run: calls under way are finished, and no new ones begun."""
@@ -28,7 +26,54 @@ SOUND = (CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG, ASKED_ONCE, FEW_SHEDS)
 """What holds whatever happens to the deployment."""
 
 
-def wait(run: Run) -> None:
+class UnderWay(Protocol):
+    """A run under way, as scenarios are played with it.
+
+    Attributes:
+        seconds: how long the run is meant to take.
+        now: tells how long ago the run began, in seconds.
+        exit_codes: name → exit code of those who were asked to leave; for the scenario to note.
+    """
+
+    seconds: float
+    now: Callable[[], float]
+    exit_codes: dict[str, int]
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that is called.
+
+        Raises:
+            ClusterError: the run has none of its own.
+        """
+        ...
+
+    def mark(self, what: str, detail: str = "") -> None:
+        """Note that something happens now, or that a part of the run begins."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Let the users call for a while.
+
+        Raises:
+            ClusterError: they do not any more.
+        """
+        ...
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Let the users call until a condition holds.
+
+        Raises:
+            ClusterError: it takes too long, or the users do not call any more.
+        """
+        ...
+
+    def users(self, times: float) -> None:
+        """Let there be this many times as many users as at the begin."""
+        ...
+
+
+def wait(run: UnderWay) -> None:
     """Do nothing to the deployment."""
     run.wait(run.seconds)
 
@@ -65,7 +110,7 @@ class Scenario:
     short: Mapping[str, Any] = field(default_factory=dict)
     bounds: tuple[Bound, ...] = SOUND
     cluster_bounds: tuple[Bound, ...] = ()
-    play: Callable[[Run], None] = wait
+    play: Callable[[UnderWay], None] = wait
     needs_cluster: bool = False
     replicas: int = 2
     workers: int = 0

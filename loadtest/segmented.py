@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import gevent
 
 from loadtest import draft_wire
 from loadtest.draft_wire import DraftRequest
+from loadtest.legs import Legs
 from loadtest.segments import Segments
 from loadtest.wire import Answer, Reply
 
-if TYPE_CHECKING:
-    from loadtest.client import Flow
-
 RESUME_SECONDS: Final = 0.5
 """Before it is asked again what there is after a segment."""
-
-
-@dataclass(slots=True)
-class SegmentCounts:
-    """What a call that came in segments is counted by; the attributes are those of `rawdata.Call`."""
-
-    segments: int = 0
-    breaks: int = 0
-    resumes: int = 0
-    first_segment: float | None = None
 
 
 class SegmentedCall:
@@ -38,7 +25,7 @@ class SegmentedCall:
         breaks: asked after each response that has brought segments: whether to break the connection.
     """
 
-    def __init__(self, flow: Flow, breaks: Callable[[], bool]) -> None:
+    def __init__(self, flow: Legs, breaks: Callable[[], bool]) -> None:
         self._flow = flow
         self._breaks = breaks
         self._segments = Segments()

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loadtest.cluster import Cluster, new_key
-from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario
+from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 LONGEST_CALL_SECONDS = 3.0
 """How long a state may be under way: only then the key that sealed it may go."""
@@ -27,7 +23,7 @@ def prepare(directory: Path) -> Mapping[str, str]:
     return {"GATEWAY_SEAL_KEYS": "", _FILE: str(keys)}
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Replace the key, each phase when every process has taken over the one before."""
     keys = Path(run.cluster.environ[_FILE])
     old, new = keys.read_text(encoding="ascii"), new_key()

@@ -8,13 +8,8 @@ call is done. The limit of each replica is a fixed one, so that none has to find
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import END, NO_CALL_REFUSED, SOUND, Scenario
+from loadtest.scenario import END, NO_CALL_REFUSED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 BUSY = "as much as can be done"
 TOO_MUCH = "too much"
@@ -25,7 +20,7 @@ _PEAK = Window(BUSY, TOO_MUCH)
 _OVERLOAD = Window(SETTLED, END)
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Let the users be as many as can be served, then too many."""
     run.wait(0.1 * run.seconds)
     run.mark(BUSY)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import SOUND, Scenario
+from loadtest.scenario import SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 AWAY = "Redis is killed"
 BACK = "Redis is back"
@@ -16,7 +11,7 @@ BACK = "Redis is back"
 _CALLS = ("ephemeral", "compute")
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Kill Redis, and start it again."""
     redis = run.cluster.redis
     assert redis is not None

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario
+from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 KILLED = "r{} is killed"
 BACK = "r{} is back"
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Kill the replicas in turn; each comes back before the next one goes."""
     run.wait(0.2 * run.seconds)
     for number in (1, 2):

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import RESUMED, SOUND, Scenario
+from loadtest.scenario import RESUMED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 BEGAN = "upgrade began"
 DONE = "upgrade done"
@@ -16,7 +11,7 @@ DONE = "upgrade done"
 _SAID = {"leaving": "{} leaves", "left": "{} is gone", "ready": "{} is new"}
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Roll the next release of the demo tools out."""
     run.wait(0.2 * run.seconds)
     run.mark(BEGAN)

@@ -5,13 +5,8 @@ The calls wait instead of computing, and each replica takes a fixed number of th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import NO_CALL_REFUSED, SOUND, Scenario
+from loadtest.scenario import NO_CALL_REFUSED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 SETTLE_SECONDS = 1.5
 """So long after one more replica serves, those have come again that were refused before."""
@@ -27,7 +22,7 @@ def _stopped(replicas: int) -> str:
     return f"more than {_begins(replicas)}"
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Add replicas, and let each number of them serve for a while."""
     for size in _SIZES:
         while len(run.cluster.replicas) < size:

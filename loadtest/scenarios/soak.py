@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import SOUND, Scenario
+from loadtest.scenario import SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
-
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
 WARM = "warm"
 HALF = "half of the time"
@@ -17,7 +12,7 @@ LAST = "the last quarter"
 _LATE, _EARLY = Window(LAST), Window(WARM, HALF)
 
 
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Mark the quarters."""
     for what in (WARM, HALF, LAST):
         run.wait(0.25 * run.seconds)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from loadtest.scenario import SOUND, Scenario
+from loadtest.scenario import SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound
 
-if TYPE_CHECKING:
-    from loadtest.run import Run
 
-
-def play(run: Run) -> None:
+def play(run: UnderWay) -> None:
     """Kill a worker in the middle of tasks, and start it again."""
     worker = run.cluster.workers[0]
     run.wait(0.2 * run.seconds)
