@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Final
 from zlib import crc32
 
+from gateway.authoring.same_name import refuse_hidden_module
 from gateway.errors import AuthoringError, ConfigurationError
 from gateway.settings.tool_files import find_file, names_file, similar_to_module
 
@@ -32,6 +33,8 @@ def import_tools(entry: str) -> ModuleType:
     """
     kind = "file" if names_file(entry) else "module"
     name = module_name(entry)
+    if kind == "module":
+        refuse_hidden_module(name)
     try:
         return importlib.import_module(name) if kind == "module" else _import_file(name, find_file(entry))
     except ModuleNotFoundError as error:

@@ -13,7 +13,6 @@ import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from gateway.auth.bind import check_bind
 from gateway.cli.children import Child, Nursery, Orders
 from gateway.cli.console import Console
 from gateway.cli.embedded_store import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.cli.own_code import START_GATEWAY, pin_own_code
 from gateway.cli.round_robin import Front
 from gateway.errors import ConfigurationError
 from gateway.process.preflight import find_problems
@@ -153,6 +153,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         filled[name] = filled.get(name) or "on"
     filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
     filled["PYTHONUNBUFFERED"] = "1"
+    pin_own_code(filled)
     return filled, made
 
 
@@ -238,7 +239,7 @@ class _Replica:
             details = f", metrics http://{LOOPBACK}:{port}/metrics"
         return Child(
             self.name,
-            [sys.executable, "-m", "gateway", "serve", *options, *more],
+            [*START_GATEWAY, "serve", *options, *more],
             is_ready=partial(_is_ready, self.address),
             details=details,
             descriptors=tuple(descriptors),
@@ -248,7 +249,7 @@ class _Replica:
 
 def _worker(name: str, more: list[str]) -> Child:
     options = ["--worker-id", name, "--metrics-port", "off"]
-    return Child(name, [sys.executable, "-m", "gateway", "worker", *options, *more])
+    return Child(name, [*START_GATEWAY, "worker", *options, *more])
 
 
 @dataclass(slots=True)

@@ -12,15 +12,14 @@ import argparse
 import contextlib
 import importlib
 import json
-import os
 import secrets
 import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from gateway.cli.own_code import find_own_workers, import_from_working_directory
 from gateway.errors import ConfigurationError
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.version import __version__
@@ -59,10 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if argv is None else list(argv)
     if given[:1] == ["worker"]:
-        _import_from_working_directory()
+        import_from_working_directory()
+        find_own_workers()
         return int(importlib.import_module(WORKERS).main(given[1:], prog="gateway worker"))
     arguments = _parser(given[:1]).parse_args(given)
-    _import_from_working_directory()
+    import_from_working_directory()
     try:
         code: int = arguments.run(arguments)
     except ConfigurationError as error:
@@ -72,18 +72,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return code
-
-
-def _import_from_working_directory() -> None:
-    """Find tool modules in the working directory, however this was started, but behind the standard library.
-
-    `python -m gateway` puts the working directory first: a tool file called `calendar.py` would break the library.
-    """
-    here = str(Path.cwd())
-    library = str(Path(os.__file__).parent)
-    sys.path[:] = [folder for folder in sys.path if folder not in ("", here)]
-    behind = [place for place, folder in enumerate(sys.path, start=1) if folder in (library, f"{library}/lib-dynload")]
-    sys.path.insert(max(behind, default=0), here)
 
 
 def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
