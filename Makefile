@@ -23,6 +23,8 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 BEHIND_PROXIES := tests/proxies
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
+# Tests of the packages that do no I/O: `make quick` runs them.
+PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
@@ -30,7 +32,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check compiled conformance proxies chaos loadtest soak fuzz ci bench
+.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,11 +46,12 @@ demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which rep
 test: $(STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest; other clients: make conformance)
 	@$(run_tests)
 
+quick: $(STAMP) ## Check format, lint, types and imports, and run the tests of the pure packages: after every edit
+	@$(check_sources)
+	@$(RUN) pytest -n 2 -q $(PURE)
+
 check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
-	@$(RUN) ruff format --check --quiet . || { echo "Not formatted: run $(RUN) ruff format ."; exit 1; }
-	@$(RUN) ruff check --quiet .
-	@$(RUN) mypy
-	@$(VENV)/bin/lint-imports --no-logo
+	@$(check_sources)
 	@$(RUN) coverage report
 
 compiled: $(STAMP) ## Keep build/compiled, a copy of everything with the hot path compiled (make -C build/compiled chaos: a suite on it)
@@ -102,6 +105,11 @@ ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conf
 bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Race us, compiled, against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
 	@$(need_redis)
 	@cd $(if $(findstring --interpreted,$(BENCH)),.,$(COMPILED)) && $(RUN) bench $(BENCH)
+
+define check_sources
+{ $(RUN) ruff format --check --quiet . || { echo "Not formatted: run $(RUN) ruff format ."; exit 1; }; } && \
+	$(RUN) ruff check --quiet . && $(RUN) mypy && $(VENV)/bin/lint-imports --no-logo
+endef
 
 # Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
 define need_redis
