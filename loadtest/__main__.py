@@ -79,7 +79,7 @@ def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
         help=f"only {scenario.short_seconds:g} seconds, as in CI, with fewer users in some scenarios",
     )
     parser.add_argument("--users", type=_count, metavar="N", help=f"how many in all (default: {users})")
-    parser.add_argument("--replicas", type=_count, metavar="N", help=f"how many at the begin (default: {replicas})")
+    parser.add_argument("--replicas", type=_count, metavar="N", help=f"how many to start with (default: {replicas})")
     parser.add_argument(
         "--out", type=Path, metavar="DIRECTORY", help=f"where the raw data goes (default: in {REPORTS})"
     )

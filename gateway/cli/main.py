@@ -42,7 +42,7 @@ _CLAIM_OPTIONS: Final = {
     "client_id": "use --client-id",
     "exp": "use --ttl",
     "aud": "set GATEWAY_AUDIENCE or GATEWAY_JWT_AUDIENCE",
-    "iat": "it is the time of now",
+    "iat": "it is always the current time",
 }
 """What sets the claims that `--claim` may not."""
 
@@ -133,7 +133,10 @@ def _add_serve(commands: _Commands) -> None:
         "--fd", type=int, metavar="N", help="take over the listening socket with this file descriptor instead of a port"
     )
     parser.add_argument(
-        "--metrics-fd", type=int, metavar="N", help="the same for the metrics, unless --metrics-port is off"
+        "--metrics-fd",
+        type=int,
+        metavar="N",
+        help="take over the socket with this file descriptor for the metrics, unless --metrics-port is off",
     )
     parser.add_argument(
         "--reload",
@@ -229,7 +232,7 @@ def _add_token(commands: _Commands) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another claim, its value JSON or else text; may be given several times",
+        help="another claim; VALUE is read as JSON if it is JSON, else as text; may be given several times",
     )
     parser.set_defaults(run=_token)
 
@@ -499,6 +502,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _completion(arguments: argparse.Namespace) -> int:
     import shtab
 
+    find_own_workers()
     parser = _parser(["size"])
     _give_worker_its_options(parser)
     print(shtab.complete(parser, arguments.shell))

@@ -122,7 +122,7 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(REDIS_SCHEMES):
-        raise ValueError("it has another scheme")
+        raise ValueError("the scheme is wrong")
     return url
 
 
