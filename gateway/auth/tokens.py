@@ -32,7 +32,7 @@ def mint(
         ttl_seconds: how long it is valid from now on.
         issuer: its `iss`, if any.
         client_id: the client that acts for the user, if any (RFC 9068 section 2.2).
-        claims: more of them, none of `RESERVED`.
+        claims: more of them; the arguments above win over them.
         now: the time of issue in seconds since the epoch; None is the clock's.
     """
     issued_at = int(time.time() if now is None else now)

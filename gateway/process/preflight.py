@@ -70,7 +70,7 @@ def load_tools(settings: Settings) -> Registry:
         ConfigurationError: a module is wrong, or tools need a task store and the settings name none.
     """
     registry = load_registry(settings.tools)
-    if settings.redis_url is None:
+    if settings.redis_url is None and not settings.is_wrong("redis_url"):
         needy = [tool for tool in registry.tools.values() if tool.needs_store]
         lines = [
             f"GATEWAY_REDIS_URL: not set, but the tool {tool.name!r} "

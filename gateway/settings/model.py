@@ -711,6 +711,10 @@ class Settings(BaseSettings):
         settings._wrong = frozenset(wrong)
         return settings
 
+    def is_wrong(self, name: str) -> bool:
+        """Return whether a wrong value was given for this setting, so that it has its default instead."""
+        return name in self._wrong
+
     @property
     def unknown(self) -> Mapping[str, str | None]:
         """The names in the environment that start like a setting but are none, each with the one it may stand for."""

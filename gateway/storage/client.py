@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from redis.asyncio import Redis
@@ -23,7 +24,7 @@ from redis.asyncio.cluster import RedisCluster
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown, ValueTooLarge
 from gateway.observability.clock_watch import ClockSource, Reading
@@ -128,9 +129,12 @@ def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
             parse_url(plain)
             # Long enough to find a slot's new server; the time limit of a command ends it.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
-            return lambda: RedisCluster.from_url(plain, max_connections=_CONNECTIONS, **options)
+            make = partial(RedisCluster.from_url, plain, max_connections=_CONNECTIONS, **options)
+            make()  # it checks the options, and connects to nothing yet
+            return make
         pool = Pool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
-    except (ValueError, TypeError, RedisError):
+        pool.connection_class(**pool.connection_kwargs)  # the same
+    except (ValueError, TypeError, RedisError, RedisClusterException):
         raise ConfigurationError("GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0") from None
     return lambda: Redis.from_pool(pool)
 
@@ -348,7 +352,7 @@ class RedisClient:
 
         A server that is sent such a value closes the connection; its reason is often lost with it.
         """
-        with suppress(RedisError, OSError, TimeoutError):
+        with suppress(*FAILURES):
             async with asyncio.timeout(SECONDS), self._one_server() as redis:
                 connection = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
                 try:

@@ -101,6 +101,27 @@ def test_every_subjects_problems_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:1?no_such_option=1",
+        "rediss+cluster://127.0.0.1:1?no_such_option=1",
+        "redis+cluster://127.0.0.1:1/3",
+    ],
+)
+def test_a_url_that_redis_would_refuse_later_is_wrong_at_once(url: str) -> None:
+    findings = found({**GOOD, "GATEWAY_REDIS_URL": url})
+    assert states(findings) == {"store": "wrong"}
+    assert findings["store"].wrong == ["GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0"]
+
+
+def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None:
+    wrong = {"GATEWAY_AUTH": "off", "GATEWAY_REDIS_URL": "http://127.0.0.1"}
+    findings = found({**GOOD, **wrong, "GATEWAY_TOOLS": "gateway.demo.echoes"})
+    assert states(findings) == {"store": "wrong", "identity provider": "wrong"}
+    assert [len(findings[subject].wrong) for subject in ("store", "identity provider")] == [1, 1]
+
+
+@pytest.mark.parametrize(
     ("source", "words"),
     [
         ("import sys\nprint('hello')\nsys.exit(3)", "SystemExit"),

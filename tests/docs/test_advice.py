@@ -29,7 +29,10 @@ REQUIREMENT: Final = re.compile(r"[<>=\[]")
 def named_by_us() -> set[str]:
     """Name every package that the project asks a registry for."""
     extras = PROJECT["optional-dependencies"].values()
-    return {REQUIREMENT.split(line)[0].lower() for group in (PROJECT["dependencies"], *extras) for line in group}
+    peers = [path.read_text(encoding="utf-8").splitlines() for path in TOP.glob("tests/peers/*/requirements.txt")]
+    return {
+        REQUIREMENT.split(line)[0].lower() for group in (PROJECT["dependencies"], *extras, *peers) for line in group
+    }
 
 
 def messages() -> Iterator[tuple[str, str]]:

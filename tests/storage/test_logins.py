@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import ConfigurationError, TaskStoreDown
+from gateway.observability.process_metrics import ProcessTelemetry
+from gateway.storage import connect
 from loadtest.cluster import REPOSITORY, clean_environment, free_port
 from tests.storage.deployments import Deployment
 from tests.storage.servers import Server
@@ -86,6 +88,17 @@ async def test_a_server_that_cannot_be_reached_stays_an_outage(scheme: str) -> N
     with pytest.raises(TaskStoreDown):
         await opened.store().check()
     await opened.aclose()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
+@pytest.mark.parametrize("size", [10, 2**21], ids=["small", "large"])
+async def test_a_value_for_a_server_that_cannot_be_reached_meets_an_outage_whatever_its_size(
+    scheme: str, size: int
+) -> None:
+    client = connect(f"{scheme}://127.0.0.1:{free_port()}", ProcessTelemetry())
+    with pytest.raises(TaskStoreDown):
+        await client.command("SET", "key", b"x" * size)
+    await client.aclose()
 
 
 async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_what_it_is(
