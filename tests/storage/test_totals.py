@@ -96,7 +96,8 @@ async def test_tasks_that_expire_leave_the_count_though_nobody_touches_them(here
     running, waiting, done, ended = (here.new(retention=kind) for kind in (SHORT, SHORT, SHORT, SHORT_ONCE_ENDED))
     for new in (running, waiting, done, ended, here.new(retention=LONG), here.new(retention=SHORT)):
         await store.create(new, 10)
-    for claim in await here.claim(queue, count=4):
+    claims = await here.claim(queue, count=4)
+    for claim in claims:
         with suppress(LeaseLost):  # on a machine that is busy it may have expired already
             if claim.task_id == waiting.task_id:
                 await queue.wait(claim, {"k": QUESTION}, claim.journal)
@@ -108,7 +109,7 @@ async def test_tasks_that_expire_leave_the_count_though_nobody_touches_them(here
 
     await eventually(only_one_is_left)
     partition = here.keys.partition_of(here.owner())
-    assert await store._client.command("ZCARD", here.keys.phase_index(partition, Phase.QUEUED)) == 2
+    assert await store._client.command("ZCARD", here.keys.phase_index(partition, Phase.QUEUED)) == 6 - len(claims)
 
 
 async def test_a_count_takes_a_fixed_number_of_commands_however_many_tasks_there_are(own_server: Server) -> None:
