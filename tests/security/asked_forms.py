@@ -70,7 +70,7 @@ class InCall(Asked):
         self._state = result["requestState"]
 
     def sent(self, content: str) -> Sent:
-        responses = _accepted(content)
+        responses = _accepted("form", content)
         return call(self.case.tool(self.kind), "{}", f',"requestState":"{self._state}","inputResponses":{responses}')
 
     def accepted(self, answer: dict[str, Any]) -> bool:
@@ -79,10 +79,14 @@ class InCall(Asked):
 
 @dataclass
 class AsTask(Asked):
-    """A task that waits for input; another one as soon as it got some."""
+    """A task that waits for input; another one as soon as it got some.
+
+    It is answered under the key that it asks under: a worker that lost the store's reply may have asked once more.
+    """
 
     def __post_init__(self) -> None:
         self._task_id = ""
+        self._key = ""
 
     def waiting(self) -> str:
         """Return the id of a task that waits."""
@@ -94,6 +98,7 @@ class AsTask(Asked):
 
     def _status(self) -> str:
         got = self.replica.send(Sent("tasks/get", f'"taskId":"{self._task_id}"', self._task_id))
+        self._key = next(iter(got["result"].get("inputRequests", {})), "")
         return str(got["result"]["status"])
 
 
@@ -102,7 +107,7 @@ class Updated(AsTask):
 
     def sent(self, content: str) -> Sent:
         task_id = self.waiting()
-        return Sent("tasks/update", f'"taskId":"{task_id}","inputResponses":{_accepted(content)}', task_id)
+        return Sent("tasks/update", f'"taskId":"{task_id}","inputResponses":{_accepted(self._key, content)}', task_id)
 
     def accepted(self, answer: dict[str, Any]) -> bool:
         return "result" in answer
@@ -114,7 +119,7 @@ class Responded(AsTask):
     def sent(self, content: str) -> Sent:
         task_id = self.waiting()
         meta = f'{{"{RELATED_TASK}":{{"taskId":"{task_id}"}}}}'
-        responses = f'"inputResponses":{{"form":{{"result":{{"action":"accept","content":{content}}}}}}}'
+        responses = f'"inputResponses":{{"{self._key}":{{"result":{{"action":"accept","content":{content}}}}}}}'
         return Sent("tasks/input_response", responses, task_id, DRAFT_VERSION, meta)
 
     def accepted(self, answer: dict[str, Any]) -> bool:
@@ -122,5 +127,5 @@ class Responded(AsTask):
         return self._status() != "input_required"
 
 
-def _accepted(content: str) -> str:
-    return f'{{"form":{{"action":"accept","content":{content}}}}}'
+def _accepted(key: str, content: str) -> str:
+    return f'{{"{key}":{{"action":"accept","content":{content}}}}}'
