@@ -46,9 +46,9 @@ def _similar_file(path: Path) -> Path | None:
     if path.name and path.suffix != SUFFIX and whole.is_file():
         return whole
     try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix == SUFFIX and entry.is_file()]
+        stems = [entry.stem for entry in path.parent.iterdir() if entry.suffix == SUFFIX and entry.is_file()]
     except OSError:
         return None
-    wanted = path.name if path.suffix == SUFFIX else whole.name
-    close = difflib.get_close_matches(wanted, names, n=1)
-    return path.with_name(close[0]) if close else None
+    # Without the suffix, which makes any two short names alike.
+    close = difflib.get_close_matches(path.name.removesuffix(SUFFIX), stems, n=1)
+    return path.with_name(close[0] + SUFFIX) if close else None
