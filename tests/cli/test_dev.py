@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -113,12 +113,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """A run with nothing set, whose processes tests may kill: it replaces them."""
-    dev = Dev(cwd=tmp_path_factory.mktemp("running"))
-    try:
+    with closing(Dev(cwd=tmp_path_factory.mktemp("running"))) as dev:
         dev.read_until_ready()
         yield dev
-    finally:
-        dev.close()
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +124,9 @@ def storeless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     folder = tmp_path_factory.mktemp("storeless")
     (folder / "sitecustomize.py").write_text(NO_SERVER)
     tools = "tests.wires.legacy.working_tools"
-    dev = Dev(cwd=folder, PATH=str(folder), PYTHONPATH=f"{folder}:{ROOT}", GATEWAY_TOOLS=tools)
-    try:
+    with closing(Dev(cwd=folder, PATH=str(folder), PYTHONPATH=f"{folder}:{ROOT}", GATEWAY_TOOLS=tools)) as dev:
         dev.read_until_ready()
         yield dev
-    finally:
-        dev.close()
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +134,10 @@ def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One replica, whose tools print something, without workers and metrics."""
     folder = tmp_path_factory.mktemp("lonely")
     (folder / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
-    dev = Dev("--replicas", "1", "--workers", "0", cwd=folder, GATEWAY_TOOLS="chatty", GATEWAY_METRICS_PORT="off")
-    try:
+    settings = {"GATEWAY_TOOLS": "chatty", "GATEWAY_METRICS_PORT": "off"}
+    with closing(Dev("--replicas", "1", "--workers", "0", cwd=folder, **settings)) as dev:
         dev.read_until_ready()
         yield dev
-    finally:
-        dev.close()
 
 
 def assert_gone(pid: int) -> None:
