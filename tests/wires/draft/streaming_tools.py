@@ -111,9 +111,10 @@ async def recite_once(ctx: Context, gate: str, count: int) -> None:
 
 @tool(task="optional", streams=True)
 async def broadcast(ctx: Context, gate: str, count: int) -> str | None:
-    """Note that it runs, wait for a gate, and emit segments; without any it returns a text at once after the gate."""
+    """Note that it runs and emit segments, with a gate before each; without any, return a text after one gate."""
     note(gate, ctx.replica_id)
     await opened(f"{gate}-1")
     for number in range(1, count + 1):
+        await opened(f"{gate}-{number}")
         await ctx.emit(f"segment {number}")
     return None if count else "nothing to stream"

@@ -420,6 +420,7 @@ async def test_the_first_segment_of_a_tool_that_streams_is_waited_for(
                 fleet.open(f"{gate}-1")
                 first = await request.until(is_response)
                 assert mode_of(first["result"]) == mode
+                fleet.open(f"{gate}-2")
                 *_, last = await request.end()
             task_id = related_task_id(last["result"]) or ""
             assert (await user.get_task(task_id))["status"] == "completed"

@@ -646,7 +646,8 @@ async def test_a_request_that_is_cancelled_ends_its_stream_and_the_task_goes_on(
             messages = await request.end()
         assert not any(told["isComplete"] for told in results(messages))
         (task_id,) = [one["taskId"] for one in await user.all_tasks() if one["status"] == "working"]
-        fleet.open(f"{gate}-{2 if gate.endswith('waits') else 1}")
+        for number in (1, 2):
+            fleet.open(f"{gate}-{number}")
         finished = await user.finish_task(task_id)
         assert finished.result is not None
         assert finished.result["content"] == content(1, 2)
