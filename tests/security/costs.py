@@ -17,8 +17,11 @@ from loadtest.cluster import Replica
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, NAMED_BY, VERSION
 
 KIB: Final = 1024
-SIZES: Final = (KIB, 16 * KIB, 256 * KIB, 1024 * KIB - 4 * KIB)
-"""Sizes of what is checked; the last one leaves room for the rest of a body of 1 MiB."""
+SIZES: Final = (KIB, 16 * KIB, 256 * KIB)
+"""Sizes of what is checked in every shape."""
+
+LARGEST: Final = 4 * SIZES[-1] - 4 * KIB
+"""Leaves room for the rest of a body of 1 MiB. Sent is what is valid, and what is dear at a quarter of it."""
 
 BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
@@ -27,6 +30,10 @@ FACTOR: Final = 5.0
 COST_FLOOR: Final = 0.050
 GAP_FLOOR: Final = 0.250
 """A request may cost, and hold up others, this many times as much as a benign one, or so many seconds."""
+
+ORDINARY: Final = 1.25
+"""What costs at most this many times as much as a benign request keeps within `FACTOR` at four times the size, even if
+all of it grows with the square of its size."""
 
 TRIES: Final = 6
 """How often a request over the limits is repeated: the machine may be busy, and the least that it took counts."""
@@ -72,10 +79,14 @@ class Cost(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What is too much about a request, if anything, and how it was answered."""
+    """What is too much about a request, if anything, how it was answered, and whether it cost more than a benign one.
+
+    What is `dear` may cost too much where it is larger.
+    """
 
     excess: str | None
     answer: dict[str, Any]
+    dear: bool
 
 
 def limit_beside(benign: Cost) -> Cost:
@@ -238,23 +249,25 @@ class Measured:
             size: of what is checked.
             unchecked: the same content without a check. What it takes to be parsed is not the cost of checking it.
         """
-        limit = limit_beside(self.benign(size))
+        benign = self.benign(size)
+        limit = limit_beside(benign)
         cost, answer = self.cost(sent())
+        dear = cost.cpu > ORDINARY * benign.cpu
         if not cost.exceeds(limit):
-            return Judged(None, answer)
+            return Judged(None, answer, dear)
         parsing = self.cost(unchecked)[0].least(self.cost(unchecked)[0])
         if parsing.cpu > HOPELESS * limit.cpu:
-            return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer)
+            return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer, dear)
         for _ in range(TRIES):
             # The machine may be busier now than when a benign request was measured first.
             limit = limit_beside(self._benign_now(size)).after(parsing)
             cost = cost.least(self.cost(sent())[0])
             if not cost.exceeds(limit):
-                return Judged(None, answer)
+                return Judged(None, answer, dear)
             if cost.cpu > HOPELESS * limit.cpu:
                 break
         cpu = f"{cost.cpu:.3f} s of CPU (limit {limit.cpu:.3f})"
-        return Judged(f"{cpu}, {cost.gap:.3f} s gap (limit {limit.gap:.3f})", answer)
+        return Judged(f"{cpu}, {cost.gap:.3f} s gap (limit {limit.gap:.3f})", answer, dear)
 
     def revive(self) -> None:
         """Start the replica again after it got stuck."""
