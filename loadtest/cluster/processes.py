@@ -26,6 +26,9 @@ MOST_LOOKS = 10
 _BACKLOG = 1024
 _METRIC = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_AS_WRITTEN = re.compile(r"[ !#-\[\]-~]+")
+"""Characters that JSON does not escape."""
+
 _DEFAULTS = {"GATEWAY_LOG_FORMAT": "json", "GATEWAY_METRICS_PORT": "0"}
 
 
@@ -52,17 +55,12 @@ class GatewayProcess(LoggedProcess):
 
         Lines are written shortly after their events: they are waited for until no more come, or for a while.
         """
-        size = -1
-        for _ in range(MOST_LOOKS):
-            if size == (size := self.log_path.stat().st_size):
-                break
-            time.sleep(WRITTEN_SECONDS)
-        return _records(self.log_text())
+        return _records(self._written_text())
 
     def logged(self, message: str | None = None, /, **fields: object) -> list[dict[str, Any]]:
         """Return the log records so far with this message, if one is given, and these fields."""
-        wanted = fields if message is None else {"message": message, **fields}
-        return [line for line in self.log_lines() if all(line.get(name) == wanted[name] for name in wanted)]
+        lines = _records(self._written_text(), message)
+        return [line for line in lines if all(line.get(name) == value for name, value in fields.items())]
 
     def wait_for_log(self, message: str | None = None, /, count: int = 1, **fields: object) -> list[dict[str, Any]]:
         """Return the same when there are so many. A process that has too much to do writes them when it can.
@@ -77,7 +75,15 @@ class GatewayProcess(LoggedProcess):
 
     def _said(self, message: str) -> list[dict[str, Any]]:
         """Return the log records with this message of the process that runs or ran last."""
-        return [line for line in _records(self._text_since_start()) if line.get("message") == message]
+        return _records(self._text_since_start(), message)
+
+    def _written_text(self) -> str:
+        size = -1
+        for _ in range(MOST_LOOKS):
+            if size == (size := self.log_path.stat().st_size):
+                break
+            time.sleep(WRITTEN_SECONDS)
+        return self.log_text()
 
     @property
     def metrics_url(self) -> str:
@@ -182,8 +188,14 @@ class Worker(GatewayProcess):
     wait_working = wait_ready
 
 
-def _records(text: str) -> list[dict[str, Any]]:
-    return [_record(line) for line in text.splitlines()]
+def _records(text: str, message: str | None = None) -> list[dict[str, Any]]:
+    """Return the log records of a text, or those with one message."""
+    if message is None:
+        return [_record(line) for line in text.splitlines()]
+    # Logs grow long and are read often, so that only lines that may have the message are parsed.
+    part = max(_AS_WRITTEN.findall(message), key=len, default="")
+    records = (_record(line) for line in text.splitlines() if part in line)
+    return [record for record in records if record.get("message") == message]
 
 
 def _record(line: str) -> dict[str, Any]:
