@@ -84,6 +84,7 @@ class Author:
             json={"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": META}},
             headers={**headers, "mcp-method": method, "mcp-name": about},
             timeout=30,
+            verify=False,
         )
 
     def call(self) -> dict[str, str]:

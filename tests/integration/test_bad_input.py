@@ -346,7 +346,7 @@ def test_a_notification_is_taken_without_an_answer(replica: Replica) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS"])
 def test_only_posts_are_taken(replica: Replica, method: str) -> None:
-    response = httpx.request(method, replica.url, timeout=SECONDS, trust_env=False)
+    response = httpx.request(method, replica.url, timeout=SECONDS, trust_env=False, verify=False)
     assert response.status_code == 405
     assert response.headers["allow"] == "POST"
     assert response.headers["x-gateway-replica"] == "open"
@@ -361,7 +361,7 @@ def test_what_each_client_with_a_session_tries_is_no_matter_for_the_audit_log(
         return len(replica.logged(audit="refused")), counted
 
     audited, counted = noted()
-    assert httpx.request(method, replica.url, timeout=SECONDS, trust_env=False).status_code == 405
+    assert httpx.request(method, replica.url, timeout=SECONDS, trust_env=False, verify=False).status_code == 405
     wait_until(lambda: noted() == (audited + lines, counted + 1), "the audit log")
 
 
@@ -535,5 +535,5 @@ def test_without_a_good_token_no_body_is_read(guarded: Replica) -> None:
 
 def test_health_needs_no_token(guarded: Replica) -> None:
     for path in ("healthz", "readyz"):
-        response = httpx.get(guarded.url.replace("mcp", path), timeout=SECONDS, trust_env=False)
+        response = httpx.get(guarded.url.replace("mcp", path), timeout=SECONDS, trust_env=False, verify=False)
         assert response.status_code == 200

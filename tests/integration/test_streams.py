@@ -370,7 +370,7 @@ async def test_many_calls_at_once_are_all_answered_and_each_with_its_own(fleet: 
         assert len(told) == len(stream_tools.LEVELS)
         assert response["id"] == f"talk{number}"
 
-    async with httpx.AsyncClient(limits=limits, timeout=SECONDS, trust_env=False) as client:
+    async with httpx.AsyncClient(limits=limits, timeout=SECONDS, trust_env=False, verify=False) as client:
         await asyncio.gather(*(call(client, number) for number in range(200)), *(talk(client, n) for n in range(40)))
 
 
@@ -386,6 +386,8 @@ async def test_many_questions_at_once_go_on_with_the_answers_of_their_own_call(f
         told = await leg(client, number, 1, requestState=asked.state, inputResponses=accept(name=f"n{number}"))
         return told.text
 
-    async with httpx.AsyncClient(limits=httpx.Limits(max_connections=20), timeout=SECONDS, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        limits=httpx.Limits(max_connections=20), timeout=SECONDS, trust_env=False, verify=False
+    ) as client:
         texts = await asyncio.gather(*(call(client, number) for number in range(60)))
     assert texts == [f"Hi {number} n{number}" for number in range(60)]

@@ -94,7 +94,7 @@ def test_a_leaving_replica_finishes_what_is_in_flight_and_exits_0(
 def test_an_idle_connection_does_not_keep_a_leaving_replica(tmp_path: Path) -> None:
     with Fleet(tmp_path, {**TOOLS, "GATEWAY_DRAIN_SECONDS": LONG}, names=("r1",)) as fleet:
         replica = fleet["r1"]
-        with httpx.Client(trust_env=False) as client, RawConnection(replica):
+        with httpx.Client(trust_env=False, verify=False) as client, RawConnection(replica):
             assert client.get(replica.url.replace("mcp", "healthz")).status_code == 200
             assert replica.terminate() == 0
 
@@ -170,14 +170,14 @@ def test_the_same_signal_twice_in_a_row_counts_once(tmp_path: Path, pool: Thread
 
 
 def readiness(replica: Replica) -> int:
-    return httpx.get(replica.url.replace("mcp", "readyz"), trust_env=False).status_code
+    return httpx.get(replica.url.replace("mcp", "readyz"), trust_env=False, verify=False).status_code
 
 
 def test_a_replica_that_was_told_to_stop_says_so_and_serves_on_for_the_notice(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     environ = {**TOOLS, "GATEWAY_DRAIN_NOTICE_SECONDS": LONG}
-    with Fleet(tmp_path, environ, names=("r1",)) as fleet, httpx.Client(trust_env=False) as client:
+    with Fleet(tmp_path, environ, names=("r1",)) as fleet, httpx.Client(trust_env=False, verify=False) as client:
         replica = fleet["r1"]
         assert readiness(replica) == 200
         assert "connection" not in call(replica, "echo", {"text": "hello"}).headers
@@ -206,7 +206,10 @@ def test_after_the_notice_it_listens_no_more(tmp_path: Path, pool: ThreadPoolExe
 def is_accepted(replica: Replica) -> bool:
     """Tell whether the replica answers a new connection: the test keeps its socket open, so nobody is refused."""
     try:
-        return httpx.get(replica.url.replace("mcp", "healthz"), trust_env=False, timeout=1).status_code == 200
+        return (
+            httpx.get(replica.url.replace("mcp", "healthz"), trust_env=False, verify=False, timeout=1).status_code
+            == 200
+        )
     except httpx.TransportError:
         return False
 

@@ -55,7 +55,9 @@ class Calling:
             **self._headers,
         }
         body = {"jsonrpc": "2.0", "id": "request-7", "method": method, "params": {**params, "_meta": meta}}
-        told: dict[str, Any] = httpx.post(next(self._turn).url, json=body, headers=headers, timeout=30).json()
+        told: dict[str, Any] = httpx.post(
+            next(self._turn).url, json=body, headers=headers, timeout=30, verify=False
+        ).json()
         return told
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:

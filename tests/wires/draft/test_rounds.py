@@ -300,7 +300,7 @@ async def test_input_responses_that_are_no_object_are_refused(fleet: Deployment,
         assert "params.inputResponses" in refusal.message
     assert fleet.lines(name) == []
 
-    async with httpx.AsyncClient(trust_env=False, headers=user.transport.headers) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False, headers=user.transport.headers) as http:
         answer = await http.post(fleet.urls[0], content=b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "par')
     assert answer.json()["error"]["code"] == -32700
 

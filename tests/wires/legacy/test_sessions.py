@@ -97,6 +97,6 @@ async def test_a_session_of_somebody_else_is_not_found(user: DraftClient, client
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_there_is_no_stream_of_its_own_and_nothing_to_delete(user: DraftClient, method: str) -> None:
-    async with httpx.AsyncClient(trust_env=False) as http:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as http:
         headers = user.transport.headers | {"Accept": "text/event-stream"}
         assert (await http.request(method, user.transport.urls[0], headers=headers)).status_code == 405
