@@ -1,10 +1,11 @@
-"""A store of its own for each test, and the site around it."""
+"""A store and the site around it: replicas that tests share where they can, and workers of each test's own."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,32 +17,66 @@ from tests.workers.site import Site
 __all__ = ["pytest_runtest_makereport"]
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server whose every write is on disk before it is acknowledged. Its path leaves room for a socket's name."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))
+@contextmanager
+def durable_server() -> Iterator[Server]:
+    """Start a server whose every write is on disk before it is acknowledged."""
+    directory = Path(tempfile.mkdtemp(prefix="gw-"))  # leaves room for the name of a socket
     server = Server("redis", directory, "--appendonly", "yes", "--appendfsync", "always")
     server.start()
-    yield server
-    server.end()
-    shutil.rmtree(directory)
+    try:
+        yield server
+    finally:
+        server.end()
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A store that a test may stop and cut off."""
+    with durable_server() as server:
+        yield server
 
 
 @pytest.fixture
 def start_site(server: Server, tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Start replicas, one unless named, with settings of the test's own."""
-    sites: list[Site] = []
+    """Start replicas, one unless named, with a store and settings of the test's own."""
+    with ExitStack() as stack:
+        yield lambda *replicas, **settings: stack.enter_context(Site(tmp_path, server, *replicas, **settings))
 
-    def start(*replicas: str, **settings: str) -> Site:
-        sites.append(Site(tmp_path, server, *replicas, **settings).__enter__())
-        return sites[-1]
 
-    yield start
-    for site in sites:
-        site.__exit__()
+@pytest.fixture(scope="session")
+def served() -> Iterator[Site]:
+    """A replica with a store, for all tests that leave both running."""
+    with serving() as served:
+        yield served
+
+
+@contextmanager
+def serving(*replicas: str, **settings: str) -> Iterator[Site]:
+    """Start replicas, one unless named, with a store, for tests that join them one after the other."""
+    with durable_server() as server, Site(server.directory, server, *replicas, **settings) as served:
+        yield served
 
 
 @pytest.fixture
-def site(start_site: Callable[..., Site]) -> Site:
-    """A replica with leases of 30 seconds, and no worker yet."""
+def join(tmp_path: Path) -> Iterator[Callable[[Site], Site]]:
+    """Return what gives the replicas and the emptied store of a site to a test, with workers and files of its own."""
+    with ExitStack() as stack:
+
+        def join(served: Site) -> Site:
+            served.forget_tasks()
+            return stack.enter_context(served.joined(tmp_path))
+
+        yield join
+
+
+@pytest.fixture
+def site(served: Site, join: Callable[[Site], Site]) -> Site:
+    """A replica, no task, and no worker yet; leases of 30 seconds."""
+    return join(served)
+
+
+@pytest.fixture
+def own_site(start_site: Callable[..., Site]) -> Site:
+    """The same with a store that the test may stop."""
     return start_site()

@@ -39,8 +39,9 @@ class Site:
         }
         names = replicas or ("r1",)
         self.fleet = Fleet(directory, self.environ, names=names, own=dict.fromkeys(names, UNMEASURED))
+        self.replicas = self.fleet.replicas
         self._ids = itertools.count(1)
-        self._http = httpx.Client(timeout=30)
+        self._http = _client()
         self._stack = ExitStack()
         self._headers: dict[str, str] = {}
 
@@ -54,6 +55,25 @@ class Site:
         for worker in self.fleet.workers:
             worker.end()
         self._stack.close()
+
+    def joined(self, directory: Path) -> Self:
+        """Return a site with the replicas and the store of this one, and with files and workers of its own.
+
+        Only workers run the tools that note something, so that replicas need not know the directory.
+        """
+        joined = copy(self)
+        joined.directory = directory
+        joined.fleet = Fleet(directory, {**self.fleet.environ, "TEST_DIRECTORY": str(directory)}, names=())
+        joined._http, joined._stack = _client(), ExitStack()
+        return joined
+
+    def forget_tasks(self) -> None:
+        """Empty the store, but for what its processes have agreed on. No worker may run."""
+        names = self.server.ask("KEYS", "*")
+        assert isinstance(names, list)
+        tasks = [name.decode() for name in names if not name.endswith((b":partitions", b":owners"))]
+        if tasks:
+            self.server.ask("DEL", *tasks)
 
     def as_user(self, secret: str, user: str) -> Self:
         """Return this site as one user sees it, for replicas that know users by this secret."""
@@ -71,7 +91,7 @@ class Site:
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {EXTENSION: {}}}
         meta = {f"{META}/protocolVersion": VERSION, f"{META}/clientCapabilities": capabilities}
         return self._http.post(
-            self.fleet.replicas[replica].url,
+            self.replicas[replica].url,
             json={"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": {**params, "_meta": meta}},
             headers={
                 "accept": "application/json, text/event-stream",
@@ -124,6 +144,10 @@ class Site:
     def wait_for_line(self, name: str, count: int = 1) -> list[str]:
         wait_until(lambda: len(self.lines(name)) >= count, f"{count} lines in {name}")
         return self.lines(name)
+
+
+def _client() -> httpx.Client:
+    return httpx.Client(timeout=30, verify=False)
 
 
 def let_pass(seconds: float) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from loadtest.cluster import wait_until
+from tests.workers.conftest import serving
 from tests.workers.site import Site
 
 SECRET = "a secret that only these tests know, 32 bytes"
@@ -20,10 +21,11 @@ SOON_SECONDS = 15.0
 """Far more than a look at the queue takes. The tasks of the greedy owner never end by themselves."""
 
 
-@pytest.fixture
-def site(start_site: Callable[..., Site]) -> Site:
+@pytest.fixture(scope="module")
+def served() -> Iterator[Site]:
     """A replica that knows its users, with one partition for all of them."""
-    return start_site(GATEWAY_AUTH="jwt", GATEWAY_JWT_SECRET=SECRET, GATEWAY_TASK_PARTITIONS="1")
+    with serving(GATEWAY_AUTH="jwt", GATEWAY_JWT_SECRET=SECRET, GATEWAY_TASK_PARTITIONS="1") as served:
+        yield served
 
 
 def as_user(site: Site, name: str) -> Site:

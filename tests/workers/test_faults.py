@@ -6,7 +6,6 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,10 @@ LEASE_SECONDS = 1
 
 
 @pytest.fixture
-def hasty(start_site: Callable[..., Site]) -> Site:
-    """A site with leases of a second."""
-    return start_site(GATEWAY_TASK_LEASE_SECONDS=str(LEASE_SECONDS))
+def hasty(site: Site) -> Site:
+    """A site whose workers have leases of a second."""
+    site.fleet.environ["GATEWAY_TASK_LEASE_SECONDS"] = str(LEASE_SECONDS)
+    return site
 
 
 def test_the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice(hasty: Site) -> None:
@@ -88,7 +88,8 @@ def test_what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker(hasty: 
     assert hasty.wait_for_line("started", 2) == ["w1", "w2"]
 
 
-def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(site: Site) -> None:
+def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(own_site: Site) -> None:
+    site = own_site
     worker = site.worker("w1")
     task = site.create("wait")
     site.wait_for_line("started")
@@ -100,7 +101,8 @@ def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(sit
     assert site.lines("started") == ["w1"]
 
 
-def test_a_worker_that_starts_without_its_store_waits_for_it(site: Site) -> None:
+def test_a_worker_that_starts_without_its_store_waits_for_it(own_site: Site) -> None:
+    site = own_site
     task = site.create("say", text="hello")
     site.server.kill()
     site.worker("w1")

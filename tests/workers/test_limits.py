@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
 
+from loadtest.cluster import Worker
+from tests.workers.conftest import serving
 from tests.workers.site import Site
 
 LIMIT = 65_536
@@ -22,10 +24,16 @@ WORDS = {
 }
 
 
+@pytest.fixture(scope="module")
+def with_low_limit() -> Iterator[Site]:
+    with serving(GATEWAY_TASK_MAX_RESULT_BYTES=str(LIMIT), GATEWAY_TASK_LEASE_SECONDS="1") as served:
+        yield served
+
+
 @pytest.fixture
-def limited(start_site: Callable[..., Site]) -> Site:
+def limited(with_low_limit: Site, join: Callable[[Site], Site]) -> Site:
     """A site with a low limit and leases of a second."""
-    return start_site(GATEWAY_TASK_MAX_RESULT_BYTES=str(LIMIT), GATEWAY_TASK_LEASE_SECONDS="1")
+    return join(with_low_limit)
 
 
 def failure(site: Site, task: str) -> str:
@@ -54,13 +62,21 @@ def test_a_segment_more_counts_with_the_result_that_it_is_a_part_of(limited: Sit
     assert "isError" not in result or result["isError"] is False
 
 
+@pytest.fixture(scope="module")
+def refused() -> Iterator[tuple[Site, Worker]]:
+    """A site with a worker, whose server takes no more than a mebibyte at once."""
+    with serving() as site:
+        site.server.ask("CONFIG", "SET", "proto-max-bulk-len", str(2**20))
+        yield site, site.worker("w1")
+
+
 @pytest.mark.parametrize("kind", ["result", "step", "segments", "checkpoint", "question"])
-def test_what_the_server_refuses_ends_the_task_too(site: Site, kind: str) -> None:
-    site.server.ask("CONFIG", "SET", "proto-max-bulk-len", str(2**20))
-    worker = site.worker("w1")
+def test_what_the_server_refuses_ends_the_task_too(refused: tuple[Site, Worker], kind: str) -> None:
+    site, worker = refused
+    before = len(site.lines("started"))
     task = site.create("produce", kind=kind, size=3_000_000)
     assert "more than the task store takes" in failure(site, task)
-    assert site.lines("started") == ["w1"]
+    assert site.lines("started")[before:] == ["w1"]
     assert "task store is not available" not in worker.log_text()
     assert site.text(site.create("say", text="hello")) == "hello"
 
@@ -70,10 +86,16 @@ ARGUMENT = "x" * 100_000
 """A third larger when it is sealed: seven fit into the quota."""
 
 
+@pytest.fixture(scope="module")
+def with_quota() -> Iterator[Site]:
+    with serving(GATEWAY_TASK_BYTES_PER_PRINCIPAL=str(QUOTA)) as served:
+        yield served
+
+
 @pytest.fixture
-def narrow(start_site: Callable[..., Site]) -> Site:
+def narrow(with_quota: Site, join: Callable[[Site], Site]) -> Site:
     """A site whose callers may keep a million bytes each."""
-    return start_site(GATEWAY_TASK_BYTES_PER_PRINCIPAL=str(QUOTA))
+    return join(with_quota)
 
 
 def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_gone(narrow: Site) -> None:
@@ -87,7 +109,7 @@ def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_g
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["code"] == -31003
     assert refused.json()["error"]["message"] == f"The tasks of one caller may keep no more than {QUOTA} bytes"
-    (replica,) = narrow.fleet.replicas
+    (replica,) = narrow.replicas
     assert replica.metric("gateway_requests_refused_total", reason="too_many_task_bytes") == 1
 
     narrow.request("tasks/cancel", {"taskId": created[0].json()["result"]["taskId"]})

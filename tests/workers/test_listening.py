@@ -5,13 +5,14 @@ The official conformance suite does not look at `notifications/tasks` yet; the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.integration.raw import META, META_CAPABILITIES, request
 from tests.integration.streams import META_SUBSCRIPTION_ID, Stream
+from tests.workers.conftest import serving
 from tests.workers.site import EXTENSION, Site
 
 CAN: dict[str, Any] = {"elicitation": {}, "extensions": {EXTENSION: {}}}
@@ -20,10 +21,11 @@ SUBSCRIPTION = "sub-1"
 RACES = 12
 
 
-@pytest.fixture
-def site(start_site: Callable[..., Site]) -> Site:
-    """Two replicas, and no worker yet. The client of the site asks r1."""
-    return start_site("r1", "r2", GATEWAY_TOOLS="tests.workers.tools,tests.conformance.task_fixtures")
+@pytest.fixture(scope="module")
+def served() -> Iterator[Site]:
+    """Two replicas. The client of the site asks r1."""
+    with serving("r1", "r2", GATEWAY_TOOLS="tests.workers.tools,tests.conformance.task_fixtures") as served:
+        yield served
 
 
 class Listening:
@@ -33,7 +35,7 @@ class Listening:
         meta = {**META, META_CAPABILITIES: CAN}
         params = {"notifications": {"taskIds": list(task_ids)}, "_meta": meta}
         message = request("subscriptions/listen", params, request_id=SUBSCRIPTION)
-        self._stream = Stream(site.fleet["r2"], message)
+        self._stream = Stream(site.replicas[1], message)
         self._task_ids = list(task_ids)
 
     def __enter__(self) -> Listening:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from loadtest.cluster import Replica, Worker, wait_until
+from tests.storage.servers import Server
 from tests.workers.site import Site
 
 _TASKS: Final = re.compile(r'^gateway_tasks\{phase="(\w+)"\} (\S+)$', re.MULTILINE)
@@ -19,7 +21,7 @@ def test_replicas_and_workers_show_the_same_count_of_tasks(site: Site) -> None:
     site.wait_for(waiting, "input_required")
     site.wait_for(done, "completed")
     counts = {"queued": "0.0", "running": "0.0", "waiting": "1.0", "done": "1.0", "cancelled": "0.0"}
-    for process in (restarted(site.fleet.replicas[0]), site.worker("w2")):
+    for process in (restarted(site.replicas[0]), site.worker("w2")):
         wait_until(partial(has_counted, process), "a count of tasks")
         assert counted(process) == counts
         assert process.metric("gateway_build_info") == 1
@@ -29,9 +31,12 @@ def test_replicas_and_workers_show_the_same_count_of_tasks(site: Site) -> None:
     assert first.metric("gateway_redis_errors_total") == 0
 
 
-def test_a_process_that_finds_no_redis_shows_no_count_but_that_commands_fail(site: Site) -> None:
-    site.server.kill()
-    for process in (restarted(site.fleet.replicas[0]), site.worker("w1")):
+def test_a_process_that_finds_no_redis_shows_no_count_but_that_commands_fail(
+    server: Server, start_site: Callable[..., Site]
+) -> None:
+    server.kill()
+    site = start_site()
+    for process in (site.replicas[0], site.worker("w1")):
         assert process.metric("gateway_redis_errors_total", kind="connection") > 0
         assert counted(process) == {}
 

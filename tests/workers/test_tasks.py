@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 
 from loadtest.cluster import wait_until
 from tests.workers.site import Site
@@ -40,9 +39,8 @@ def test_a_task_that_waits_for_a_user_occupies_no_place(site: Site) -> None:
     assert site.get(waiting)["status"] == "input_required"
 
 
-def test_cancelling_reaches_the_running_tool_long_before_its_next_heartbeat(start_site: Callable[..., Site]) -> None:
-    site = start_site(GATEWAY_TASK_LEASE_SECONDS="600")
-    site.worker("w1")
+def test_cancelling_reaches_the_running_tool_long_before_its_next_heartbeat(site: Site) -> None:
+    site.worker("w1", GATEWAY_TASK_LEASE_SECONDS="600")
     task = site.create("wait")
     site.wait_for_line("started")
     site.request("tasks/cancel", {"taskId": task})
@@ -50,9 +48,9 @@ def test_cancelling_reaches_the_running_tool_long_before_its_next_heartbeat(star
     assert site.get(task)["status"] == "cancelled"
 
 
-def test_cancelling_reaches_the_running_tool_with_its_heartbeat_too(start_site: Callable[..., Site]) -> None:
-    site = start_site(GATEWAY_TASK_LEASE_SECONDS="1")
-    worker = site.worker("w1")
+def test_cancelling_reaches_the_running_tool_with_its_heartbeat_too(own_site: Site) -> None:
+    site = own_site
+    worker = site.worker("w1", GATEWAY_TASK_LEASE_SECONDS="1")
     task = site.create("wait")
     site.wait_for_line("started")
     site.server.ask("CLIENT", "KILL", "TYPE", "pubsub")
@@ -103,6 +101,6 @@ def test_a_worker_counts_how_legs_end(site: Site) -> None:
     assert worker.metric("gateway_task_leases_lost_total") == 0
 
 
-def test_a_worker_serves_no_metrics_unless_a_port_is_given(start_site: Callable[..., Site]) -> None:
-    worker = start_site().worker("w1", GATEWAY_METRICS_PORT="")
+def test_a_worker_serves_no_metrics_unless_a_port_is_given(site: Site) -> None:
+    worker = site.worker("w1", GATEWAY_METRICS_PORT="")
     assert worker.logged("metrics") == []
