@@ -102,7 +102,7 @@ async def everything(here: Deployment, case: Case) -> dict[str, bytes | None]:
         return {name: await server.dump(name) for name in names}
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(kind=st.sampled_from(Case.KINDS), size=st.integers(LIMIT - 60, LIMIT + 20))
 def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: Server, kind: str, size: int) -> None:
     async def run() -> None:
