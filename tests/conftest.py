@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import pkgutil
+import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator
@@ -15,6 +16,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from loadtest.cluster.common import LoggedProcess
+from tests import forkserver
 
 TESTS = Path(__file__).parent
 
@@ -36,19 +40,27 @@ UNMEASURED = (
 MEASURED_PROCESSES = ("process", "workers/test_leaving.py")
 """Tests that are measured with the processes that they start. Of all others, only what runs in pytest's process is.
 
-A measured process costs half as much again. A line needs one
+A measured process costs half as much again, and cannot be forked. A line needs one
 test that is seen to run it, and most of what processes run has a test that runs it in pytest's process too. The rest is
 how they start and end, which these tests do. The rule: total coverage stays at 93 % or more.
 """
+
+REAL_STARTS = ("bench", "chaos", "conformance", "deploy", "loadtest", "proxies", "soak", "under_load")
+"""Folders whose clusters are of processes that are started as users start them; in all others they are forked."""
 
 _measuring: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
     """Refuse lists of paths that name one which is not there: it would do nothing, and nobody would see that."""
-    for path in (*UNMEASURED, *MEASURED_PROCESSES):
+    for path in (*UNMEASURED, *MEASURED_PROCESSES, *REAL_STARTS):
         if not (TESTS / path).exists():
             raise pytest.UsageError(f"tests/conftest.py names tests/{path}, which does not exist")
+
+
+def pytest_unconfigure() -> None:
+    """End what has forked processes for tests."""
+    forkserver.stop()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -85,6 +97,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     with unmeasured():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    """Let the processes of clusters be forked, where that is as good."""
+    LoggedProcess.popen = subprocess.Popen if is_in(REAL_STARTS, item.path) else staticmethod(forkserver.start)
+    return (yield)
 
 
 @functools.cache
