@@ -37,7 +37,7 @@ UNMEASURED = (
 )
 """Folders that are not measured: they run what others, and tests without processes, run too."""
 
-MEASURED_PROCESSES = ("process", "workers/test_leaving.py")
+MEASURED_PROCESSES = ("process", "cli/test_dev.py", "workers/test_leaving.py")
 """Tests that are measured with the processes that they start. Of all others, only what runs in pytest's process is.
 
 A measured process costs half as much again, and cannot be forked. A line needs one
