@@ -28,6 +28,7 @@ from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.web.listener import listen
+from tests import forkserver
 
 SECRET = "0123456789abcdef0123456789abcdef"
 KEY = "1f" * 32
@@ -51,16 +52,8 @@ def environment(settings: Mapping[str, str]) -> dict[str, str]:
 def gateway(
     *arguments: str, settings: Mapping[str, str], cwd: Path = ROOT, pass_fds: Sequence[int] = ()
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        env=environment(settings),
-        cwd=cwd,
-        pass_fds=pass_fds,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "gateway", *arguments]
+    return forkserver.run(command, env=environment(settings), cwd=cwd, pass_fds=pass_fds)
 
 
 @contextmanager
