@@ -32,10 +32,10 @@ from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
-from gateway.runtime.sources import RandomBytes
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
 
 MAX_ANSWERS = 100
@@ -147,11 +147,10 @@ class CallRunner:
     """Runs legs of ephemeral calls; holds nothing between two of them.
 
     Args:
+        keys: seal and open.
         carrier: opens and seals the state of calls.
         host: runs legs.
         telemetry: counts legs.
-        audience: the name all replicas of this deployment share; bound into every state.
-        random_bytes: a source of strong randomness.
         audit: notes each leg.
         max_answers: how many answers one leg may bring.
         tasks: makes tasks of calls, or None where there is no store for them.
@@ -163,11 +162,10 @@ class CallRunner:
     def __init__(
         self,
         *,
+        keys: KeyHolder,
         carrier: SealedCarrier,
         host: Host,
         telemetry: Telemetry,
-        audience: str,
-        random_bytes: RandomBytes,
         audit: AuditLog,
         max_answers: int = MAX_ANSWERS,
         tasks: TaskCalls | None = None,
@@ -175,11 +173,11 @@ class CallRunner:
         shedding: Shedding | None = None,
         tracing: Tracing | None = None,
     ) -> None:
+        self._keys = keys
         self._carrier = carrier
         self._host = host
         self._telemetry = telemetry
-        self._audience = audience
-        self._failures = Failures(random_bytes)
+        self._failures = Failures(keys.random_bytes)
         self._tasks = tasks
         self._audit = audit
         self._max_answers = max_answers
@@ -187,10 +185,6 @@ class CallRunner:
         self._shedding = shedding
         self._tracing = tracing
         self._stepping = None if tracing is None else tracing.step
-
-    def replace_carrier(self, carrier: SealedCarrier) -> None:
-        """Let another carrier open and seal for legs that begin from now on."""
-        self._carrier = carrier
 
     async def run(self, call: Call) -> Ran:
         """Run one leg and return what came of it.
@@ -209,7 +203,7 @@ class CallRunner:
         self._telemetry.leg_started()
         try:
             # The keys may be replaced while the leg runs: it seals with those it began with.
-            passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
+            passage = _Passage(self._carrier, self._keys, call, self._detaching(call))
             journal = passage.journal()
             flow_id = journal.flow_id
             FLOW.set(flow_id)
@@ -423,7 +417,7 @@ class _Passage:
 
     Args:
         carrier: opens and seals.
-        audience: bound into the state.
+        keys: what seals and opens is taken of them here, once.
         call: what the state is bound to.
         detaching: whether the call can become a task.
 
@@ -431,11 +425,12 @@ class _Passage:
         task: what the call has become in this leg, if it has.
     """
 
-    def __init__(self, carrier: SealedCarrier, audience: str, call: Call, detaching: Detaching) -> None:
+    def __init__(self, carrier: SealedCarrier, keys: KeyHolder, call: Call, detaching: Detaching) -> None:
         self.carrier = carrier
+        self._sealer = keys.current
         self.detaching = detaching
         self.task: TaskView | None = None
-        self._audience = audience
+        self._audience = keys.audience
         self._call = call
         self._bound: bytes | None = None
 
@@ -451,7 +446,7 @@ class _Passage:
             conversation.journal = conversation.journal or self.carrier.begin()
             return conversation.journal
         state = self._call.continuation.request_state
-        return self.carrier.begin() if state is None else self.carrier.open(state, self._binding())
+        return self.carrier.begin() if state is None else self.carrier.open(self._sealer, state, self._binding())
 
     def seal(self, journal: Journal) -> str:
         """Return the state that the client brings to the next leg.
@@ -459,7 +454,7 @@ class _Passage:
         Raises:
             CannotContinue: there can be no next leg.
         """
-        return self.carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
+        return self.carrier.seal(self._sealer, journal, self._binding(), self._call.served.state_ttl_seconds)
 
     def _binding(self) -> bytes:
         """Return what the state is bound to; worked out only if one is opened or sealed."""
