@@ -10,9 +10,10 @@ from typing import Any, Final
 from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
+from gateway.engine.capabilities import CapabilityPath, supports
 from gateway.errors import InvalidParams
 from gateway.protocol.caller import Caller
-from gateway.protocol.capabilities import TASKS, CapabilityPath, supports
+from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.sealing.envelope import Rejected

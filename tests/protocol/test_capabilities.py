@@ -8,20 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, supports
 from gateway.errors import InvalidParams, MissingCapability
 from gateway.protocol.capabilities import (
-    ELICITATION_FORM,
     ELICITATION_URL,
     ROOTS,
     SAMPLING,
     SAMPLING_TOOLS,
     TASKS,
-    CapabilityPath,
     capability_path,
     check_capabilities,
     flags_of,
     from_flags,
-    supports,
 )
 from gateway.sealing.client_flags import FLAGS
 
