@@ -49,23 +49,6 @@ def test_only_what_is_declared_is_supported(declared: dict[str, Any], supported:
     assert [path for path in ALL if supports(check_capabilities(declared, "capabilities"), path)] == supported
 
 
-@pytest.mark.parametrize("nothing", [None, False])
-def test_null_and_false_declare_nothing(nothing: Any) -> None:
-    assert not supports({"roots": {"listChanged": nothing}}, ("roots", "listChanged"))
-    assert not supports({"tomorrow": nothing}, ("tomorrow",))
-    assert supports({"roots": {"listChanged": True}}, ("roots", "listChanged"))
-
-
-def test_each_name_in_a_list_of_names_is_declared() -> None:
-    modes = ("tasks", "responses", "modes")
-    declared: dict[str, Any] = {"tasks": {"responses": {"modes": ["streaming", "tomorrow", {}, None]}}}
-    assert [name for name in ("task", "streaming", "tomorrow") if supports(declared, (*modes, name))] == [
-        "streaming",
-        "tomorrow",
-    ]
-    assert not supports(declared, (*modes, "streaming", "more"))
-
-
 anything = st.recursive(
     st.sampled_from([None, False, True, 0, "", "task", "streaming"]),
     lambda inner: (
