@@ -19,6 +19,8 @@ class KeyHolder:
     Read `current` when a leg, a message or an access to the store begins, and forget it when that ends: nothing else
     may keep a key, or what is made of one.
 
+    A sealer counts its seals without a lock: seal and open on the thread of the event loop alone.
+
     Args:
         ring: the keys that all processes of the deployment share.
         audience: see the attribute.
