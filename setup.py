@@ -31,6 +31,7 @@ COMPILED = (
     "gateway/admission/rate_limiter.py",
     "gateway/auth/verifier.py",
     "gateway/calls/runner.py",
+    "gateway/engine/capabilities.py",
     "gateway/engine/journal.py",
     "gateway/engine/keys.py",
     "gateway/engine/leg.py",

@@ -278,18 +278,22 @@ class InFlight:
                 self._running += 1
                 place.set_result(self.clock())
 
-    def wants_shed(self, leg_seconds: float) -> bool:
+    def wants_shed(self, began: float) -> bool:
         """Tell whether a leg should end at its checkpoint, so that another replica goes on with the call.
 
         A leg that has hardly begun is cheaper to finish than to hand on, unless the replica is leaving. One that came
         after that was said is kept until the notice is over: the balancer that sent it here could do so again, and a
         call is handed on only so often.
+
+        Args:
+            began: when the leg began, by `clock`.
         """
         if self.draining:
-            return self._notice_is_over or self.clock() - leg_seconds <= self._draining_since
-        if self._sheds_wanted <= 0 or leg_seconds < self._target:
+            return self._notice_is_over or began <= self._draining_since
+        now = self.clock()
+        if self._sheds_wanted <= 0 or now - began < self._target:
             return False
-        if self.clock() - self._window_began > LONGEST_WINDOW_SECONDS:
+        if now - self._window_began > LONGEST_WINDOW_SECONDS:
             return False  # nobody has waited since
         self._sheds_wanted -= 1
         return True

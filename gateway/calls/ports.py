@@ -53,10 +53,10 @@ class Tracing(Protocol):
 class Shedding(Protocol):
     """Tells which legs should end early, so that another replica goes on with what they have learned."""
 
-    def wants_shed(self, leg_seconds: float) -> bool:
+    def wants_shed(self, began: float) -> bool:
         """Tell whether a leg should end at its checkpoint. One that is told so does end.
 
         Args:
-            leg_seconds: how long it has run.
+            began: when it began, on the monotonic clock.
         """
         ...

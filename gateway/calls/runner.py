@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import LegTrace, Shedding, Tracing
 from gateway.calls.task_creation import AlreadyUsed, Repetition, TaskCalls, TaskOrder
+from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Notices
 from gateway.engine.journal import Journal
@@ -28,14 +30,13 @@ from gateway.observability.logs import FLOW
 from gateway.observability.metrics import Telemetry
 from gateway.protocol import notifications
 from gateway.protocol.caller import Caller
-from gateway.protocol.capabilities import supports
 from gateway.protocol.requests import Continuation, McpRequest
 from gateway.protocol.result_format import Words
 from gateway.protocol.strict_json import encode
-from gateway.runtime.sources import RandomBytes
 from gateway.sealing.binding import request_state_binding
 from gateway.sealing.digest import arguments_digest
 from gateway.tasks.model import TaskView
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
 
 MAX_ANSWERS = 100
@@ -144,30 +145,28 @@ class Call:
 
 
 class CallRunner:
-    """Runs legs of ephemeral calls; holds nothing between two of them.
+    """Runs legs of ephemeral calls; holds nothing between two of them. A `LegRun` works with its attributes.
 
     Args:
+        keys: seal and open.
         carrier: opens and seals the state of calls.
         host: runs legs.
         telemetry: counts legs.
-        audience: the name all replicas of this deployment share; bound into every state.
-        random_bytes: a source of strong randomness.
         audit: notes each leg.
         max_answers: how many answers one leg may bring.
         tasks: makes tasks of calls, or None where there is no store for them.
         strict_asks: whether a function that declares its questions may ask only those.
-        shedding: tells at checkpoints whether a leg should end so that another replica goes on.
+        shedding: tells at checkpoints whether a leg should end so that another replica goes on, or None.
         tracing: traces legs and steps, or None.
     """
 
     def __init__(
         self,
         *,
+        keys: KeyHolder,
         carrier: SealedCarrier,
         host: Host,
         telemetry: Telemetry,
-        audience: str,
-        random_bytes: RandomBytes,
         audit: AuditLog,
         max_answers: int = MAX_ANSWERS,
         tasks: TaskCalls | None = None,
@@ -175,22 +174,18 @@ class CallRunner:
         shedding: Shedding | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self._carrier = carrier
-        self._host = host
+        self.keys: Final = keys
+        self.carrier: Final = carrier
+        self.host: Final = host
         self._telemetry = telemetry
-        self._audience = audience
-        self._failures = Failures(random_bytes)
-        self._tasks = tasks
+        self.failures: Final = Failures(keys.random_bytes)
+        self.tasks: Final = tasks
         self._audit = audit
-        self._max_answers = max_answers
-        self._strict_asks = strict_asks
-        self._shedding = shedding
+        self.max_answers: Final = max_answers
+        self.strict_asks: Final = strict_asks
+        self.shedding: Final = shedding
         self._tracing = tracing
-        self._stepping = None if tracing is None else tracing.step
-
-    def replace_carrier(self, carrier: SealedCarrier) -> None:
-        """Let another carrier open and seal for legs that begin from now on."""
-        self._carrier = carrier
+        self.stepping: Final = None if tracing is None else tracing.step
 
     async def run(self, call: Call) -> Ran:
         """Run one leg and return what came of it.
@@ -202,214 +197,280 @@ class CallRunner:
         if call.conversation is None or call.conversation.journal is None:
             self._audit.require()
         began = time.perf_counter()
-        served, method = call.served, call.request.method
         outcome = "failed"
-        journal: Journal | None = None
+        leg: LegRun | None = None
         trace: LegTrace | None = None
         self._telemetry.leg_started()
         try:
-            # The keys may be replaced while the leg runs: it seals with those it began with.
-            passage = _Passage(self._carrier, self._audience, call, self._detaching(call))
-            journal = passage.journal()
-            flow_id = journal.flow_id
-            FLOW.set(flow_id)
+            leg = LegRun(self, call)
+            FLOW.set(leg.journal.flow_id)
             if self._tracing is not None:
-                trace = self._tracing.leg(journal, served.label, nested=call.conversation is not None)
-            result, outcome = await self._running(call, passage, journal)
-            return Ran(result, passage.task)
+                trace = self._tracing.leg(leg.journal, call.served.label, nested=call.conversation is not None)
+            result, outcome = await leg.run()
+            return Ran(result, leg.task)
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
         finally:
             seconds = time.perf_counter() - began
-            self._telemetry.leg_finished(method, served.label, outcome, call.words.wire, seconds)
-            if journal is not None:
-                legs = journal.legs
-                lasted = seconds if legs <= 1 else passage.carrier.age_seconds(journal)
-                self._telemetry.call_ended(method, outcome, lasted)
-                self._audit.leg(
-                    call.caller.principal,
-                    method,
-                    call.target,
-                    flow=flow_id,
-                    leg=legs,
-                    outcome=outcome,
-                    seconds=seconds,
-                    task="" if passage.task is None else passage.task.task_id,
-                )
+            self._telemetry.leg_finished(call.request.method, call.served.label, outcome, call.words.wire, seconds)
+            if leg is not None:
+                self._note(leg, outcome, seconds)
             if trace is not None:
-                trace.end(outcome, "" if passage.task is None else passage.task.task_id)
+                trace.end(outcome, "" if leg is None else leg.task_id)
             FLOW.set("")
 
-    def _detaching(self, call: Call) -> Detaching:
-        """Tell whether the call can become a task."""
-        served = call.served
+    def _note(self, leg: LegRun, outcome: str, seconds: float) -> None:
+        """Count a call that has ended, and write the leg's line into the audit log."""
+        call, journal = leg.call, leg.journal
+        legs, method = journal.legs, call.request.method
+        self._telemetry.call_ended(method, outcome, seconds if legs <= 1 else self.carrier.age_seconds(journal))
+        self._audit.leg(
+            call.caller.principal,
+            method,
+            call.target,
+            flow=journal.flow_id,
+            leg=legs,
+            outcome=outcome,
+            seconds=seconds,
+            task=leg.task_id,
+        )
+
+
+class LegRun:
+    """One leg of a call: its journal comes in, the function runs, and what came of it goes out.
+
+    Args:
+        runner: what it is run with.
+        call: what the client asks for.
+
+    Attributes:
+        call: the same.
+        journal: what the call has learned so far.
+        task: what the call has become in this leg, if it has.
+
+    Raises:
+        InvalidRequestState: the state that the client brings is not accepted.
+    """
+
+    __slots__ = ("_bound", "_detaching", "_runner", "_sealer", "call", "journal", "task")
+
+    def __init__(self, runner: CallRunner, call: Call) -> None:
+        self.call: Final = call
+        self.task: TaskView | None = None
+        self._runner: Final = runner
+        # The keys may be replaced while the leg runs: it seals with those it began with.
+        self._sealer: Final = runner.keys.current
+        self._bound: bytes | None = None
+        self._detaching: Final = self._what_detach_does()
+        self.journal: Final = self._open()
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task that the call has become, "" if it has not."""
+        return "" if self.task is None else self.task.task_id
+
+    def _what_detach_does(self) -> Detaching:
+        served = self.call.served
         if not isinstance(served, Tool) or served.task == "forbidden":
             return Detaching.FORBIDDEN
-        return Detaching.IMPOSSIBLE if call.order is None or self._tasks is None else Detaching.POSSIBLE
+        return Detaching.IMPOSSIBLE if self.call.order is None or self._runner.tasks is None else Detaching.POSSIBLE
 
-    def _running(self, call: Call, passage: _Passage, journal: Journal) -> Coroutine[Any, Any, Told]:
+    def _open(self) -> Journal:
+        """Return the journal that the client brings, or that of a new flow.
+
+        Raises:
+            InvalidRequestState: what the client brings is not accepted.
+        """
+        carrier, conversation = self._runner.carrier, self.call.conversation
+        if conversation is not None:
+            conversation.questions = {}
+            conversation.journal = conversation.journal or carrier.begin()
+            return conversation.journal
+        state = self.call.continuation.request_state
+        return carrier.begin() if state is None else carrier.open(self._sealer, state, self._binding())
+
+    def _seal(self) -> str:
+        """Return the state that the client brings to the next leg.
+
+        Raises:
+            CannotContinue: there can be no next leg.
+        """
+        ttl_seconds = self.call.served.state_ttl_seconds
+        return self._runner.carrier.seal(self._sealer, self.journal, self._binding(), ttl_seconds)
+
+    def _binding(self) -> bytes:
+        """Return what the state is bound to; worked out only if one is opened or sealed."""
+        if self._bound is None:
+            call = self.call
+            digest = arguments_digest(call.arguments)
+            self._bound = request_state_binding(
+                self._runner.keys.audience, call.caller.principal, call.request.method, call.target, digest
+            )
+        return self._bound
+
+    def run(self) -> Coroutine[Any, Any, Told]:
         """Run the leg; one of a tool for single use, only if its state was not used before.
 
         Raises:
             TooManyAnswers: it brings more answers than one leg may.
         """
-        served, continuation = call.served, call.continuation
+        served, continuation = self.call.served, self.call.continuation
         answers = continuation.input_responses
-        if len(answers) > self._max_answers:
-            raise TooManyAnswers(self._max_answers)
-        if not isinstance(served, Tool) or not served.single_use or call.conversation is not None:
-            return self._leg(call, answers, passage, journal)
+        if len(answers) > self._runner.max_answers:
+            raise TooManyAnswers(self._runner.max_answers)
+        if not isinstance(served, Tool) or not served.single_use or self.call.conversation is not None:
+            return self._run(answers)
         if continuation.request_state is None:  # an answer without a state could be given any number of times
-            return self._leg(call, {}, passage, journal)
-        return self._once(call, served, passage, journal)
+            return self._run({})
+        return self._run_once(served)
 
-    async def _once(self, call: Call, tool: Tool, passage: _Passage, journal: Journal) -> Told:
-        assert self._tasks is not None  # noqa: S101 - such a tool is not served without a store
+    async def _run_once(self, tool: Tool) -> Told:
+        tasks, call, carrier = self._runner.tasks, self.call, self._runner.carrier
+        assert tasks is not None  # noqa: S101 - such a tool is not served without a store
         state, answers = call.continuation.request_state, call.continuation.input_responses
         try:
-            return await self._tasks.once(
-                journal,
+            return await tasks.once(
+                self.journal,
                 call.caller.principal,
                 arguments_digest({"state": state, "answers": answers, "capabilities": call.request.capabilities}),
-                passage.carrier.lifetime_ms(tool.state_ttl_seconds),
-                lambda: self._leg(call, answers, passage, journal),
+                carrier.lifetime_ms(tool.state_ttl_seconds),
+                lambda: self._run(answers),
             )
         except AlreadyUsed:
-            raise passage.carrier.reject(RejectReason.ALREADY_USED) from None
+            raise carrier.reject(RejectReason.ALREADY_USED) from None
 
-    async def _leg(self, call: Call, answers: Mapping[str, Any], passage: _Passage, journal: Journal) -> Told:
+    async def _run(self, answers: Mapping[str, Any]) -> Told:
+        shedding = self._runner.shedding
         # Who is asked on the stream that waits for this leg cannot go on elsewhere.
-        sheds = self._sheds() if call.conversation is None else None
-        outcome = await self._outcome(call, answers, passage, journal, sheds)
+        sheds = (
+            None
+            if shedding is None or self.call.conversation is not None
+            else partial(shedding.wants_shed, time.monotonic())
+        )
+        outcome = await self._outcome(answers, sheds)
         if isinstance(outcome, Shed):
             try:
-                return msgspec.Raw(encode(call.words.shed(passage.seal(journal)))), "shed"
+                return msgspec.Raw(encode(self.call.words.shed(self._seal()))), "shed"
             except CannotContinue:
                 pass  # so nobody else can go on: it is finished here, from its checkpoint
-            outcome = await self._outcome(call, {}, passage, journal, None)
-        return await self._tell(call, outcome, journal, passage)
+            outcome = await self._outcome({}, None)
+        return await self._tell(outcome)
 
-    def _sheds(self) -> Callable[[], bool] | None:
-        """Return what tells a leg that begins now whether it should end at its next checkpoint."""
-        shedding = self._shedding
-        if shedding is None:
-            return None
-        began = time.perf_counter()
-        return lambda: shedding.wants_shed(time.perf_counter() - began)
-
-    async def _outcome(
-        self,
-        call: Call,
-        answers: Mapping[str, Any],
-        passage: _Passage,
-        journal: Journal,
-        sheds: Callable[[], bool] | None,
-    ) -> Outcome:
+    async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None) -> Outcome:
         """Run the function from the top."""
+        call, runner = self.call, self._runner
         served, request = call.served, call.request
-        capabilities = request.capabilities
         leg = Leg(
-            journal,
+            self.journal,
             call.words.read_answers(answers) if answers else {},
-            self._host,
-            supports=lambda path: supports(capabilities, path),
+            runner.host,
+            supports=partial(supports, request.capabilities),
             version=served.version,
             migrations=served.migrations,
-            declared=served.asks if self._strict_asks else None,
+            declared=served.asks if runner.strict_asks else None,
             notices=_notices(request, call.post),
-            detaching=passage.detaching,
+            detaching=self._detaching,
             sheds=sheds,
-            stepping=self._stepping,
+            stepping=runner.stepping,
         )
         try:
-            function = served.bind(call.arguments, call.caller.principal, journal)
+            function = served.bind(call.arguments, call.caller.principal, self.journal)
         except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
             return Failed(error)
-        return Detached() if _starts_as_task(call, passage.detaching) else await run_leg(function, leg)
+        return Detached() if self._starts_as_task() else await run_leg(function, leg)
 
-    async def _tell(self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage) -> Told:
+    def _starts_as_task(self) -> bool:
+        order, served = self.call.order, self.call.served
+        if self._detaching is not Detaching.POSSIBLE or order is None or not isinstance(served, Tool):
+            return False
+        return order.at_once or served.starts_as_task
+
+    async def _tell(self, outcome: Outcome) -> Told:
+        call = self.call
         try:
             if isinstance(outcome, Completed):
-                fields = self._completed(call, outcome.value, journal)
+                fields = self._completed(outcome.value)
                 told, name = msgspec.Raw(encode(fields)), "completed"
             else:
-                result, name = await self._result(call, outcome, journal, passage)
+                result, name = await self._result(outcome)
                 return msgspec.Raw(encode(result)), name
         except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
-            fields = call.words.complete(_unable(call, error) or self._failures.result(call.served, error, journal))
+            failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
+            fields = call.words.complete(failed)
             told, name = msgspec.Raw(encode(fields)), "failed"
-        if call.order is None or call.order.otherwise is None or passage.detaching is not Detaching.POSSIBLE:
+        if call.order is None or call.order.otherwise is None or self._detaching is not Detaching.POSSIBLE:
             return told, name
-        return await self._end_as_task(call, fields, journal, passage), name
+        return await self._end_as_task(fields, call.order.otherwise), name
 
-    async def _end_as_task(
-        self, call: Call, result: dict[str, Any], journal: Journal, passage: _Passage
-    ) -> msgspec.Raw:
+    async def _end_as_task(self, result: dict[str, Any], otherwise: Mapping[str, Any]) -> msgspec.Raw:
         """Report a leg that has ended as a task that has; as itself where the store takes no task.
 
         The leg has run: to refuse the request now would make its client run it again.
         """
         try:
-            passage.task = await self._create_task(call, journal, passage, result)
+            return msgspec.Raw(encode(await self._become_task(result)))
         except (NotNow, CannotContinue):
-            assert call.order is not None  # noqa: S101 - seen to by `_tell`
-            return msgspec.Raw(
-                encode({**result, "_meta": {**(result.get("_meta") or {}), **(call.order.otherwise or {})}})
-            )
-        return msgspec.Raw(encode(call.words.task_created(passage.task)))
+            return msgspec.Raw(encode({**result, "_meta": {**(result.get("_meta") or {}), **otherwise}}))
 
-    async def _result(
-        self, call: Call, outcome: Outcome, journal: Journal, passage: _Passage
-    ) -> tuple[dict[str, Any], str]:
+    async def _result(self, outcome: Outcome) -> tuple[dict[str, Any], str]:
         """Return the result that tells an outcome other than completed, and the outcome's name.
 
         Raises:
             Exception: the tool's own, or what tells why there is no result.
         """
         if isinstance(outcome, InputRequired):
-            return await self._ask(call, outcome, journal, passage)
+            return await self._ask(outcome)
         if isinstance(outcome, Detached):
-            return await self._become_task(call, journal, passage)
+            return await self._become_task(), "task_created"
         assert isinstance(outcome, Failed)  # noqa: S101 - the others end legs of tasks only
         raise outcome.error
 
-    async def _ask(
-        self, call: Call, outcome: InputRequired, journal: Journal, passage: _Passage
-    ) -> tuple[dict[str, Any], str]:
+    async def _ask(self, outcome: InputRequired) -> tuple[dict[str, Any], str]:
         """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
+        call = self.call
         if call.conversation is not None:
             call.conversation.questions = outcome.questions
             return {}, "input_required"
         try:
-            return call.words.input_required(outcome.questions, passage.seal(journal)), "input_required"
+            return call.words.input_required(outcome.questions, self._seal()), "input_required"
         except JournalTooLarge:
-            if passage.detaching is not Detaching.POSSIBLE:
+            if self._detaching is not Detaching.POSSIBLE:
                 raise
-        return await self._become_task(call, journal, passage)
+        return await self._become_task(), "task_created"
 
-    async def _become_task(self, call: Call, journal: Journal, passage: _Passage) -> tuple[dict[str, Any], str]:
-        passage.task = await self._create_task(call, journal, passage, None)
-        return call.words.task_created(passage.task), "task_created"
-
-    def _create_task(
-        self, call: Call, journal: Journal, passage: _Passage, result: dict[str, Any] | None
-    ) -> Coroutine[Any, Any, TaskView]:
-        """Make a task of a call that can become one; with a result, one that has ended."""
-        assert self._tasks is not None and isinstance(call.served, Tool) and call.order is not None  # noqa: S101, PT018 - seen to by `_detaching`
-        return self._tasks.create(
-            call.served,
-            call.order,
-            journal,
+    async def _become_task(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Make a task of a call that can become one, and return what tells so; with a result, one that has ended."""
+        call, tasks = self.call, self._runner.tasks
+        served, order = call.served, call.order
+        assert tasks is not None and isinstance(served, Tool) and order is not None  # noqa: S101, PT018 - seen to by `_what_detach_does`
+        self.task = await tasks.create(
+            served,
+            order,
+            self.journal,
             principal=call.caller.principal,
             arguments=call.arguments,
             capabilities=call.request.capabilities,
-            repetition=_repetition(call, call.order, passage.carrier.lifetime_ms(call.served.state_ttl_seconds)),
+            repetition=self._repetition(order),
             result=result,
         )
+        return call.words.task_created(self.task)
 
-    def _completed(self, call: Call, value: Any, journal: Journal) -> dict[str, Any]:
-        fields = call.served.whole_result(value, call.target, journal)
+    def _repetition(self, order: TaskOrder) -> Repetition | None:
+        """Return what a repetition of the request would be known by as the order of the same task."""
+        call = self.call
+        continuation, request = call.continuation, call.request
+        if call.conversation is None and continuation.request_state is not None:
+            # Whatever else is wished for the second time: the leg is the same one, and becomes the same task.
+            same = {"state": continuation.request_state, "answers": continuation.input_responses, "id": order.task_id}
+            state_ms = self._runner.carrier.lifetime_ms(call.served.state_ttl_seconds)
+            return Repetition(same, state_ms, continues=True)
+        name = order.request or call.forwarded_id
+        return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
+
+    def _completed(self, value: Any) -> dict[str, Any]:
+        call = self.call
+        fields = call.served.whole_result(value, call.target, self.journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)
         # A read that depended on answers must not be kept (MCP "Caching", Cache Key).
@@ -417,59 +478,12 @@ class CallRunner:
         ttl_ms = 0 if is_retry else call.served.ttl_ms
         return call.words.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
 
-
-class _Passage:
-    """How the journal of one leg comes in and goes out: by one carrier, bound to one call.
-
-    Args:
-        carrier: opens and seals.
-        audience: bound into the state.
-        call: what the state is bound to.
-        detaching: whether the call can become a task.
-
-    Attributes:
-        task: what the call has become in this leg, if it has.
-    """
-
-    def __init__(self, carrier: SealedCarrier, audience: str, call: Call, detaching: Detaching) -> None:
-        self.carrier = carrier
-        self.detaching = detaching
-        self.task: TaskView | None = None
-        self._audience = audience
-        self._call = call
-        self._bound: bytes | None = None
-
-    def journal(self) -> Journal:
-        """Return the journal that the client brings, or that of a new flow.
-
-        Raises:
-            InvalidRequestState: what the client brings is not accepted.
-        """
-        conversation = self._call.conversation
-        if conversation is not None:
-            conversation.questions = {}
-            conversation.journal = conversation.journal or self.carrier.begin()
-            return conversation.journal
-        state = self._call.continuation.request_state
-        return self.carrier.begin() if state is None else self.carrier.open(state, self._binding())
-
-    def seal(self, journal: Journal) -> str:
-        """Return the state that the client brings to the next leg.
-
-        Raises:
-            CannotContinue: there can be no next leg.
-        """
-        return self.carrier.seal(journal, self._binding(), self._call.served.state_ttl_seconds)
-
-    def _binding(self) -> bytes:
-        """Return what the state is bound to; worked out only if one is opened or sealed."""
-        if self._bound is None:
-            call = self._call
-            digest = arguments_digest(call.arguments)
-            self._bound = request_state_binding(
-                self._audience, call.caller.principal, call.request.method, call.target, digest
-            )
-        return self._bound
+    def _unable(self, error: Exception) -> dict[str, Any] | None:
+        """Return the result of a tool that needs more than the client can, on wires that have no error for it."""
+        if not isinstance(error, MissingCapability) or not isinstance(self.call.served, Tool):
+            return None
+        message = self.call.words.unable(error)
+        return None if message is None else failed_result(message)
 
 
 class _RequestNotices:
@@ -489,31 +503,6 @@ class _RequestNotices:
             self._post(notifications.log_message(level, data, logger))
 
 
-def _repetition(call: Call, order: TaskOrder, state_ms: int) -> Repetition | None:
-    """Return what a repetition of the request would be known by as the order of the same task."""
-    continuation, request = call.continuation, call.request
-    if call.conversation is None and continuation.request_state is not None:
-        # Whatever else is wished for the second time: the leg is the same one, and becomes the same task.
-        same = {"state": continuation.request_state, "answers": continuation.input_responses, "id": order.task_id}
-        return Repetition(same, state_ms, continues=True)
-    name = order.request or call.forwarded_id
-    return Repetition({"name": name, "method": request.method, "params": request.params}) if name else None
-
-
 def _notices(request: McpRequest, post: Post | None) -> Notices | None:
     asked = request.progress_token is not None or request.log_level is not None
     return _RequestNotices(request, post) if asked and post is not None else None
-
-
-def _unable(call: Call, error: Exception) -> dict[str, Any] | None:
-    """Return the result of a tool that needs more than the client can, on wires that have no error for it."""
-    if not isinstance(error, MissingCapability) or not isinstance(call.served, Tool):
-        return None
-    message = call.words.unable(error)
-    return None if message is None else failed_result(message)
-
-
-def _starts_as_task(call: Call, detaching: Detaching) -> bool:
-    if detaching is not Detaching.POSSIBLE or call.order is None or not isinstance(call.served, Tool):
-        return False
-    return call.order.at_once or call.served.starts_as_task

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from gateway.authoring.tools import Tool
 from gateway.calls.failures import Failures
+from gateway.engine.capabilities import supports
 from gateway.engine.driver import run_leg
 from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Journal, MalformedJournal
@@ -18,7 +20,6 @@ from gateway.engine.leg import Detaching, Leg, Stepping
 from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Question
 from gateway.errors import InternalError, RpcError
-from gateway.protocol.capabilities import supports
 from gateway.protocol.strict_json import encode
 from gateway.runtime.sources import RandomBytes
 from gateway.sealing.principal import Principal
@@ -105,7 +106,7 @@ async def run_task_leg(
         journal,
         {},
         host,
-        supports=lambda path: supports(task.capabilities, path),
+        supports=partial(supports, task.capabilities),
         version=task.tool.version,
         migrations=task.tool.migrations,
         declared=task.tool.asks if strict_asks else None,

@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -22,10 +23,10 @@ from gateway.authoring.registry import load_registry
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
+from gateway.tokens.key_holder import KeyHolder
 
 State: TypeAlias = Literal["ok", "unreachable", "wrong"]
 
@@ -199,8 +200,7 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
         ring, audience = KeyRing.parse(generate_entry(secrets.token_bytes)), secrets.token_hex(16)
     store = RedisTaskStore(
         connect(settings.redis_url.get_secret_value(), ProcessTelemetry()),
-        Sealer(ring, os.urandom),
-        audience,
+        KeyHolder(ring, audience, clock=time.time, random_bytes=os.urandom),
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
         max_value_bytes=settings.task_max_result_bytes,

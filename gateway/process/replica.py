@@ -24,9 +24,8 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.process.preflight import load_tools
 from gateway.process.services import (
-    ids_of_keys,
-    log_ring,
     make_audit_log,
+    make_key_holder,
     make_task_store,
     make_tracing,
     watch_key_file,
@@ -35,15 +34,15 @@ from gateway.protocol.challenges import Challenges
 from gateway.runtime.compilation import is_compiled
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.return_address import ID_BYTES
 from gateway.settings.model import Settings
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from gateway.web.hop import HopClient
 from gateway.web.peers import Peers
 from gateway.web.ports import Authenticator
-from gateway.wires.assembly import Parts, Wires
+from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.ports import Carrier
 
@@ -59,11 +58,11 @@ SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 class Services:
     """What a replica serves with; made once per process.
 
-    Only the key ring changes while it serves, and what is made of it: see `take_ring`.
+    Only what `keys` holds changes while it serves.
     """
 
     settings: Settings
-    ring: KeyRing
+    keys: KeyHolder
     registry: Registry
     authenticator: Authenticator
     calls: CallRunner
@@ -80,20 +79,9 @@ class Services:
     challenges: Challenges
     tracing: Tracing | None
 
-    def take_ring(self, ring: KeyRing) -> None:
-        """Seal and open with other keys from now on; a leg that runs goes on with those it began with."""
-        if ring == self.ring:
-            return
-        self.ring = ring
-        self.calls.replace_carrier(_carrier(self.settings, ring, self.telemetry))
-        if self.store is not None:
-            self.store.replace_sealer(Sealer(ring, os.urandom))
-        self.wires.take_ring(ring)
-        self.telemetry.seal_keys(log_ring(ring))
-
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Give what watches the file of the seal keys, if they come from one."""
-        yield from watch_key_file(self.settings, self.take_ring)
+        yield from watch_key_file(self.settings, self.keys)
 
 
 def build(settings: Settings) -> Services:
@@ -103,9 +91,7 @@ def build(settings: Settings) -> Services:
         ConfigurationError: a setting, a key or a tool module is wrong; the message says what to change.
     """
     settings.check_serving()
-    assert settings.seal_keys is not None  # noqa: S101 - check_serving has seen to it
-    assert settings.audience is not None  # noqa: S101 - the same
-    ring = KeyRing.parse(settings.seal_keys.get_secret_value())
+    keys = make_key_holder(settings)
     registry = load_tools(settings)
     telemetry = Telemetry(registry.names)
     telemetry.build_info(__version__, compiled=is_compiled())
@@ -114,7 +100,7 @@ def build(settings: Settings) -> Services:
     load = _load(settings)
     telemetry.watch_load(load)
     telemetry.watch_threads(lambda: host.waiting_for_threads)
-    telemetry.seal_keys(ids_of_keys(ring))
+    keys.show(telemetry.seal_keys)
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
         log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
@@ -127,13 +113,12 @@ def build(settings: Settings) -> Services:
     audit, audit_lost = make_audit_log(settings)
     telemetry.audit_lines_lost = audit_lost
     tracing = make_tracing(settings.replica_id)
-    store = make_task_store(settings, ring, telemetry)
+    store = make_task_store(settings, keys, telemetry)
     calls = CallRunner(
-        carrier=_carrier(settings, ring, telemetry),
+        keys=keys,
+        carrier=SealedCarrier(keys, _flow_limits(settings), telemetry),
         host=host,
         telemetry=telemetry,
-        audience=settings.audience,
-        random_bytes=os.urandom,
         audit=audit,
         max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
@@ -147,39 +132,30 @@ def build(settings: Settings) -> Services:
     waiting = WaitingCalls(os.urandom(ID_BYTES), os.urandom, authorities)
     telemetry.watch_waiting(waiting)
     client = HopClient()
-    parts = Parts(
-        audience=settings.audience,
+    wires = Wires(
+        settings,
+        keys,
+        registry,
         server_info=SERVER_INFO,
-        session_ttl_seconds=settings.session_ttl_seconds,
-        answer_seconds=settings.state_ttl_seconds,
-        replica_url=settings.replica_url or "",
-        immediate_seconds=settings.immediate_wait_ms / 1000,
-        callers_are_known=settings.auth != "none",
-        hides_task_tools=settings.hide_task_tools,
-        empty_requests=settings.shed_input_requests,
-        max_json_depth=settings.max_json_depth,
         calls=calls,
         host=host,
         store=store,
         changes=changes,
         audit=audit,
         telemetry=telemetry,
-        clock=time.time,
-        random_bytes=os.urandom,
         waiting=waiting,
+        authorities=authorities,
         post=client.post,
         carriers=_carriers(settings, store, client, telemetry),
-        max_body_bytes=settings.max_body_bytes,
-        authorities=authorities,
         tracing=tracing,
     )
     return Services(
         settings=settings,
-        ring=ring,
+        keys=keys,
         registry=registry,
         authenticator=authenticator,
         calls=calls,
-        wires=Wires(parts, registry, ring),
+        wires=wires,
         telemetry=telemetry,
         changes=changes,
         waiting=waiting,
@@ -223,6 +199,5 @@ def _task_limits(settings: Settings) -> TaskLimits:
     )
 
 
-def _carrier(settings: Settings, ring: KeyRing, telemetry: Telemetry) -> SealedCarrier:
-    limits = FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)
-    return SealedCarrier(Sealer(ring, os.urandom), limits, telemetry, time.time, os.urandom)
+def _flow_limits(settings: Settings) -> FlowLimits:
+    return FlowLimits(settings.state_ttl_seconds, settings.flow_max_seconds, settings.state_max_bytes)

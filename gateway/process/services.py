@@ -15,10 +15,10 @@ from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit,
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import not_appendable
 from gateway.runtime.file_watcher import FileWatcher
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.settings.model import Settings
 from gateway.tasks.ports import TaskStore
+from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
     from gateway.storage import RedisTaskStore, RedisWorkQueue
@@ -31,32 +31,41 @@ _PROTOCOL = "http/protobuf"
 HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http`"
 
 
-def make_task_store(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
+def make_key_holder(settings: Settings) -> KeyHolder:
+    """Return the holder of the seal keys that the settings give.
+
+    Raises:
+        ConfigurationError: a key is wrong.
+    """
+    assert settings.seal_keys is not None  # noqa: S101 - the checks of both kinds of process have seen to it
+    assert settings.audience is not None  # noqa: S101 - the same
+    ring = KeyRing.parse(settings.seal_keys.get_secret_value())
+    return KeyHolder(ring, settings.audience, clock=time.time, random_bytes=os.urandom)
+
+
+def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
     """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
-    if settings.redis_url is None or settings.audience is None:
+    if settings.redis_url is None:
         return None
     from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
 
     return RedisTaskStore(
         connect(settings.redis_url.get_secret_value(), telemetry),
-        Sealer(ring, os.urandom),
-        settings.audience,
+        keys,
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
         max_value_bytes=settings.task_max_result_bytes,
     )
 
 
-def make_work_queue(settings: Settings, ring: KeyRing, telemetry: ProcessTelemetry) -> RedisWorkQueue:
+def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisWorkQueue:
     """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
     assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
-    assert settings.audience is not None  # noqa: S101 - the same
     from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
 
     return RedisWorkQueue(
         connect(settings.redis_url.get_secret_value(), telemetry),
-        Sealer(ring, os.urandom),
-        settings.audience,
+        keys,
         settings.replica_id,
         partitions=settings.task_partitions,
         max_ttl_ms=settings.task_max_ttl_seconds * 1000,
@@ -123,23 +132,11 @@ def _wanted(environ: Mapping[str, str], name: str) -> str:
     return environ.get(name, "").strip().lower()
 
 
-def ids_of_keys(ring: KeyRing) -> list[str]:
-    """Return the ids of the keys, the sealing one first."""
-    return [key.key_id.hex() for key in ring.keys]
-
-
-def log_ring(ring: KeyRing) -> list[str]:
-    """Note that the keys are others now, and return their ids."""
-    key_ids = ids_of_keys(ring)
-    log.info("seal keys replaced", extra={"key_ids": ", ".join(key_ids)})
-    return key_ids
-
-
-def watch_key_file(settings: Settings, take: Callable[[KeyRing], None]) -> Iterator[FileWatcher[KeyRing]]:
-    """Give what watches the file of the seal keys, if they come from one; `take` is told those that change."""
+def watch_key_file(settings: Settings, keys: KeyHolder) -> Iterator[FileWatcher[KeyRing]]:
+    """Give what watches the file of the seal keys, if they come from one, and replaces them when it changes."""
     path = settings.file_of("seal_keys")
     if path is not None:
-        yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, take)
+        yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, keys.replace)
 
 
 def _parse_ring(content: bytes) -> KeyRing:

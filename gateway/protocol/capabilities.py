@@ -1,20 +1,17 @@
-"""Pure: what a client declared it can do (`ClientCapabilities`), asked for by path.
+"""Pure: what a client declared it can do (`ClientCapabilities`), checked, and as the flags of a session.
 
-A capability is named by its path in the object, e.g. `("elicitation", "form")`. An extension is
-`("extensions", identifier)`: identifiers hold dots and a slash, so no dotted text could name one safely.
+How a capability is named, and whether a client has it, is in `gateway.engine.capabilities`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
+from gateway.engine.capabilities import CapabilityPath, supports
 from gateway.errors import InvalidParams
 from gateway.sealing.client_flags import FLAGS
 
-CapabilityPath: TypeAlias = tuple[str, ...]
-
-ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
 ELICITATION_URL: Final[CapabilityPath] = ("elicitation", "url")
 SAMPLING: Final[CapabilityPath] = ("sampling",)
 SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
@@ -43,28 +40,6 @@ def capability_path(name: str) -> CapabilityPath:
     if not all(path):
         raise ValueError(f"{name!r} does not name a client capability")
     return path
-
-
-def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
-    """Whether checked capabilities declare `path`; null and false declare nothing.
-
-    Where a capability is a list of names, as `tasks.responses.modes` is, each of them is declared. An `elicitation`
-    that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
-    """
-    declared: Any = capabilities
-    for name in path:
-        if type(declared) is dict:
-            declared = declared.get(name)
-        elif type(declared) is list:
-            declared = name in declared
-        else:
-            return False
-    if declared is not None and declared is not False:
-        return True
-    if path == ELICITATION_FORM:
-        elicitation = capabilities.get("elicitation")
-        return type(elicitation) is dict and "url" not in elicitation
-    return False
 
 
 def flags_of(capabilities: Mapping[str, Any]) -> frozenset[str]:

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from gateway.errors import ConfigurationError
 from gateway.sealing.binding import owner, owner_secret_binding
-from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.envelope import Rejected
 from gateway.sealing.principal import Principal
 from gateway.storage.client import RedisClient
 from gateway.storage.redis_keys import Keys
 from gateway.storage.shared_scripts import REPLACE
+from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
 
@@ -32,8 +33,7 @@ class Owners:
     Args:
         client: the connection.
         keys: the names of the deployment's keys.
-        sealer: seals the secret.
-        audience: the name of the deployment.
+        holder: has the seal keys.
         random_bytes: a source of strong randomness.
     """
 
@@ -41,26 +41,20 @@ class Owners:
         self,
         client: RedisClient,
         keys: Keys,
-        sealer: Sealer,
-        audience: str,
+        holder: KeyHolder,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
         self._key = keys.owner_secret()
-        self._sealer = sealer
-        self._audience = audience
-        self._binding = owner_secret_binding(audience)
+        self._holder = holder
+        self._binding = owner_secret_binding(holder.audience)
         self._random_bytes = random_bytes
         self._secret: _Secret | None = None
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._sealer = sealer
 
     def name(self, principal: Principal | None) -> str:
         """Return the owner that stands for a caller. The secret must have been learned."""
         assert self._secret is not None  # noqa: S101 - `Deployment.ensure` has seen to it
-        return owner(principal, self._audience, self._secret.value)
+        return owner(principal, self._holder.audience, self._secret.value)
 
     def proposal(self) -> str:
         """Return, sealed, what is to be the secret where the store has none: the one known here, or a new one.
@@ -68,7 +62,7 @@ class Owners:
         A store that lost its data so gets back the secret that running processes use.
         """
         value = self._random_bytes(SECRET_BYTES) if self._secret is None else self._secret.value
-        return self._sealer.seal(value, self._binding)
+        return self._holder.current.seal(value, self._binding)
 
     async def current(self) -> bool:
         """Tell whether the store still has the secret that is known here, sealed with the first key of the ring.
@@ -78,7 +72,7 @@ class Owners:
         """
         known = self._secret
         record = await self._client.command("GET", self._key)
-        return known is not None and (record, self._sealer.key_id) == (known.record, known.key_id)
+        return known is not None and (record, self._holder.current.key_id) == (known.record, known.key_id)
 
     async def learn(self, record: bytes) -> None:
         """Use the secret that the store has; seal it anew if another key than the first of the ring seals it.
@@ -105,7 +99,7 @@ class Owners:
         self._open(record)
 
     async def _renew(self) -> None:
-        known, sealer = self._secret, self._sealer
+        known, sealer = self._secret, self._holder.current
         if known is None or known.key_id == sealer.key_id:
             return
         renewed = sealer.seal(known.value, self._binding).encode()
@@ -114,7 +108,7 @@ class Owners:
 
     def _open(self, record: bytes) -> _Secret:
         try:
-            opened = self._sealer.open(record.decode("ascii"), self._binding)
+            opened = self._holder.current.open(record.decode("ascii"), self._binding)
         except (Rejected, UnicodeDecodeError):
             raise ConfigurationError(
                 "GATEWAY_SEAL_KEYS: none of them opens the secret that names the owners of the tasks in Redis; give "

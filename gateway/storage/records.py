@@ -12,7 +12,7 @@ import msgspec
 from gateway.errors import RejectReason, ValueTooLarge
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.binding import field_binding
-from gateway.sealing.envelope import Rejected, Sealer, token_chars
+from gateway.sealing.envelope import Rejected, token_chars
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
@@ -23,6 +23,7 @@ from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, Progress, TaskView, WireQuestion
 from gateway.tasks.ports import Claim, Kept, NewTask, TaskQuestion
 from gateway.tasks.question_keys import wire_keys
+from gateway.tokens.key_holder import KeyHolder
 
 MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)
 """Longest sealed value that is opened, and so written."""
@@ -52,24 +53,16 @@ class Records:
     """Seals and opens the fields of records.
 
     Args:
-        sealer: of the process.
-        audience: the name of the deployment.
+        holder: has the seal keys.
         telemetry: counts what is sealed and opened.
         max_value_bytes: the size of the largest value that is written. Larger ones that are there already, up to
             `MAX_STORED_BYTES`, are read.
     """
 
-    def __init__(
-        self, sealer: Sealer, audience: str, telemetry: ProcessTelemetry, max_value_bytes: int = MAX_STORED_BYTES
-    ) -> None:
-        self._sealer = sealer
-        self._audience = audience
+    def __init__(self, holder: KeyHolder, telemetry: ProcessTelemetry, max_value_bytes: int = MAX_STORED_BYTES) -> None:
+        self._holder = holder
         self._telemetry = telemetry
         self._max_value_bytes = max_value_bytes
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._sealer = sealer
 
     def seal(self, owner: str, task_id: str, field: str, value: Any, about: bytes = b"") -> str:
         """Seal a value for one field of one task.
@@ -91,8 +84,9 @@ class Records:
         limit = MAX_STORED_BYTES if field in _FROM_REQUEST else self._max_value_bytes
         if len(packed) > limit:
             raise ValueTooLarge(_in_words(field), len(packed), limit)
-        self._telemetry.field_sealed(self._sealer.key_id)
-        return self._sealer.seal(packed, self._binding(owner, task_id, field, about))
+        sealer = self._holder.current
+        self._telemetry.field_sealed(sealer.key_id)
+        return sealer.seal(packed, self._binding(owner, task_id, field, about))
 
     def seal_segment(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> tuple[str, int]:
         """Seal one more segment of a task; return it, and how many bytes all of them have with it.
@@ -114,7 +108,7 @@ class Records:
         """
         binding = self._binding(owner, task_id, field, about)
         try:
-            opened = self._sealer.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
+            opened = self._holder.current.open(sealed.decode("ascii"), binding, max_chars=MAX_FIELD_CHARS)
         except (Rejected, UnicodeDecodeError) as error:
             self._telemetry.field_rejected(error.reason if isinstance(error, Rejected) else RejectReason.MALFORMED)
             raise Unreadable from None
@@ -130,7 +124,7 @@ class Records:
         return _unpack(self.open_packed(owner, task_id, field, sealed, about))
 
     def _binding(self, owner: str, task_id: str, field: str, about: bytes) -> bytes:
-        return field_binding(self._audience, owner, task_id, f"{field} {about.decode()}" if about else field)
+        return field_binding(self._holder.audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
     def created(self, new: NewTask) -> list[Any]:
         """Return what is told about a new task, then pairs of field and value, as `scripts.CREATE` takes them.

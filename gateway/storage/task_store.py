@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import shared_scripts, task_scripts
@@ -24,6 +23,7 @@ from gateway.storage.replica_channel import ReplicaChannel
 from gateway.tasks import stored_journal as rest
 from gateway.tasks.model import Phase, TaskView
 from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
+from gateway.tokens.key_holder import KeyHolder
 
 DEFAULT_PARTITIONS = 8
 DEFAULT_MAX_TTL_MS = 86_400_000
@@ -43,8 +43,7 @@ class RedisTaskStore:
 
     Args:
         client: the connection.
-        sealer: seals what is at rest.
-        audience: the name of the deployment.
+        holder: has the seal keys.
         partitions: how many partitions its owners are spread over.
         max_ttl_ms: the longest retention of a task.
         max_value_bytes: the size of the largest value that a task keeps.
@@ -54,8 +53,7 @@ class RedisTaskStore:
     def __init__(
         self,
         client: RedisClient,
-        sealer: Sealer,
-        audience: str,
+        holder: KeyHolder,
         *,
         partitions: int = DEFAULT_PARTITIONS,
         max_ttl_ms: int = DEFAULT_MAX_TTL_MS,
@@ -63,18 +61,13 @@ class RedisTaskStore:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
-        self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
+        self._keys = Keys(holder.audience, partitions)
+        self._records = Records(holder, client.telemetry, max_value_bytes)
         self._max_ttl_ms = max_ttl_ms
-        self._owners = Owners(client, self._keys, sealer, audience, random_bytes)
+        self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._ending: set[asyncio.Task[None]] = set()
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._records.replace_sealer(sealer)
-        self._owners.replace_sealer(sealer)
 
     def replica_channel(self) -> ReplicaChannel:
         """Return a channel to all replicas over the same connections. It is closed with the store."""

@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
-from gateway.sealing.envelope import Sealer
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage import task_scripts
 from gateway.storage.client import GroupMissing, RedisClient
@@ -24,6 +23,7 @@ from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
 from gateway.tasks.model import Phase
 from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
+from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
 
@@ -43,8 +43,7 @@ class RedisWorkQueue:
 
     Args:
         client: the connection.
-        sealer: seals what is at rest.
-        audience: the name of the deployment.
+        holder: has the seal keys.
         worker_id: names the worker, unlike any other that lives.
         partitions: how many partitions the deployment's owners are spread over.
         max_ttl_ms: the longest retention of a task.
@@ -56,8 +55,7 @@ class RedisWorkQueue:
     def __init__(
         self,
         client: RedisClient,
-        sealer: Sealer,
-        audience: str,
+        holder: KeyHolder,
         worker_id: str,
         *,
         partitions: int = DEFAULT_PARTITIONS,
@@ -67,11 +65,11 @@ class RedisWorkQueue:
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self._client = client
-        self._keys = Keys(audience, partitions)
-        self._records = Records(sealer, audience, client.telemetry, max_value_bytes)
+        self._keys = Keys(holder.audience, partitions)
+        self._records = Records(holder, client.telemetry, max_value_bytes)
         self._worker_id = worker_id
         self._lease_ms = lease_ms
-        self._owners = Owners(client, self._keys, sealer, audience, random_bytes)
+        self._owners = Owners(client, self._keys, holder, random_bytes)
         self._deployment = Deployment(client, self._keys, self._owners, max_ttl_ms)
         self._notices = Notices(client)
         self._next_look = [0.0] * partitions
@@ -80,11 +78,6 @@ class RedisWorkQueue:
     def partitions(self) -> int:
         """See `gateway.tasks.ports.WorkQueue.partitions`."""
         return self._keys.partitions
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._records.replace_sealer(sealer)
-        self._owners.replace_sealer(sealer)
 
     async def check(self) -> None:
         """See `gateway.tasks.ports.TaskStore.check`."""

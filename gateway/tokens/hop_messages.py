@@ -8,8 +8,6 @@ from typing import Any, Final, TypeAlias
 
 from gateway.errors import HopReason
 from gateway.observability.metrics import Telemetry
-from gateway.runtime.sources import Clock, RandomBytes
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
     EVERYONE,
     NONCE_BYTES,
@@ -22,6 +20,7 @@ from gateway.sealing.hop import (
     SeenNonces,
     message_bytes,
 )
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 
 MAX_REPLY_BYTES: Final = 65536
@@ -48,43 +47,30 @@ class Hops:
     """Sends messages to other replicas and takes those for this one.
 
     Args:
-        sealer: seals and opens under the key ring that all processes share.
-        audience: the name all processes of this deployment share.
+        keys: seal and open.
         replica: this process.
         post: posts a message to another process.
         telemetry: counts messages.
-        clock: seconds since the epoch.
-        random_bytes: a source of strong randomness.
         max_bytes: the longest message that is opened.
     """
 
     def __init__(
         self,
-        sealer: Sealer,
-        audience: str,
+        keys: KeyHolder,
         replica: ReplicaAddress,
         *,
         post: Post,
         telemetry: Telemetry,
-        clock: Clock,
-        random_bytes: RandomBytes,
         max_bytes: int,
     ) -> None:
-        self._sealer = sealer
-        self._audience = audience
+        self._keys = keys
         self._url = replica.url
         self._process = Process(Role.REPLICA, replica.boot)
         self._post = post
         self._telemetry = telemetry
-        self._clock = clock
-        self._random_bytes = random_bytes
         self._max_bytes = max_bytes
         self._handlers: dict[str, Handler] = {}
         self._seen = SeenNonces()
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._sealer = sealer
 
     def handle(self, kind: str, handler: Handler) -> None:
         """Have the requests of a kind answered by a handler."""
@@ -139,7 +125,7 @@ class Hops:
         return None
 
     def _answer(self, message: bytes) -> bytes:
-        now = self._clock()
+        now = self._keys.clock()
         hops = self._hops(self._url)
         request, content = hops.open_request(message, self._process, now=now, max_bytes=self._max_bytes)
         self._seen.add(request.nonce, now)
@@ -154,10 +140,11 @@ class Hops:
         return hops.seal_reply(self._head(request.sender), Content(content.kind, body), request)
 
     def _hops(self, url: str) -> HopSealer:
-        return HopSealer(self._sealer, self._audience, url)
+        return HopSealer(self._keys.current, self._keys.audience, url)
 
     def _head(self, receiver: Process) -> Head:
-        return Head(self._process, receiver, self._random_bytes(NONCE_BYTES), int(self._clock() * 1000))
+        keys = self._keys
+        return Head(self._process, receiver, keys.random_bytes(NONCE_BYTES), int(keys.clock() * 1000))
 
 
 Post: TypeAlias = Callable[[str, bytes], Awaitable[bytes | None]]

@@ -12,10 +12,10 @@ from gateway.errors import RejectReason
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId
-from gateway.runtime.sources import Clock
 from gateway.sealing.binding import return_address_binding
-from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.envelope import Rejected
 from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
+from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger(__name__)
 
@@ -37,25 +37,15 @@ class ReturnAddresses:
     """Writes return addresses, and reads them on any replica.
 
     Args:
-        sealer: seals and opens under the key ring that all replicas share.
-        audience: the name all replicas of this deployment share.
+        keys: seal and open.
         telemetry: counts what is not accepted.
-        clock: seconds since the epoch.
         replica: this process.
     """
 
-    def __init__(
-        self, sealer: Sealer, audience: str, telemetry: Telemetry, clock: Clock, replica: ReplicaAddress
-    ) -> None:
-        self._sealer = sealer
+    def __init__(self, keys: KeyHolder, telemetry: Telemetry, replica: ReplicaAddress) -> None:
+        self._keys = keys
         self._replica = replica
-        self._audience = audience
         self._telemetry = telemetry
-        self._clock = clock
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._sealer = sealer
 
     def of_task(self, task_id: str, key: str, ttl_ms: int, caller: Caller, session: bytes) -> str:
         """Return the id of a request that asks a task's question.
@@ -67,7 +57,7 @@ class ReturnAddresses:
             caller: who is to answer.
             session: the session that the answer has to come with, b"" for any or none.
         """
-        return self._seal(TaskAddress(task_id, key, self._clock() + ttl_ms / 1000, session), caller)
+        return self._seal(TaskAddress(task_id, key, self._keys.clock() + ttl_ms / 1000, session), caller)
 
     def of_call(self, call_id: bytes, key: str, ttl_seconds: float, caller: Caller) -> str:
         """Return the id of a request that asks for a call which waits in this process.
@@ -78,16 +68,16 @@ class ReturnAddresses:
             ttl_seconds: how long an answer may take.
             caller: who is to answer.
         """
-        address = CallAddress(self._replica.url, self._replica.boot, call_id, key, self._clock() + ttl_seconds)
+        address = CallAddress(self._replica.url, self._replica.boot, call_id, key, self._keys.clock() + ttl_seconds)
         return self._seal(address, caller)
 
     def _seal(self, address: CallAddress | TaskAddress, caller: Caller) -> str:
-        return seal_return_address(self._sealer, address, aad=self._aad(caller))
+        return seal_return_address(self._keys.current, address, aad=self._aad(caller))
 
     def open(self, response_id: RequestId | None, caller: Caller) -> CallAddress | TaskAddress | None:
         """Return where a response belongs, None if its id is none of ours for this caller; that is counted."""
         try:
-            return open_return_address(self._sealer, response_id, aad=self._aad(caller), now=self._clock())
+            return open_return_address(self._keys.current, response_id, aad=self._aad(caller), now=self._keys.clock())
         except Rejected as rejected:
             self.reject(rejected.reason)
             return None
@@ -98,4 +88,4 @@ class ReturnAddresses:
         self._telemetry.response_rejected(reason)
 
     def _aad(self, caller: Caller) -> bytes:
-        return return_address_binding(self._audience, caller.principal)
+        return return_address_binding(self._keys.audience, caller.principal)

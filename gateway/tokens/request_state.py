@@ -10,9 +10,9 @@ from typing import Any
 from gateway.engine.journal import Journal, MalformedJournal
 from gateway.errors import CannotContinue, InvalidRequestState, JournalTooLarge, RejectReason
 from gateway.observability.metrics import Telemetry
-from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.envelope import Rejected, Sealer
 from gateway.sealing.state import StateTooLarge, open_state, seal_state
+from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger(__name__)
 
@@ -40,43 +40,34 @@ class SealedCarrier:
     """Hands journals to the client and takes them back. Holds nothing of any call.
 
     Args:
-        sealer: seals and opens under the key ring that all replicas share.
+        keys: have the clock and the randomness. What seals and opens is an argument: a leg uses one sealer, though the
+            keys may be replaced while it runs.
         limits: how long and how large.
         telemetry: counts states sealed, opened and rejected.
-        clock: seconds since the epoch.
-        random_bytes: a source of strong randomness.
     """
 
-    def __init__(
-        self,
-        sealer: Sealer,
-        limits: FlowLimits,
-        telemetry: Telemetry,
-        clock: Clock,
-        random_bytes: RandomBytes,
-    ) -> None:
-        self._sealer = sealer
+    def __init__(self, keys: KeyHolder, limits: FlowLimits, telemetry: Telemetry) -> None:
+        self._keys = keys
         self._limits = limits
         self._telemetry = telemetry
-        self._clock = clock
-        self._random_bytes = random_bytes
 
     def begin(self) -> Journal:
         """Return the journal of a new flow."""
         return Journal.begin(
-            now_ms=int(self._clock() * 1000),
+            now_ms=int(self._keys.clock() * 1000),
             flow_max_ms=int(self._limits.flow_max_seconds * 1000),
-            random_bytes=self._random_bytes,
+            random_bytes=self._keys.random_bytes,
         )
 
     def age_seconds(self, journal: Journal) -> float:
         """Return how long ago a flow began, by the clocks of two replicas."""
-        return max(0.0, self._clock() - journal.started_ms / 1000)
+        return max(0.0, self._keys.clock() - journal.started_ms / 1000)
 
-    def open(self, state: Any, binding: bytes) -> Journal:
+    def open(self, sealer: Sealer, state: Any, binding: bytes) -> Journal:
         """Return the journal in a `requestState` as the client brought it back.
 
         Args:
+            sealer: what the leg opens with.
             state: the value of the parameter; anything but a token we sealed for this binding is rejected.
             binding: what the state is bound to, see `gateway.sealing.binding`.
 
@@ -86,7 +77,7 @@ class SealedCarrier:
         began = time.perf_counter()
         try:
             opened = open_state(
-                self._sealer, state, aad=binding, now=self._clock(), max_bytes=self._limits.state_max_bytes
+                sealer, state, aad=binding, now=self._keys.clock(), max_bytes=self._limits.state_max_bytes
             )
             journal = Journal.from_map(opened.journal)
         except Rejected as rejected:
@@ -109,7 +100,7 @@ class SealedCarrier:
     def _ttl(self, ttl_seconds: float | None) -> float:
         return self._limits.state_ttl_seconds if ttl_seconds is None else ttl_seconds
 
-    def seal(self, journal: Journal, binding: bytes, ttl_seconds: float | None = None) -> str:
+    def seal(self, sealer: Sealer, journal: Journal, binding: bytes, ttl_seconds: float | None = None) -> str:
         """Return the `requestState` that carries `journal` to the next leg.
 
         It expires after `ttl_seconds` (the deployment's default if None), and with the flow at the latest.
@@ -118,13 +109,13 @@ class SealedCarrier:
             JournalTooLarge: the journal is over the size cap.
             CannotContinue: the flow is past its deadline.
         """
-        began, now = time.perf_counter(), self._clock()
+        began, now = time.perf_counter(), self._keys.clock()
         deadline = journal.deadline_ms / 1000
         if deadline <= now:
             raise CannotContinue("This call has taken longer than the server allows; start it again.")
         try:
             token = seal_state(
-                self._sealer,
+                sealer,
                 journal.to_map(),
                 aad=binding,
                 now=now,
@@ -137,5 +128,5 @@ class SealedCarrier:
                 f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
                 f" {error.limit} at most. Try again with less."
             ) from None
-        self._telemetry.state_sealed(self._sealer.key_id, len(token), time.perf_counter() - began)
+        self._telemetry.state_sealed(sealer.key_id, len(token), time.perf_counter() - began)
         return token

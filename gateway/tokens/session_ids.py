@@ -12,10 +12,10 @@ from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import flags_of
 from gateway.protocol.handshake.initialize import Initialize
 from gateway.protocol.jsonrpc import RequestId
-from gateway.runtime.sources import Clock, RandomBytes
 from gateway.sealing.binding import session_binding
-from gateway.sealing.envelope import Rejected, Sealer
+from gateway.sealing.envelope import Rejected
 from gateway.sealing.session import Session, open_session, seal_session
+from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger(__name__)
 
@@ -26,45 +26,27 @@ class Sessions:
     """Begins sessions, and recognises them on any replica.
 
     Args:
-        sealer: seals and opens under the key ring that all replicas share.
-        audience: the name all replicas of this deployment share.
+        keys: seal and open.
         ttl_seconds: how long a session lasts.
         telemetry: counts sessions, and what is not accepted as one.
-        clock: seconds since the epoch.
-        random_bytes: a source of strong randomness.
     """
 
-    def __init__(
-        self,
-        sealer: Sealer,
-        audience: str,
-        *,
-        ttl_seconds: float,
-        telemetry: Telemetry,
-        clock: Clock,
-        random_bytes: RandomBytes,
-    ) -> None:
-        self._sealer = sealer
-        self._audience = audience
+    def __init__(self, keys: KeyHolder, *, ttl_seconds: float, telemetry: Telemetry) -> None:
+        self._keys = keys
         self._ttl_seconds = ttl_seconds
         self._telemetry = telemetry
-        self._clock = clock
-        self._random_bytes = random_bytes
-
-    def replace_sealer(self, sealer: Sealer) -> None:
-        """Seal and open with another sealer from now on."""
-        self._sealer = sealer
 
     def begin(self, wanted: Initialize, caller: Caller) -> str:
         """Return the id of a new session of the caller."""
+        keys = self._keys
         session = Session(
             version=wanted.version,
             flags=flags_of(wanted.capabilities),
-            nonce=self._random_bytes(NONCE_BYTES),
-            expires_at=self._clock() + self._ttl_seconds,
+            nonce=keys.random_bytes(NONCE_BYTES),
+            expires_at=keys.clock() + self._ttl_seconds,
         )
-        self._telemetry.session_sealed(self._sealer.key_id)
-        return seal_session(self._sealer, session, aad=session_binding(self._audience, caller.principal))
+        self._telemetry.session_sealed(keys.current.key_id)
+        return seal_session(keys.current, session, aad=session_binding(keys.audience, caller.principal))
 
     def open(self, session_id: str, caller: Caller) -> Session:
         """Return the session of an id that the caller presents.
@@ -73,9 +55,10 @@ class Sessions:
             HttpRefusal: 404, for every reason alike; it makes clients begin a new session (2025-11-25 "Session
                 Management"). The real reason goes to the log and the counter.
         """
+        keys = self._keys
         try:
             session, key_id = open_session(
-                self._sealer, session_id, aad=session_binding(self._audience, caller.principal), now=self._clock()
+                keys.current, session_id, aad=session_binding(keys.audience, caller.principal), now=keys.clock()
             )
         except Rejected as rejected:
             log.warning("session rejected", extra={"reason": rejected.reason.value})

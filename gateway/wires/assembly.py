@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gateway.authoring.registry import Registry
@@ -22,12 +21,10 @@ from gateway.protocol.draft.rounds import DraftResults
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
-from gateway.runtime.sources import Clock, RandomBytes
-from gateway.sealing.envelope import Sealer
-from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker
+from gateway.settings.model import Settings
 from gateway.tasks.ports import TaskStore
 from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.tokens.session_ids import Sessions
 from gateway.tokens.task_list_cursors import TaskCursors
@@ -56,70 +53,25 @@ from gateway.wires.released.tasks import TaskMethods
 from gateway.wires.released.wire import ReleasedWire
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all wires of a process are made with.
+class Wires:
+    """Makes the wires, and hands them newer tools.
 
-    Attributes:
-        audience: the name all replicas of this deployment share.
+    Args:
+        settings: of the replica.
+        keys: seal and open.
+        registry: what is served.
         server_info: the `Implementation` object of this server.
-        session_ttl_seconds: how long a session lasts.
-        answer_seconds: how long a client may take to answer a call that waits for it.
-        replica_url: where other replicas reach this one, "" if they cannot.
-        immediate_seconds: how long a result may take that the client wants at once.
-        callers_are_known: whether callers have to say who they are.
-        hides_task_tools: whether clients that cannot run tasks are told nothing of tools that run only so.
-        empty_requests: whether a shed of the released wire carries an empty `inputRequests`.
-        max_json_depth: how deep a body may nest.
         calls: runs legs.
         host: runs completions.
         store: where tasks are, or None where there are none.
         changes: what streams hear of.
         audit: notes refusals.
         telemetry: counts.
-        clock: seconds since the epoch.
-        random_bytes: a source of strong randomness.
         waiting: the calls that wait for their clients.
         authorities: end what callers may not have any more.
         post: posts a sealed message to another replica.
         carriers: deliver sealed messages to all other replicas; tried in turn.
-        max_body_bytes: how large the body of a request may be.
         tracing: traces requests, or None.
-    """
-
-    audience: str
-    server_info: Mapping[str, Any]
-    session_ttl_seconds: float
-    answer_seconds: float
-    replica_url: str
-    immediate_seconds: float
-    callers_are_known: bool
-    hides_task_tools: bool
-    empty_requests: bool
-    max_json_depth: int
-    calls: CallRunner
-    host: Host
-    store: TaskStore | None
-    changes: ChangeHub
-    audit: AuditLog
-    telemetry: Telemetry
-    clock: Clock
-    random_bytes: RandomBytes
-    waiting: WaitingCalls
-    authorities: Authorities
-    post: Post
-    carriers: Sequence[Carrier]
-    max_body_bytes: int
-    tracing: Tracing | None = None
-
-
-class Wires:
-    """Makes the wires, and hands them newer keys and tools.
-
-    Args:
-        parts: what they are made with.
-        registry: what is served.
-        ring: the seal keys.
 
     Attributes:
         dispatcher: answers requests of all of them.
@@ -127,95 +79,102 @@ class Wires:
         broadcasts: sends hints to all other replicas, and takes theirs.
     """
 
-    def __init__(self, parts: Parts, registry: Registry, ring: KeyRing) -> None:
-        self._parts = parts
-        self._released_words = ResultWriter(parts.server_info, empty_requests=parts.empty_requests)
+    def __init__(
+        self,
+        settings: Settings,
+        keys: KeyHolder,
+        registry: Registry,
+        *,
+        server_info: Mapping[str, Any],
+        calls: CallRunner,
+        host: Host,
+        store: TaskStore | None,
+        changes: ChangeHub,
+        audit: AuditLog,
+        telemetry: Telemetry,
+        waiting: WaitingCalls,
+        authorities: Authorities,
+        post: Post,
+        carriers: Sequence[Carrier],
+        tracing: Tracing | None = None,
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._server_info = server_info
+        self._calls = calls
+        self._host = host
+        self._has_tasks = store is not None
+        self._changes = changes
+        self._telemetry = telemetry
+        self._waiting = waiting
+        self._authorities = authorities
+        self._released_words = ResultWriter(server_info, empty_requests=settings.shed_input_requests)
         self._draft_words = DraftResults()
         self._legacy_words = LegacyResults()
-        self._cursors = CursorMaker(ring)
-        sealer = Sealer(ring, parts.random_bytes)
-        self._sessions = Sessions(
-            sealer,
-            parts.audience,
-            ttl_seconds=parts.session_ttl_seconds,
-            telemetry=parts.telemetry,
-            clock=parts.clock,
-            random_bytes=parts.random_bytes,
-        )
-        self._replica = ReplicaAddress(parts.replica_url, parts.waiting.boot)
-        self._addresses = ReturnAddresses(sealer, parts.audience, parts.telemetry, parts.clock, self._replica)
-        self._task_cursors = TaskCursors(sealer, parts.audience)
+        self._replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
+        self._addresses = ReturnAddresses(keys, telemetry, self._replica)
+        self._task_cursors = TaskCursors(keys)
         self.hops = Hops(
-            sealer,
-            parts.audience,
+            keys,
             self._replica,
-            post=parts.post,
-            telemetry=parts.telemetry,
-            clock=parts.clock,
-            random_bytes=parts.random_bytes,
-            max_bytes=max_message_bytes(parts.max_body_bytes),
+            post=post,
+            telemetry=telemetry,
+            max_bytes=max_message_bytes(settings.max_body_bytes),
         )
-        self.broadcasts = Broadcasts(self.hops, parts.carriers, parts.telemetry)
-        self.broadcasts.hand_on(CHANGED_TOPIC, parts.changes.announce_here)
-        parts.changes.tell_others = functools.partial(self.broadcasts.tell, CHANGED_TOPIC)
-        access = None if parts.store is None else TaskAccess(parts.store, parts.audit)
+        self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
+        self.broadcasts.hand_on(CHANGED_TOPIC, changes.announce_here)
+        changes.tell_others = functools.partial(self.broadcasts.tell, CHANGED_TOPIC)
+        access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
             self._handshake(registry, access),
-            changes=parts.changes,
-            audit=parts.audit,
-            max_json_depth=parts.max_json_depth,
-            tracing=parts.tracing,
+            changes=changes,
+            audit=audit,
+            max_json_depth=settings.max_json_depth,
+            tracing=tracing,
         )
 
     def serve(self, registry: Registry) -> None:
         """Serve newer tools from the next request on."""
-        self._parts.telemetry.serve(registry.names)
+        self._telemetry.serve(registry.names)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
-        self._parts.authorities.serve(registry)
-
-    def take_ring(self, ring: KeyRing) -> None:
-        """Seal and open with other keys from now on."""
-        sealer = Sealer(ring, self._parts.random_bytes)
-        self._cursors = CursorMaker(ring)
-        self._sessions.replace_sealer(sealer)
-        self._addresses.replace_sealer(sealer)
-        self._task_cursors.replace_sealer(sealer)
-        self.hops.replace_sealer(sealer)
-        self.serve(self.dispatcher.registry)
+        self._authorities.serve(registry)
 
     def check(self, registry: Registry) -> None:
         """Make what would be told of a registry, and forget it: what cannot be told is found out by that."""
         self._released_catalogue(registry)
         self._handshake_catalogues(registry)
 
+    @property
+    def _lists_tasks(self) -> bool:
+        """Whether a list of tasks is one caller's own, which takes callers that say who they are."""
+        return self._settings.auth != "none"
+
     def _released_catalogue(self, registry: Registry) -> Catalogue:
-        capabilities = released_capabilities(registry, tasks=self._parts.store is not None)
-        tasks = TASKS if self._parts.hides_task_tools else None
-        return Catalogue(registry, self._released_words, self._cursors, capabilities, tasks=tasks)
+        capabilities = released_capabilities(registry, tasks=self._has_tasks)
+        tasks = TASKS if self._settings.hide_task_tools else None
+        return Catalogue(registry, self._released_words, self._keys, capabilities, tasks=tasks)
 
     def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
         """Make the catalogues of the handshake wires, by version."""
-        parts = self._parts
-        has_tasks, lists = parts.store is not None, parts.callers_are_known
+        has_tasks, lists = self._has_tasks, self._lists_tasks
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
-        tasks = HANDSHAKE_TASKS if parts.hides_task_tools else None
+        tasks = HANDSHAKE_TASKS if self._settings.hide_task_tools else None
         return {
-            DRAFT: Catalogue(registry, self._draft_words, self._cursors, draft, entry=handshake_entry, tasks=tasks),
-            LEGACY: Catalogue(registry, self._legacy_words, self._cursors, legacy, entry=handshake_entry, tasks=tasks),
-            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._cursors, before_tasks, tasks=tasks),
+            DRAFT: Catalogue(registry, self._draft_words, self._keys, draft, entry=handshake_entry, tasks=tasks),
+            LEGACY: Catalogue(registry, self._legacy_words, self._keys, legacy, entry=handshake_entry, tasks=tasks),
+            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._keys, before_tasks, tasks=tasks),
         }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
-        parts, words = self._parts, self._released_words
-        methods = Methods(self._released_catalogue(registry), parts.calls, parts.host, words)
+        words = self._released_words
+        methods = Methods(self._released_catalogue(registry), self._calls, self._host, words)
         tasks = None if access is None else TaskMethods(access, words)
-        return ReleasedWire(methods, Listener(words, parts.changes, parts.authorities, access), tasks)
+        return ReleasedWire(methods, Listener(words, self._changes, self._authorities, access), tasks)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
-        parts = self._parts
         catalogues = self._handshake_catalogues(registry)
         draft_tasks, draft = self._draft(catalogues[DRAFT], access)
         return HandshakeWire(
@@ -224,40 +183,41 @@ class Wires:
                 LEGACY: self._legacy(catalogues[LEGACY], access),
                 BEFORE_TASKS: self._legacy(catalogues[BEFORE_TASKS], None),
             },
-            sessions=self._sessions,
+            sessions=Sessions(self._keys, ttl_seconds=self._settings.session_ttl_seconds, telemetry=self._telemetry),
             addresses=self._addresses,
             deliveries=Deliveries(
-                parts.waiting, self._replica, self._addresses, self.hops, max_json_depth=parts.max_json_depth
+                self._waiting, self._replica, self._addresses, self.hops, max_json_depth=self._settings.max_json_depth
             ),
             broadcasts=self.broadcasts,
-            server_info=parts.server_info,
+            server_info=self._server_info,
             tasks=draft_tasks,
         )
 
     def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, Dialect]:
-        parts, words = self._parts, self._draft_words
-        methods = Methods(catalogue, parts.calls, parts.host, words)
+        words = self._draft_words
+        methods = Methods(catalogue, self._calls, self._host, words)
         if access is None:
             return None, Dialect(methods, DraftCalls(methods, None), {})
-        follower = TaskFollower(access, parts.changes, parts.authorities)
+        follower = TaskFollower(access, self._changes, self._authorities)
         tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
-        answers = TaskAnswers(access, follower, tasks, words=words, immediate_seconds=parts.immediate_seconds)
+        answers = TaskAnswers(
+            access, follower, tasks, words=words, immediate_seconds=self._settings.immediate_wait_ms / 1000
+        )
         return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
 
     def _legacy(self, catalogue: Catalogue, access: TaskAccess | None) -> Dialect:
         """Make a dialect of the 2025-11-25 wire; without access to tasks, it has none."""
-        parts = self._parts
-        methods = Methods(catalogue, parts.calls, parts.host, self._legacy_words)
+        methods = Methods(catalogue, self._calls, self._host, self._legacy_words)
         calls = LegacyCalls(
             methods,
             self._addresses,
-            parts.waiting,
-            answer_seconds=parts.answer_seconds,
-            clock=parts.clock,
+            self._waiting,
+            answer_seconds=self._settings.state_ttl_seconds,
+            clock=self._keys.clock,
             takes_tasks=access is not None,
         )
         if access is None:
             return Dialect(methods, calls, {})
-        follower = TaskFollower(access, parts.changes, parts.authorities)
+        follower = TaskFollower(access, self._changes, self._authorities)
         tasks = LegacyTasks(access, follower, self._addresses, self._task_cursors)
-        return Dialect(methods, calls, tasks.methods(lists_tasks=parts.callers_are_known))
+        return Dialect(methods, calls, tasks.methods(lists_tasks=self._lists_tasks))

@@ -10,13 +10,14 @@ from typing import Any, Final
 from gateway.authoring.registry import Registry
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
+from gateway.engine.capabilities import CapabilityPath, supports
 from gateway.errors import InvalidParams
 from gateway.protocol.caller import Caller
-from gateway.protocol.capabilities import TASKS, CapabilityPath, supports
+from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.sealing.envelope import Rejected
-from gateway.sealing.list_cursor import CursorMaker
+from gateway.tokens.key_holder import KeyHolder
 
 TTL_MS = 60_000
 """How long clients may keep lists, and what they discovered."""
@@ -33,7 +34,7 @@ class Catalogue:
     Args:
         registry: what is served.
         words: the wire's.
-        cursors: makes cursors that every replica reads.
+        keys: make cursors that every replica reads.
         capabilities: what the server declares that it can do.
         page_size: entries on one page.
         entry: tells one thing that is served.
@@ -45,7 +46,7 @@ class Catalogue:
         self,
         registry: Registry,
         words: Words,
-        cursors: CursorMaker,
+        keys: KeyHolder,
         capabilities: Mapping[str, Any],
         page_size: int = PAGE_SIZE,
         *,
@@ -55,7 +56,7 @@ class Catalogue:
         self.registry = registry
         self.capabilities = capabilities
         self._words = words
-        self._cursors = cursors
+        self._keys = keys
         self._page_size = page_size
         self._tasks = tasks
         self._lists: dict[str, _Entries] = {
@@ -65,6 +66,7 @@ class Catalogue:
             "resourceTemplates": _Entries(registry.templates, entry),
         }
         self._pages: dict[tuple[str, int, bool], dict[str, Any]] = {}
+        self._pages_key_id = b""
 
     def page(
         self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any] = _NOTHING
@@ -87,14 +89,21 @@ class Catalogue:
         has_tasks = self._tasks is None or supports(capabilities, self._tasks)
         if entries.has_scopes:
             return self._make_page(name, entries, start, caller, has_tasks=has_tasks)
-        place = (name, start, has_tasks)
-        if place not in self._pages:
-            self._pages[place] = self._make_page(name, entries, start, caller, has_tasks=has_tasks)
-        return self._pages[place]
+        pages, place = self._current_pages(), (name, start, has_tasks)
+        if place not in pages:
+            pages[place] = self._make_page(name, entries, start, caller, has_tasks=has_tasks)
+        return pages[place]
+
+    def _current_pages(self) -> dict[tuple[str, int, bool], dict[str, Any]]:
+        """Return the pages whose cursors are made with the key that seals now."""
+        key_id = self._keys.current.key_id
+        if key_id != self._pages_key_id:
+            self._pages, self._pages_key_id = {}, key_id
+        return self._pages
 
     def _after(self, name: str, entries: _Entries, cursor: str) -> int:
         try:
-            last = self._cursors.read(name, cursor)
+            last = self._keys.cursors.read(name, cursor)
         except Rejected:
             raise InvalidParams("Unknown cursor") from None
         position = entries.positions.get(last)
@@ -114,7 +123,7 @@ class Catalogue:
         page = list(itertools.islice(visible, self._page_size))
         fields: dict[str, Any] = {name: [entries.told[place] for place in page]}
         if next(visible, None) is not None:
-            fields["nextCursor"] = self._cursors.make(name, entries.names[page[-1]])
+            fields["nextCursor"] = self._keys.cursors.make(name, entries.names[page[-1]])
         differs = entries.has_scopes or (self._tasks is not None and any(entries.task_only))
         scope: CacheScope = "private" if differs else "public"
         return self._words.cacheable(fields, ttl_ms=TTL_MS, scope=scope)

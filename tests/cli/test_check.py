@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import redis
 
 from gateway.cli.check import Finding, Report, examine
 from gateway.observability.process_metrics import ProcessTelemetry
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect
+from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
 from tests.identity import IdentityProvider, Request, SigningKey
 
@@ -46,9 +47,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 async def agree(url: str) -> None:
     """Do at the store what a replica does when it starts."""
-    sealer = Sealer(KeyRing.parse(KEY), os.urandom)
+    holder = KeyHolder(KeyRing.parse(KEY), "here", clock=time.time, random_bytes=os.urandom)
     used = RedisTaskStore(
-        connect(url, ProcessTelemetry()), sealer, "here", partitions=8, max_ttl_ms=86_400_000, max_value_bytes=4096
+        connect(url, ProcessTelemetry()), holder, partitions=8, max_ttl_ms=86_400_000, max_value_bytes=4096
     )
     await used.check()
     await used.aclose()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import urandom
 from typing import Any
 
 import msgspec
@@ -13,9 +12,7 @@ from gateway import Context, prompt, resource, tool
 from gateway.authoring.registry import Registry
 from gateway.process.app import GatewayApp
 from gateway.runtime.compilation import is_compiled
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
-from gateway.tokens.request_state import FlowLimits, SealedCarrier
 from loadtest.cluster import new_key
 from tests.asgi import HOST, Client, make_app
 from tests.integration.raw import accept, request, tool_call
@@ -148,10 +145,7 @@ async def test_whatever_is_served_since_a_reload_counts_under_its_own_name() -> 
 async def test_a_call_counts_once_at_its_end_with_the_time_its_user_took() -> None:
     now = 1_000_000.0
     app = app_with(OLD)
-    limits = FlowLimits(state_ttl_seconds=1000, flow_max_seconds=1000, state_max_bytes=10_000)
-    sealer = Sealer(KeyRing.parse(OLD), urandom)
-    carrier = SealedCarrier(sealer, limits, app._services.telemetry, lambda: now, urandom)
-    app._services.calls.replace_carrier(carrier)
+    app._services.keys.clock = lambda: now
     asking = await Client(app).post(tool_call("greet"))
     assert count(app, "gateway_call_seconds_count") == 0
     now += 120
@@ -184,7 +178,7 @@ async def test_sealing_and_opening_a_state_are_timed() -> None:
 async def test_sessions_count_by_the_key_that_sealed_them_whoever_holds_which_key_now() -> None:
     app = app_with(OLD)
     before = await SessionClient(app, LEGACY).begin()
-    app._services.take_ring(KeyRing.parse(f"{NEW},{OLD}"))
+    app._services.keys.replace(KeyRing.parse(f"{NEW},{OLD}"))
     after = await SessionClient(app, LEGACY).begin()
     await before.ask(*ECHO)
     for client in (after, after):
@@ -192,7 +186,7 @@ async def test_sessions_count_by_the_key_that_sealed_them_whoever_holds_which_ke
     sealed = {key: count(app, "gateway_sessions_sealed_total", key_id=key_id(key)) for key in (OLD, NEW)}
     opened = {key: count(app, "gateway_sessions_opened_total", key_id=key_id(key)) for key in (OLD, NEW)}
     assert (sealed, opened) == ({OLD: 1, NEW: 1}, {OLD: 1, NEW: 2})
-    app._services.take_ring(KeyRing.parse(NEW))
+    app._services.keys.replace(KeyRing.parse(NEW))
     assert (await before.ask(*ECHO)).status == 404
     assert count(app, "gateway_sessions_opened_total", key_id=key_id(OLD)) == 1
     assert count(app, "gateway_session_rejections_total", reason="unknown_key") == 1

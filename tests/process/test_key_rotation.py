@@ -102,7 +102,7 @@ def _open_gates() -> None:
 async def test_legs_that_begin_later_use_the_new_keys() -> None:
     app = app_with(OLD)
     first = (await leg(app)).state
-    app._services.take_ring(ring(NEW, OLD))
+    app._services.keys.replace(ring(NEW, OLD))
     second = (await leg(app, first)).state
     assert [sealed_with(first), sealed_with(second)] == [key_id(OLD), key_id(NEW)]
     assert (await leg(app, second, "again", "Grace")).text == "Ada Grace"
@@ -113,7 +113,7 @@ async def test_legs_that_begin_later_use_the_new_keys() -> None:
 async def test_a_leg_seals_with_the_keys_it_began_with() -> None:
     app = app_with(OLD)
     running = await leg_in_flight(app)
-    app._services.take_ring(ring(NEW, OLD))
+    app._services.keys.replace(ring(NEW, OLD))
     let_go()
     state = (await running).state
     assert sealed_with(state) == key_id(OLD)
@@ -123,7 +123,7 @@ async def test_a_leg_seals_with_the_keys_it_began_with() -> None:
 async def test_a_leg_that_opened_with_a_key_goes_on_though_the_key_is_removed() -> None:
     app = app_with(OLD)
     running = await leg_in_flight(app, (await leg(app)).state)
-    app._services.take_ring(ring(NEW))
+    app._services.keys.replace(ring(NEW))
     let_go()
     assert sealed_with((await running).state) == key_id(OLD)
 
@@ -131,7 +131,7 @@ async def test_a_leg_that_opened_with_a_key_goes_on_though_the_key_is_removed() 
 async def test_state_of_a_removed_key_is_refused() -> None:
     app = app_with(OLD)
     state = (await leg(app)).state
-    app._services.take_ring(ring(NEW))
+    app._services.keys.replace(ring(NEW))
     refused = await leg(app, state)
     assert refused.error == (400, -32602)
     assert refused.message["error"]["data"] == {"reason": "invalid_request_state"}
@@ -155,11 +155,11 @@ async def test_cursors_change_with_the_keys_and_nobody_is_told_that_lists_change
         return await Client(app).post(request("tools/list", params))
 
     first = (await page()).result["nextCursor"]
-    app._services.take_ring(ring(NEW, OLD))
+    app._services.keys.replace(ring(NEW, OLD))
     second = (await page()).result["nextCursor"]
     assert [sealed_with(first), sealed_with(second)] == [key_id(OLD), key_id(NEW)]
     assert (await page(first)).result["tools"] == (await page(second)).result["tools"]
-    app._services.take_ring(ring(NEW))
+    app._services.keys.replace(ring(NEW))
     assert (await page(first)).error == (400, -32602)
     await page(second)
     app._services.wires.serve(app._services.registry)
@@ -168,14 +168,14 @@ async def test_cursors_change_with_the_keys_and_nobody_is_told_that_lists_change
 
 
 async def test_operators_see_which_keys_a_replica_holds(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "gateway.process.services")
+    caplog.set_level(logging.INFO, "gateway.tokens.key_holder")
     app = app_with(OLD)
     assert metric(app, "gateway_seal_keys", key_id=key_id(OLD), role="seals") == 1
-    app._services.take_ring(ring(NEW, OLD))
+    app._services.keys.replace(ring(NEW, OLD))
     assert metric(app, "gateway_seal_keys", key_id=key_id(NEW), role="seals") == 1
     assert metric(app, "gateway_seal_keys", key_id=key_id(OLD), role="opens") == 1
     assert metric(app, "gateway_seal_keys", key_id=key_id(OLD), role="seals") is None
-    app._services.take_ring(ring(NEW, OLD))
+    app._services.keys.replace(ring(NEW, OLD))
     (record,) = caplog.records
     assert record.getMessage() == "seal keys replaced"
     assert vars(record)["key_ids"] == f"{key_id(NEW)}, {key_id(OLD)}"

@@ -8,20 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, supports
 from gateway.errors import InvalidParams, MissingCapability
 from gateway.protocol.capabilities import (
-    ELICITATION_FORM,
     ELICITATION_URL,
     ROOTS,
     SAMPLING,
     SAMPLING_TOOLS,
     TASKS,
-    CapabilityPath,
     capability_path,
     check_capabilities,
     flags_of,
     from_flags,
-    supports,
 )
 from gateway.sealing.client_flags import FLAGS
 
@@ -49,23 +47,6 @@ ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS
 )
 def test_only_what_is_declared_is_supported(declared: dict[str, Any], supported: list[CapabilityPath]) -> None:
     assert [path for path in ALL if supports(check_capabilities(declared, "capabilities"), path)] == supported
-
-
-@pytest.mark.parametrize("nothing", [None, False])
-def test_null_and_false_declare_nothing(nothing: Any) -> None:
-    assert not supports({"roots": {"listChanged": nothing}}, ("roots", "listChanged"))
-    assert not supports({"tomorrow": nothing}, ("tomorrow",))
-    assert supports({"roots": {"listChanged": True}}, ("roots", "listChanged"))
-
-
-def test_each_name_in_a_list_of_names_is_declared() -> None:
-    modes = ("tasks", "responses", "modes")
-    declared: dict[str, Any] = {"tasks": {"responses": {"modes": ["streaming", "tomorrow", {}, None]}}}
-    assert [name for name in ("task", "streaming", "tomorrow") if supports(declared, (*modes, name))] == [
-        "streaming",
-        "tomorrow",
-    ]
-    assert not supports(declared, (*modes, "streaming", "more"))
 
 
 anything = st.recursive(

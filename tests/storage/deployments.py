@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -13,7 +14,6 @@ import redis
 
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.binding import owner
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.principal import Principal
 from gateway.storage import RedisTaskStore, RedisWorkQueue, connect
@@ -21,6 +21,7 @@ from gateway.storage.redis_keys import Keys
 from gateway.tasks.model import Retention
 from gateway.tasks.ports import Claim, NewTask
 from gateway.tasks.stored_journal import is_journal
+from gateway.tokens.key_holder import KeyHolder
 
 ALICE = Principal("https://issuer", "alice", "client")
 BOB = Principal("https://issuer", "bob", "client")
@@ -61,17 +62,19 @@ class Deployment:
         self.telemetry = ProcessTelemetry()
         self._opened = AsyncExitStack()
 
+    def holder(self, ring: KeyRing | None = None) -> KeyHolder:
+        """The keys of one more process."""
+        return KeyHolder(ring or self.ring, self.audience, clock=time.time, random_bytes=os.urandom)
+
     def store(self, ring: KeyRing | None = None, **options: Any) -> RedisTaskStore:
         """One more replica's store."""
-        sealer = Sealer(ring or self.ring, os.urandom)
         given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "random_bytes": lambda _: SECRET, **options}
-        store = RedisTaskStore(connect(self.url, self.telemetry), sealer, self.audience, **given)
+        store = RedisTaskStore(connect(self.url, self.telemetry), self.holder(ring), **given)
         self._opened.push_async_callback(store.aclose)
         return store
 
     def queue(self, worker_id: str = "w1", ring: KeyRing | None = None, **options: Any) -> RedisWorkQueue:
         """One more worker's queue."""
-        sealer = Sealer(ring or self.ring, os.urandom)
         given = {
             "partitions": PARTITIONS,
             "max_ttl_ms": MAX_TTL_MS,
@@ -79,7 +82,7 @@ class Deployment:
             "random_bytes": lambda _: SECRET,
             **options,
         }
-        queue = RedisWorkQueue(connect(self.url, self.telemetry), sealer, self.audience, worker_id, **given)
+        queue = RedisWorkQueue(connect(self.url, self.telemetry), self.holder(ring), worker_id, **given)
         self._opened.push_async_callback(queue.aclose)
         return queue
 

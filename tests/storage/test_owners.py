@@ -13,7 +13,6 @@ import pytest
 
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.sealing.binding import Purpose, associated_data
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.storage import RedisTaskStore
 from gateway.storage import deployment as start_up
@@ -97,7 +96,7 @@ async def test_a_process_that_gets_other_keys_seals_the_secret_anew_without_bein
     store = process(here, OLD)
     mine = await store.owner(ALICE)
     for entries in ((OLD, NEW), (NEW, OLD), (NEW,)):
-        store.replace_sealer(Sealer(KeyRing.parse(",".join(entries)), os.urandom))
+        store._owners._holder.replace(KeyRing.parse(",".join(entries)))
     store._deployment.look_soon()
     await store.totals()  # every process counts them now and then
     assert await names(process(here, NEW)) == {mine}

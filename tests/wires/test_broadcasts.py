@@ -13,9 +13,9 @@ import pytest
 
 from gateway.errors import HopReason
 from gateway.observability.metrics import Telemetry
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.tokens.hop_messages import Hops, max_message_bytes
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.wires import broadcasts as module
 from gateway.wires.broadcasts import (
@@ -78,13 +78,10 @@ class Process:
     def __init__(self, boot: bytes, *carriers: Carrier, key: str = KEY) -> None:
         self.telemetry = Telemetry()
         self.hops = Hops(
-            Sealer(KeyRing.parse(key), os.urandom),
-            "tests",
+            KeyHolder(KeyRing.parse(key), "tests", clock=lambda: NOW, random_bytes=os.urandom),
             ReplicaAddress(f"http://{boot.decode()}", boot * 16),
             post=_nowhere,
             telemetry=self.telemetry,
-            clock=lambda: NOW,
-            random_bytes=os.urandom,
             max_bytes=max_message_bytes(SMALLEST_BODY_BYTES),
         )
         self.broadcasts = Broadcasts(self.hops, carriers, self.telemetry)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import random
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +21,8 @@ from gateway.errors import InvalidParams
 from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.released.results import ResultWriter
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.principal import Principal
+from gateway.tokens.key_holder import KeyHolder
 from gateway.wires.catalogue import (
     PAGE_SIZE,
     TTL_MS,
@@ -86,7 +88,8 @@ def large_registry(replica: int) -> Registry:
 
 def catalogue(served: Registry, *keys: str, page_size: int = PAGE_SIZE) -> Catalogue:
     ring = KeyRing.parse(",".join(keys or (KEY,)))
-    return Catalogue(served, ResultWriter({"name": "test", "version": "1"}), CursorMaker(ring), {}, page_size)
+    holder = KeyHolder(ring, "tests", clock=time.time, random_bytes=os.urandom)
+    return Catalogue(served, ResultWriter({"name": "test", "version": "1"}), holder, {}, page_size)
 
 
 def pages(told: Catalogue, name: str, caller: Caller = ANYBODY) -> list[dict[str, Any]]:

@@ -97,7 +97,8 @@ async def _work(
         if counts_tasks:
             await stack.enter_async_context(TaskTotals(queue.totals).running(telemetry.registry))
         await open_at_start(services.registry.lifespans, stack)
-        for watcher in services.key_files(telemetry.seal_keys):
+        services.keys.show(telemetry.seal_keys)
+        for watcher in services.key_files():
             await stack.enter_async_context(watcher.running())
         if reload:
 

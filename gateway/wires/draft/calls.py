@@ -9,8 +9,8 @@ from typing import Any, Final
 from gateway.authoring.tools import Tool
 from gateway.calls.runner import Ran
 from gateway.calls.task_creation import TaskOrder
+from gateway.engine.capabilities import supports
 from gateway.errors import MethodNotFound, TaskIdTaken
-from gateway.protocol.capabilities import supports
 from gateway.protocol.draft import first_form
 from gateway.protocol.draft.first_form import FirstForm
 from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, Choice, choose_mode

@@ -7,10 +7,11 @@ from typing import Any
 
 from gateway.authoring.registry import Registry
 from gateway.calls.task_access import TaskAccess, fits
+from gateway.engine.capabilities import supports
 from gateway.engine.questions import Answer
 from gateway.errors import InvalidParams, MissingCapability
 from gateway.protocol.caller import Caller
-from gateway.protocol.capabilities import TASKS, supports
+from gateway.protocol.capabilities import TASKS
 from gateway.protocol.fields import quote
 from gateway.protocol.released.results import ResultWriter, read_answers
 from gateway.protocol.released.tasks import detailed_task, not_found, read_task_id, read_task_update, task_meta

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 from gateway.authoring.registry import Registry
 from gateway.authoring.tools import Tool
 from gateway.calls.task_creation import TaskOrder
+from gateway.engine.capabilities import supports
 from gateway.errors import InvalidRequest, MethodNotFound, MissingCapability
 from gateway.protocol.caller import Caller
-from gateway.protocol.capabilities import TASKS, supports
+from gateway.protocol.capabilities import TASKS
 from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Message, Notification, Response, result_response
 from gateway.protocol.param_headers import check_param_headers

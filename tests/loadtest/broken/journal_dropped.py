@@ -7,13 +7,14 @@ from typing import Any
 
 from gateway.cli import main as cli
 from gateway.engine.journal import Journal
+from gateway.sealing.envelope import Sealer
 from gateway.tokens.request_state import SealedCarrier
 
 open_state = SealedCarrier.open
 
 
-def open_and_forget(carrier: SealedCarrier, state: Any, binding: bytes) -> Journal:
-    open_state(carrier, state, binding)
+def open_and_forget(carrier: SealedCarrier, sealer: Sealer, state: Any, binding: bytes) -> Journal:
+    open_state(carrier, sealer, state, binding)
     return carrier.begin()
 
 

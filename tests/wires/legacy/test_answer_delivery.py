@@ -15,11 +15,11 @@ from gateway.calls.authority import Authority
 from gateway.engine.questions import Answer
 from gateway.errors import HopReason, InsufficientScope, RejectReason
 from gateway.protocol.jsonrpc import Response
-from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
 from gateway.sealing.return_address import CallAddress
 from gateway.tokens.hop_messages import Hops
+from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress
 from gateway.wires.legacy.answer_delivery import ANSWER, Deliveries
 from gateway.wires.legacy.pending_answers import WaitingCalls
@@ -109,14 +109,12 @@ class Process:
         self.noted = Noted()
         telemetry: Any = self.noted
         addresses: Any = self
+        self.keys = KeyHolder(KeyRing.parse(key), "tests", clock=lambda: NOW, random_bytes=os.urandom)
         self.hops = Hops(
-            Sealer(KeyRing.parse(key), os.urandom),
-            "tests",
+            self.keys,
             replica,
             post=network.post,
             telemetry=telemetry,
-            clock=lambda: NOW,
-            random_bytes=os.urandom,
             max_bytes=100_000,
         )
         self._deliveries = Deliveries(self.waiting, replica, addresses, self.hops, max_json_depth=20)
@@ -301,7 +299,7 @@ async def test_keys_rotate_between_two_replicas(here: Process, elsewhere: Proces
     old, new = KEY, new_key()
     for ring_here, ring_elsewhere in ((f"{old},{new}", old), (f"{new},{old}", f"{old},{new}"), (new, f"{new},{old}")):
         for process, ring in ((here, ring_here), (elsewhere, ring_elsewhere)):
-            process.hops.replace_sealer(Sealer(KeyRing.parse(ring), os.urandom))
+            process.keys.replace(KeyRing.parse(ring))
         await here.deliver(ELSEWHERE)
         await elsewhere.deliver(HERE)
     assert here.rejected == elsewhere.rejected == [RejectReason.LATE] * 3

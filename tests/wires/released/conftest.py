@@ -16,7 +16,6 @@ from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_
 from gateway.engine.journal import Checkpoint
 from gateway.process import services as process_services
 from gateway.process.app import GatewayApp
-from gateway.sealing.keyring import KeyRing
 from gateway.tasks.model import Progress
 from gateway.tasks.ports import Claim, Kept, TaskStore, WorkQueue
 from loadtest.cluster import new_key
@@ -63,10 +62,8 @@ class World:
         settings = {"redis_url": url, "seal_keys": new_key(), "task_partitions": 1, "auth": "jwt", "jwt_secret": SECRET}
         self.apps = [make_app(TOOLS, replica_id=name, **{**settings, **more}) for name in ("left", "right")]
         services = self.apps[0]._services
-        assert services.settings.seal_keys is not None
-        ring = KeyRing.parse(services.settings.seal_keys.get_secret_value())
         self.registry = services.registry
-        self.queue = process_services.make_work_queue(services.settings, ring, services.telemetry)
+        self.queue = process_services.make_work_queue(services.settings, services.keys, services.telemetry)
         self.host = AsyncioHost(None, "worker")
         self.keepers: list[SimpleKeeper] = []
         self._turn = 0

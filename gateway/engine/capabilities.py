@@ -1,0 +1,36 @@
+"""Pure: whether a client declared what a question needs.
+
+A capability is named by its path in the object that the client declares, e.g. `("elicitation", "form")`. An extension
+is `("extensions", identifier)`: identifiers hold dots and a slash, so no dotted text could name one safely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+CapabilityPath: TypeAlias = tuple[str, ...]
+
+ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
+
+
+def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
+    """Whether checked capabilities declare `path`; null and false declare nothing.
+
+    Where a capability is a list of names, as `tasks.responses.modes` is, each of them is declared. An `elicitation`
+    that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
+    """
+    declared: Any = capabilities
+    for name in path:
+        if type(declared) is dict:
+            declared = declared.get(name)
+        elif type(declared) is list:
+            declared = name in declared
+        else:
+            return False
+    if declared is not None and declared is not False:
+        return True
+    if path == ELICITATION_FORM:
+        elicitation = capabilities.get("elicitation")
+        return type(elicitation) is dict and "url" not in elicitation
+    return False

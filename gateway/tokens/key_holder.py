@@ -1,0 +1,69 @@
+"""The seal keys of one process, which are all that changes while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from gateway.runtime.sources import Clock, RandomBytes
+from gateway.sealing.envelope import Sealer
+from gateway.sealing.keyring import KeyRing
+from gateway.sealing.list_cursor import CursorMaker
+
+log = logging.getLogger(__name__)
+
+
+class KeyHolder:
+    """Holds what seals and opens now, and what every sealed thing of a process depends on beside it.
+
+    Read `current` when a leg, a message or an access to the store begins, and forget it when that ends: nothing else
+    may keep a key, or what is made of one.
+
+    A sealer counts its seals without a lock: seal and open on the thread of the event loop alone.
+
+    Args:
+        ring: the keys that all processes of the deployment share.
+        audience: see the attribute.
+        clock: see the attribute.
+        random_bytes: see the attribute.
+
+    Attributes:
+        current: seals and opens.
+        cursors: makes and reads the cursors of the catalogue lists.
+        audience: the name that all processes of the deployment share; everything sealed is bound to it.
+        clock: seconds since the epoch.
+        random_bytes: a source of strong randomness.
+    """
+
+    __slots__ = ("_ring", "_show", "audience", "clock", "current", "cursors", "random_bytes")
+
+    def __init__(self, ring: KeyRing, audience: str, *, clock: Clock, random_bytes: RandomBytes) -> None:
+        self.audience = audience
+        self.clock = clock
+        self.random_bytes = random_bytes
+        self._show: Callable[[Sequence[str]], None] | None = None
+        self._use(ring)
+
+    @property
+    def key_ids(self) -> list[str]:
+        """The ids of the keys in use, the sealing one first."""
+        return [key.key_id.hex() for key in self._ring.keys]
+
+    def replace(self, ring: KeyRing) -> None:
+        """Seal and open with other keys from now on; the same ones change nothing."""
+        if ring == self._ring:
+            return
+        self._use(ring)
+        log.info("seal keys replaced", extra={"key_ids": ", ".join(self.key_ids)})
+        if self._show is not None:
+            self._show(self.key_ids)
+
+    def show(self, show: Callable[[Sequence[str]], None]) -> None:
+        """Call `show` with the ids of the keys in use, the sealing one first: now, and whenever others are."""
+        self._show = show
+        show(self.key_ids)
+
+    def _use(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self.current = Sealer(ring, self.random_bytes)
+        self.cursors = CursorMaker(ring)
