@@ -43,16 +43,16 @@ from gateway.wires.dispatch import Dispatcher
 from gateway.wires.draft.calls import DraftCalls
 from gateway.wires.draft.task_results import TaskAnswers
 from gateway.wires.draft.tasks import DraftTasks
-from gateway.wires.handshake.version import Dialect
+from gateway.wires.handshake.version import Calls, HandshakeVersion
 from gateway.wires.handshake_wire import HandshakeWire
 from gateway.wires.legacy.answer_delivery import Deliveries
 from gateway.wires.legacy.calls import LegacyCalls
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.legacy.tasks import LegacyTasks
-from gateway.wires.methods import Methods
+from gateway.wires.methods import Handler, Methods
 from gateway.wires.ports import Carrier
-from gateway.wires.released.subscriptions import Listener
-from gateway.wires.released.tasks import TaskMethods
+from gateway.wires.released.subscriptions import Subscriptions
+from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
 
 
@@ -211,8 +211,9 @@ class Wires:
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         parts, words = self._parts, self._released_words
         methods = Methods(self._released_catalogue(registry), parts.calls, parts.host, words)
-        tasks = None if access is None else TaskMethods(access, words)
-        return ReleasedWire(methods, Listener(words, parts.changes, parts.authorities, access), tasks)
+        tasks = None if access is None else ReleasedTasks(methods, access, words)
+        subscriptions = Subscriptions(methods, words, parts.changes, parts.authorities, access)
+        return ReleasedWire(methods, subscriptions, tasks, has_identity=parts.callers_are_known)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         parts = self._parts
@@ -221,8 +222,8 @@ class Wires:
         return HandshakeWire(
             {
                 DRAFT: draft,
-                LEGACY: self._legacy(catalogues[LEGACY], access),
-                BEFORE_TASKS: self._legacy(catalogues[BEFORE_TASKS], None),
+                LEGACY: self._legacy(LEGACY, catalogues[LEGACY], access),
+                BEFORE_TASKS: self._legacy(BEFORE_TASKS, catalogues[BEFORE_TASKS], None),
             },
             sessions=self._sessions,
             addresses=self._addresses,
@@ -230,22 +231,21 @@ class Wires:
                 parts.waiting, self._replica, self._addresses, self.hops, max_json_depth=parts.max_json_depth
             ),
             broadcasts=self.broadcasts,
-            server_info=parts.server_info,
             tasks=draft_tasks,
         )
 
-    def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, Dialect]:
+    def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, HandshakeVersion]:
         parts, words = self._parts, self._draft_words
         methods = Methods(catalogue, parts.calls, parts.host, words)
         if access is None:
-            return None, Dialect(methods, DraftCalls(methods, None), {})
+            return None, self._version(DRAFT, methods, DraftCalls(methods, None), None)
         follower = TaskFollower(access, parts.changes, parts.authorities)
-        tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
+        tasks = DraftTasks(methods, access, follower, self._addresses, self._task_cursors)
         answers = TaskAnswers(access, follower, tasks, words=words, immediate_seconds=parts.immediate_seconds)
-        return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
+        return tasks, self._version(DRAFT, methods, DraftCalls(methods, answers), tasks.handlers)
 
-    def _legacy(self, catalogue: Catalogue, access: TaskAccess | None) -> Dialect:
-        """Make a dialect of the 2025-11-25 wire; without access to tasks, it has none."""
+    def _legacy(self, version: str, catalogue: Catalogue, access: TaskAccess | None) -> HandshakeVersion:
+        """Make a version of the 2025-11-25 wire; without access to tasks, it has none."""
         parts = self._parts
         methods = Methods(catalogue, parts.calls, parts.host, self._legacy_words)
         calls = LegacyCalls(
@@ -257,7 +257,21 @@ class Wires:
             takes_tasks=access is not None,
         )
         if access is None:
-            return Dialect(methods, calls, {})
+            return self._version(version, methods, calls, None)
         follower = TaskFollower(access, parts.changes, parts.authorities)
-        tasks = LegacyTasks(access, follower, self._addresses, self._task_cursors)
-        return Dialect(methods, calls, tasks.methods(lists_tasks=parts.callers_are_known))
+        tasks = LegacyTasks(methods, access, follower, self._addresses, self._task_cursors)
+        handlers = tasks.handlers(has_identity=parts.callers_are_known)
+        return self._version(version, methods, calls, handlers)
+
+    def _version(
+        self, version: str, methods: Methods, calls: Calls, task_handlers: Mapping[str, Handler] | None
+    ) -> HandshakeVersion:
+        return HandshakeVersion(
+            version,
+            methods,
+            calls,
+            task_handlers,
+            sessions=self._sessions,
+            server_info=self._parts.server_info,
+            has_identity=self._parts.callers_are_known,
+        )
