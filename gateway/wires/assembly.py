@@ -157,7 +157,7 @@ class Wires:
         )
         self.broadcasts = Broadcasts(self.hops, parts.carriers, parts.telemetry)
         self.broadcasts.hand_on(CHANGED_TOPIC, parts.changes.announce_here)
-        parts.changes.tell_others = functools.partial(self.broadcasts.tell, CHANGED_TOPIC)
+        parts.changes.tell_others = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
         access = None if parts.store is None else TaskAccess(parts.store, parts.audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),

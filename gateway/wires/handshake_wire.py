@@ -176,7 +176,7 @@ class HandshakeWire:
             with suppress(TaskStoreDown):  # without it there may still be a call to cancel
                 await tasks.find_request(name, caller)  # who may not cancel the task ends no stream of it
         if not self._running.cancel(name):
-            self._broadcasts.tell(CANCELLED_REQUEST, name, caller.principal)
+            self._broadcasts.send(CANCELLED_REQUEST, name, caller.principal)
         if tasks is None or await tasks.cancel_request(name, caller):
             return
         if len(self._late) < MAX_LATE:  # the request may be creating one at this moment, here or elsewhere

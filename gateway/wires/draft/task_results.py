@@ -20,7 +20,7 @@ from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.result_format import Words
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, tell
+from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, notify
 from gateway.wires.methods import Incoming
 from gateway.wires.replies import Accepted, Listening, Reply
 
@@ -64,7 +64,7 @@ class TaskAnswers:
             Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
         stream = self._tasks.stream(created, incoming)
-        tell(incoming.client, [first_form.created_notification(created.task_id)])
+        notify(incoming.client, [first_form.created_notification(created.task_id)])
         with incoming.client.waiting():
             async with contextlib.aclosing(self._follower.views(created, incoming.caller)) as views:
                 async for view in views:
@@ -74,7 +74,7 @@ class TaskAnswers:
                         return Accepted()  # a request that its client has cancelled is not answered
                     if ttl_form.has_ended(view):
                         return incoming.answered(first_form.call_result(view))
-                    tell(incoming.client, stream.news(view))
+                    notify(incoming.client, stream.news(view))
                     ask(incoming.client, stream.questions(view))
         raise Overloaded
 

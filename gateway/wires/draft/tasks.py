@@ -19,7 +19,7 @@ from gateway.protocol.fields import read_object
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.requests import CANCELLED
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import FIRST_FORM, HandshakeTasks, TaskWords, TtlWords, tell
+from gateway.wires.handshake.tasks import FIRST_FORM, HandshakeTasks, TaskWords, TtlWords, notify
 from gateway.wires.methods import Handler, Incoming
 from gateway.wires.replies import Reply
 
@@ -46,9 +46,9 @@ class DraftTasks(HandshakeTasks):
         """Return the words that a task is told in: those it was created in, as far as this wire has them."""
         return first_form if view.form == FIRST_FORM else _TTL_WORDS
 
-    def told(self, view: TaskView) -> dict[str, Any]:
+    def described(self, view: TaskView) -> dict[str, Any]:
         """Return a task as the answer to a request about it; the first form says once more which one it is."""
-        return first_form.answer(view) if view.form == FIRST_FORM else super().told(view)
+        return first_form.answer(view) if view.form == FIRST_FORM else super().described(view)
 
     async def result(self, incoming: Incoming) -> Reply:
         """Answer `tasks/result`: at once for a task of the first form, else when it has ended or asks something.
@@ -62,7 +62,7 @@ class DraftTasks(HandshakeTasks):
             last = read_last_seq_nr(incoming.request.params)
             if last is not None:
                 return incoming.answered(await self._segments_after(last, view, incoming.caller))
-            if not _can_be_told(view):
+            if not _has_outcome(view):
                 view = await self._wait(view, incoming)
         return incoming.answered(self._outcome(view))
 
@@ -79,9 +79,9 @@ class DraftTasks(HandshakeTasks):
                 async for now in views:
                     if now is None:
                         raise ttl_form.gone()
-                    if _can_be_told(now):
+                    if _has_outcome(now):
                         return now
-                    tell(incoming.client, stream.news(now))
+                    notify(incoming.client, stream.news(now))
         raise Overloaded
 
     async def delete(self, incoming: Incoming) -> Reply:
@@ -158,7 +158,7 @@ class DraftTasks(HandshakeTasks):
         return self.words_of(view).final_result(view)
 
 
-def _can_be_told(view: TaskView) -> bool:
+def _has_outcome(view: TaskView) -> bool:
     """Tell whether `tasks/result` has something to answer."""
     return ttl_form.has_ended(view) or view.phase is Phase.WAITING
 

@@ -184,7 +184,7 @@ class HandshakeTasks:
         """Return the words that a task is told in."""
         return _TTL_WORDS
 
-    def told(self, view: TaskView) -> dict[str, Any]:
+    def described(self, view: TaskView) -> dict[str, Any]:
         """Return a task as the answer to a request about it."""
         return self.words_of(view).task(view)
 
@@ -201,7 +201,7 @@ class HandshakeTasks:
             InsufficientScope: the caller's token no longer grants what the tool asks for.
             TaskStoreDown: the store does not answer.
         """
-        return incoming.answered(self.told(await self._find(incoming)))
+        return incoming.answered(self.described(await self._find(incoming)))
 
     async def page(self, incoming: Incoming) -> Reply:
         """Answer `tasks/list`.
@@ -231,7 +231,7 @@ class HandshakeTasks:
         after = await self._access.cancel(view.task_id, incoming.caller, incoming.request.method)
         if after is None:
             raise ttl_form.not_found()
-        return incoming.answered(self.told(after))
+        return incoming.answered(self.described(after))
 
     async def take_answer(self, response: Response, address: TaskAddress, authority: Authority) -> None:
         """Record the response to a question that was asked on a stream; one that comes too late means nothing.
@@ -266,7 +266,7 @@ def never_fit(key: str) -> str:
     return f"The client's answers to {key!r} do not fit what is asked"
 
 
-def tell(client: Client, notifications: Iterable[bytes]) -> None:
+def notify(client: Client, notifications: Iterable[bytes]) -> None:
     """Send notifications ahead of the answer, to a client that takes them."""
     if client.post is not None:
         for notification in notifications:

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest, Overloaded, TaskStoreDown
 from gateway.protocol.caller import Caller
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import HandshakeTasks, ask, tell
+from gateway.wires.handshake.tasks import HandshakeTasks, ask, notify
 from gateway.wires.methods import Handler, Incoming
 from gateway.wires.replies import Reply
 
@@ -55,7 +55,7 @@ class LegacyTasks(HandshakeTasks):
                             raise ttl_form.gone()
                         if ttl_form.has_ended(now):
                             return now
-                        tell(incoming.client, stream.news(now))
+                        notify(incoming.client, stream.news(now))
                         if now.phase is Phase.WAITING:
                             _check_takes_questions(incoming)
                             asks = await self._may_ask(view, name, incoming.caller, DELIVERY_MS)
