@@ -16,8 +16,9 @@ from gateway import errors
 from gateway.errors import HopReason, RejectReason
 from gateway.observability.counters import Count, Counts, Distribution, Distributions
 from gateway.observability.process_metrics import OTHER, ProcessTelemetry
+from gateway.protocol.method_table import METHODS
 
-LEG_METHODS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
+LEG_METHODS: Final = frozenset(method.name for method in METHODS.values() if method.runs_function)
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
 WIRES: Final = frozenset({"2026-07-28", "2025-11-25", "draft"})
 CALL_OUTCOMES: Final = frozenset({"completed", "failed", "task_created"})

@@ -29,6 +29,7 @@ from gateway.engine.journal import Journal
 from gateway.errors import HttpRefusal, RpcError
 from gateway.protocol.headers import PROTOCOL_VERSION, Headers
 from gateway.protocol.jsonrpc import Notification, Request
+from gateway.protocol.method_table import METHODS
 from gateway.protocol.versions import DRAFT, SUPPORTED_VERSIONS
 from gateway.runtime.background import in_thread
 from gateway.runtime.version import __version__
@@ -49,41 +50,15 @@ MAX_TRACESTATE_CHARS: Final = 512
 """What is longer is not read (W3C "Trace Context" asks for 512 at least)."""
 
 OTHER: Final = "_OTHER"
-METHODS: Final = frozenset(
-    {
-        "completion/complete",
-        "initialize",
-        "logging/setLevel",
-        "notifications/cancelled",
-        "notifications/initialized",
-        "ping",
-        "prompts/get",
-        "prompts/list",
-        "resources/list",
-        "resources/read",
-        "resources/subscribe",
-        "resources/templates/list",
-        "resources/unsubscribe",
-        "server/discover",
-        "subscriptions/listen",
-        "tasks/cancel",
-        "tasks/delete",
-        "tasks/get",
-        "tasks/input_response",
-        "tasks/list",
-        "tasks/result",
-        "tasks/update",
-        "tools/call",
-        "tools/list",
-    }
-)
-"""Methods that are told by name; clients could make up any number of others."""
+"""Stands for the methods that the table does not have: clients could make up any number of them."""
 
-_NAME_OF: Final = {
+NAME_ATTRIBUTES: Final = {
     "tools/call": "gen_ai.tool.name",
     "prompts/get": "gen_ai.prompt.name",
     "resources/read": "mcp.resource.uri",
 }
+"""What the span of a leg calls the name of what is called, by method."""
+
 _VERSIONS: Final = frozenset({*SUPPORTED_VERSIONS, DRAFT})
 _FAILED: Final = "failed"
 _ENDED_BADLY: Final = frozenset({"cancelled", "lost", "expired"})
@@ -226,12 +201,12 @@ class _Request:
     def go_on(self, begun: SpanContext | None, name: str) -> Span:
         """Return the span, begun in the trace of the call at the latest; `begun` is the span of its first request."""
         span = self._attached.span if self._attached is not None else self._begin(*self._place(begun))
-        named = _NAME_OF.get(self._method)
+        named = NAME_ATTRIBUTES.get(self._method)
         if named is not None:
             span.set_attribute(named, name)
         if named in ("gen_ai.tool.name", "gen_ai.prompt.name"):
             span.update_name(f"{self._method} {name}")
-        if self._method == "tools/call":
+        if named == "gen_ai.tool.name":
             span.set_attribute("gen_ai.operation.name", "execute_tool")
         return span
 

@@ -25,6 +25,9 @@ LEGACY_VERSIONS: Final = (LEGACY, BEFORE_TASKS)
 SUPPORTED_VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS)
 """What this build tells clients that it serves, newest first. Who speaks the draft wire knows that it does."""
 
+INITIALIZE: Final = "initialize"
+"""The method that begins a session, and negotiates its version."""
+
 META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
@@ -38,7 +41,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 
 
 class Wire(StrEnum):
-    """A protocol form on the HTTP body; each request chooses its own."""
+    """What the HTTP body looks like to one kind of client; each request chooses its own."""
 
     RELEASED = RELEASED
     LEGACY = LEGACY
@@ -61,7 +64,7 @@ def choose_wire(message: Message, header_version: str | None) -> Wire:
     """
     if header_version == RELEASED or (not isinstance(message, Response) and _has_modern_meta(message.params)):
         return Wire.RELEASED
-    if isinstance(message, Request) and message.method == "initialize":
+    if isinstance(message, Request) and message.method == INITIALIZE:
         return wire_of(negotiate(message.params.get("protocolVersion")))
     if header_version == DRAFT:
         return Wire.DRAFT

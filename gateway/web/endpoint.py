@@ -18,6 +18,7 @@ from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
+from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
 from gateway.protocol.versions import Wire
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import (
@@ -57,11 +58,14 @@ FORWARDED_ID: Final = "gateway.forwarded_id"
 
 REFUSED: Final = object()
 
-NEVER_REFUSED: Final = (b"server/discover", b"initialize", b"notifications/")
-"""How methods begin that no load is a reason to refuse: a client told 503 there would fall back to an older wire."""
+NEVER_REFUSED: Final = (
+    NOTIFICATION_PREFIX.encode(),
+    *(name.encode() for name, method in METHODS.items() if method.never_refused and not method.is_notification),
+)
+"""How methods begin that no load is a reason to refuse, whatever notifications there are."""
 
-WAITS_ELSEWHERE: Final = (b"subscriptions/", b"tasks/")
-"""How methods begin that wait for the store or for news: they take no place of those who compute meanwhile."""
+WAITS_ELSEWHERE: Final = frozenset(name.encode() for name, method in METHODS.items() if method.waits_elsewhere)
+"""The methods that take no place of those who compute, while they wait for the store or for news."""
 
 _STREAM: Final = b"text/event-stream"
 _STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
@@ -258,7 +262,7 @@ class McpEndpoint:
         )
         if method:
             await client.enter()
-            if visit is not None and method.startswith(WAITS_ELSEWHERE):
+            if visit is not None and method in WAITS_ELSEWHERE:
                 visit.leave()
         reply = await self._dispatcher.handle(headers, body, caller, client)
         if isinstance(reply, Listening):

@@ -40,16 +40,16 @@ from gateway.wires.dispatch import Dispatcher
 from gateway.wires.draft.calls import DraftCalls
 from gateway.wires.draft.task_results import TaskAnswers
 from gateway.wires.draft.tasks import DraftTasks
-from gateway.wires.handshake.version import Dialect
+from gateway.wires.handshake.version import Calls, HandshakeVersion
 from gateway.wires.handshake_wire import HandshakeWire
 from gateway.wires.legacy.answer_delivery import Deliveries
 from gateway.wires.legacy.calls import LegacyCalls
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.legacy.tasks import LegacyTasks
-from gateway.wires.methods import Methods
+from gateway.wires.methods import Handler, Methods
 from gateway.wires.ports import Carrier
-from gateway.wires.released.subscriptions import Listener
-from gateway.wires.released.tasks import TaskMethods
+from gateway.wires.released.subscriptions import Subscriptions
+from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
 
 
@@ -114,6 +114,7 @@ class Wires:
         self._replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
         self._addresses = ReturnAddresses(keys, telemetry, self._replica)
         self._task_cursors = TaskCursors(keys)
+        self._sessions = Sessions(keys, ttl_seconds=settings.session_ttl_seconds, telemetry=telemetry)
         self.hops = Hops(
             keys,
             self._replica,
@@ -123,7 +124,7 @@ class Wires:
         )
         self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
         self.broadcasts.hand_on(CHANGED_TOPIC, changes.announce_here)
-        changes.tell_others = functools.partial(self.broadcasts.tell, CHANGED_TOPIC)
+        changes.tell_others = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
         access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -146,8 +147,8 @@ class Wires:
         self._handshake_catalogues(registry)
 
     @property
-    def _lists_tasks(self) -> bool:
-        """Whether a list of tasks is one caller's own, which takes callers that say who they are."""
+    def _has_identity(self) -> bool:
+        """Whether callers say who they are, without which no list of tasks is one caller's own."""
         return self._settings.auth != "none"
 
     def _released_catalogue(self, registry: Registry) -> Catalogue:
@@ -157,7 +158,7 @@ class Wires:
 
     def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
         """Make the catalogues of the handshake wires, by version."""
-        has_tasks, lists = self._has_tasks, self._lists_tasks
+        has_tasks, lists = self._has_tasks, self._has_identity
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
@@ -171,8 +172,9 @@ class Wires:
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         words = self._released_words
         methods = Methods(self._released_catalogue(registry), self._calls, self._host, words)
-        tasks = None if access is None else TaskMethods(access, words)
-        return ReleasedWire(methods, Listener(words, self._changes, self._authorities, access), tasks)
+        tasks = None if access is None else ReleasedTasks(methods, access, words)
+        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access)
+        return ReleasedWire(methods, subscriptions, tasks, has_identity=self._has_identity)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:
         catalogues = self._handshake_catalogues(registry)
@@ -180,33 +182,32 @@ class Wires:
         return HandshakeWire(
             {
                 DRAFT: draft,
-                LEGACY: self._legacy(catalogues[LEGACY], access),
-                BEFORE_TASKS: self._legacy(catalogues[BEFORE_TASKS], None),
+                LEGACY: self._legacy(LEGACY, catalogues[LEGACY], access),
+                BEFORE_TASKS: self._legacy(BEFORE_TASKS, catalogues[BEFORE_TASKS], None),
             },
-            sessions=Sessions(self._keys, ttl_seconds=self._settings.session_ttl_seconds, telemetry=self._telemetry),
+            sessions=self._sessions,
             addresses=self._addresses,
             deliveries=Deliveries(
                 self._waiting, self._replica, self._addresses, self.hops, max_json_depth=self._settings.max_json_depth
             ),
             broadcasts=self.broadcasts,
-            server_info=self._server_info,
             tasks=draft_tasks,
         )
 
-    def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, Dialect]:
+    def _draft(self, catalogue: Catalogue, access: TaskAccess | None) -> tuple[DraftTasks | None, HandshakeVersion]:
         words = self._draft_words
         methods = Methods(catalogue, self._calls, self._host, words)
         if access is None:
-            return None, Dialect(methods, DraftCalls(methods, None), {})
+            return None, self._version(DRAFT, methods, DraftCalls(methods, None), None)
         follower = TaskFollower(access, self._changes, self._authorities)
-        tasks = DraftTasks(access, follower, self._addresses, self._task_cursors)
+        tasks = DraftTasks(methods, access, follower, self._addresses, self._task_cursors)
         answers = TaskAnswers(
             access, follower, tasks, words=words, immediate_seconds=self._settings.immediate_wait_ms / 1000
         )
-        return tasks, Dialect(methods, DraftCalls(methods, answers), tasks.methods)
+        return tasks, self._version(DRAFT, methods, DraftCalls(methods, answers), tasks.handlers)
 
-    def _legacy(self, catalogue: Catalogue, access: TaskAccess | None) -> Dialect:
-        """Make a dialect of the 2025-11-25 wire; without access to tasks, it has none."""
+    def _legacy(self, version: str, catalogue: Catalogue, access: TaskAccess | None) -> HandshakeVersion:
+        """Make a version of the 2025-11-25 wire; without access to tasks, it has none."""
         methods = Methods(catalogue, self._calls, self._host, self._legacy_words)
         calls = LegacyCalls(
             methods,
@@ -217,7 +218,21 @@ class Wires:
             takes_tasks=access is not None,
         )
         if access is None:
-            return Dialect(methods, calls, {})
+            return self._version(version, methods, calls, None)
         follower = TaskFollower(access, self._changes, self._authorities)
-        tasks = LegacyTasks(access, follower, self._addresses, self._task_cursors)
-        return Dialect(methods, calls, tasks.methods(lists_tasks=self._lists_tasks))
+        tasks = LegacyTasks(methods, access, follower, self._addresses, self._task_cursors)
+        handlers = tasks.handlers(has_identity=self._has_identity)
+        return self._version(version, methods, calls, handlers)
+
+    def _version(
+        self, version: str, methods: Methods, calls: Calls, task_handlers: Mapping[str, Handler] | None
+    ) -> HandshakeVersion:
+        return HandshakeVersion(
+            version,
+            methods,
+            calls,
+            task_handlers,
+            sessions=self._sessions,
+            server_info=self._server_info,
+            has_identity=self._has_identity,
+        )

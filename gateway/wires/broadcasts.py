@@ -107,7 +107,7 @@ class Broadcasts:
         """Hand hints of a kind, sent by other replicas, to a taker."""
         self._takers[kind] = taker
 
-    def tell(self, kind: str, text: str, caller: Hashable = None) -> None:
+    def send(self, kind: str, text: str, caller: Hashable = None) -> None:
         """Send a hint to all other replicas, soon. May be called from any thread.
 
         Args:

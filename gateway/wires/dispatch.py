@@ -17,7 +17,7 @@ from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
 from gateway.protocol.headers import PROTOCOL_VERSION, SESSION_ID, Headers
 from gateway.protocol.jsonrpc import Response, parse_message, request_id_of
-from gateway.protocol.released.requests import NAMED_METHODS
+from gateway.protocol.method_table import TARGETS
 from gateway.protocol.strict_json import MAX_DEPTH, decode
 from gateway.protocol.versions import Wire, choose_wire, wire_of_headers
 from gateway.wires.catalogue import Catalogue
@@ -98,7 +98,7 @@ class Dispatcher:
         except (RpcError, InsufficientScope) as error:
             if isinstance(error, InsufficientScope):
                 error.granted = caller.scopes
-            method_name, target = _told(value)
+            method_name, target = _wanted(value)
             self._audit.refused(error, caller.principal, method=method_name, target=target)
             if wire is None:
                 in_session = headers.get(SESSION_ID) is not None
@@ -115,10 +115,10 @@ class Dispatcher:
         return Refused(error, request_id, None if request_id is None else Wire.LEGACY)
 
 
-def _told(value: Any) -> tuple[str, str]:
-    """Return what a request says it wants: its method, and the name or URI if it has one. For the audit log."""
+def _wanted(value: Any) -> tuple[str, str]:
+    """Return what a request asks for: its method, and the target if it names one. For the audit log."""
     members: Mapping[str, Any] = value if isinstance(value, dict) else {}
     method = members.get("method")
     params = members.get("params")
-    target = params.get(NAMED_METHODS.get(method, "")) if isinstance(method, str) and isinstance(params, dict) else None
+    target = params.get(TARGETS.get(method, "")) if isinstance(method, str) and isinstance(params, dict) else None
     return method if isinstance(method, str) else "", target if isinstance(target, str) else ""

@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authority
 from gateway.errors import GatewayError, HttpRefusal, TaskStoreDown
 from gateway.protocol import headers as header
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import from_flags
-from gateway.protocol.handshake.initialize import initialize_result, read_initialize
 from gateway.protocol.handshake.requests import (
     CANCELLED,
     SESSIONLESS_CAPABILITIES,
     check_method,
     read_cancelled,
+    read_opening,
     read_request,
 )
-from gateway.protocol.jsonrpc import Message, Notification, Request, Response, result_response
-from gateway.protocol.versions import DRAFT, Wire
+from gateway.protocol.jsonrpc import Message, Notification, Request, Response
+from gateway.protocol.versions import DRAFT, INITIALIZE, Wire, negotiate
 from gateway.sealing.return_address import CallAddress
 from gateway.sealing.session import Session
 from gateway.tokens.request_ids import ReturnAddresses
@@ -31,11 +30,11 @@ from gateway.wires.broadcasts import CANCELLED_REQUEST, Broadcasts
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.draft.tasks import DraftTasks
 from gateway.wires.handshake.cancellation import Cancelled, RunningRequests
-from gateway.wires.handshake.version import Dialect
+from gateway.wires.handshake.version import HandshakeVersion
 from gateway.wires.legacy.answer_delivery import Deliveries
 from gateway.wires.methods import Incoming
 from gateway.wires.ports import Client
-from gateway.wires.replies import Accepted, Answered, Listening, Reply
+from gateway.wires.replies import Accepted, Listening, Reply
 
 LATE_SECONDS: Final = 3.0
 """When a cancelled request creates no task any more: the store has done what it was told by then, or never will."""
@@ -48,32 +47,29 @@ class HandshakeWire:
     """Answers messages of the handshake wires.
 
     Args:
-        dialects: what answers requests, by the version of the session.
+        versions: what answers requests, by the version of the session.
         sessions: opens sessions.
         addresses: tells where responses belong.
         deliveries: brings them to calls.
         broadcasts: notifies other replicas of cancelled requests, and this one of theirs.
-        server_info: the `Implementation` object of this server.
         tasks: brings them to tasks, and cancels those; None where there are none.
     """
 
     def __init__(
         self,
-        dialects: Mapping[str, Dialect],
+        versions: Mapping[str, HandshakeVersion],
         *,
         sessions: Sessions,
         addresses: ReturnAddresses,
         deliveries: Deliveries,
         broadcasts: Broadcasts,
-        server_info: Mapping[str, Any],
         tasks: DraftTasks | None = None,
     ) -> None:
-        self._dialects = dialects
+        self._versions = versions
         self._sessions = sessions
         self._addresses = addresses
         self._deliveries = deliveries
         self._broadcasts = broadcasts
-        self._server_info = server_info
         self._tasks = tasks
         self._running = RunningRequests()
         self._late: set[asyncio.Task[None]] = set()
@@ -82,7 +78,7 @@ class HandshakeWire:
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
         """Serve newer catalogues, by version, from the next request on."""
         for version, catalogue in catalogues.items():
-            self._dialects[version].methods.catalogue = catalogue
+            self._versions[version].methods.catalogue = catalogue
 
     async def answer(
         self, message: Message, wire: Wire, headers: header.Headers, caller: Caller, client: Client, *, body: bytes
@@ -104,8 +100,9 @@ class HandshakeWire:
         """
         if isinstance(message, Request):
             check_method(message, headers)
-            if message.method == "initialize":
-                return self._initialize(message, caller)
+            if message.method == INITIALIZE:
+                version = negotiate(message.params.get("protocolVersion"))
+                return await self._versions[version].answer(Incoming(read_opening(message), headers, caller, client))
         session = self._session(wire, headers, caller)
         nonce = b"" if session is None else session.nonce
         if isinstance(message, Response):
@@ -117,25 +114,19 @@ class HandshakeWire:
             return Accepted()
         await client.enter()
         capabilities = SESSIONLESS_CAPABILITIES if session is None else from_flags(session.flags)
-        incoming = Incoming(read_request(message, capabilities), headers, caller, client, session=nonce)
+        request = read_request(message, capabilities)
         if session is None:
-            return await self._dialects[DRAFT].answer(incoming, "")
+            return await self._versions[DRAFT].answer(Incoming(request, headers, caller, client))
         name = request_digest(session, message.id)
+        incoming = Incoming(request, headers, caller, client, session=nonce, cancel_name=name)
         try:
             with self._running.running(name):
-                reply = await self._dialects[session.version].answer(incoming, name)
+                reply = await self._versions[session.version].answer(incoming)
         except Cancelled:
             reply = Accepted()
         if isinstance(reply, Listening):
             return Listening(self._running.stream(name, reply.messages), reply.request_id)
         return reply
-
-    def _initialize(self, request: Request, caller: Caller) -> Reply:
-        wanted = read_initialize(request.params)
-        session_id = self._sessions.begin(wanted, caller)
-        capabilities = self._dialects[wanted.version].methods.catalogue.capabilities
-        result = initialize_result(wanted.version, capabilities, self._server_info)
-        return Answered(result_response(request.id, result), [(header.SESSION_ID, session_id.encode("ascii"))])
 
     def _session(self, wire: Wire, headers: header.Headers, caller: Caller) -> Session | None:
         """Return the session of a message, None for one of the draft wire that has none.
@@ -153,7 +144,7 @@ class HandshakeWire:
                 " or send MCP-Protocol-Version: 2026-07-28 and what it asks for",
             )
         session = self._sessions.open(session_id, caller)
-        if session.version not in self._dialects:  # another release, which speaks it, is being rolled out or back
+        if session.version not in self._versions:  # another release, which speaks it, is being rolled out or back
             raise unknown_session()
         version = headers.get(header.PROTOCOL_VERSION)
         if version is not None and version != session.version:
@@ -170,8 +161,7 @@ class HandshakeWire:
         if isinstance(address, CallAddress):
             await self._deliveries.deliver(address, response, body, authority)
         elif address is not None and self._tasks is not None:
-            registry = self._dialects[DRAFT].methods.registry
-            await self._tasks.take_answer(response, address, authority, registry)
+            await self._tasks.take_answer(response, address, authority)
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:
         """Cancel what is cancelled. That works from a session: without one, nobody knows whose request it was."""
@@ -182,21 +172,20 @@ class HandshakeWire:
             return
         name = request_digest(session, request_id)
         tasks = self._tasks if session.version == DRAFT else None  # elsewhere no request creates a task that it names
-        registry = self._dialects[DRAFT].methods.registry
         if tasks is not None:
             with suppress(TaskStoreDown):  # without it there may still be a call to cancel
-                await tasks.find_request(name, caller, registry)  # who may not cancel the task ends no stream of it
+                await tasks.find_request(name, caller)  # who may not cancel the task ends no stream of it
         if not self._running.cancel(name):
-            self._broadcasts.tell(CANCELLED_REQUEST, name, caller.principal)
-        if tasks is None or await tasks.cancel_request(name, caller, registry):
+            self._broadcasts.send(CANCELLED_REQUEST, name, caller.principal)
+        if tasks is None or await tasks.cancel_request(name, caller):
             return
         if len(self._late) < MAX_LATE:  # the request may be creating one at this moment, here or elsewhere
-            late = asyncio.create_task(_cancel_late(tasks, name, caller, registry))
+            late = asyncio.create_task(_cancel_late(tasks, name, caller))
             self._late.add(late)
             late.add_done_callback(self._late.discard)
 
 
-async def _cancel_late(tasks: DraftTasks, request: str, caller: Caller, registry: Registry) -> None:
+async def _cancel_late(tasks: DraftTasks, request: str, caller: Caller) -> None:
     await asyncio.sleep(LATE_SECONDS)
     with suppress(GatewayError):  # nobody waits for it
-        await tasks.cancel_request(request, caller, registry)
+        await tasks.cancel_request(request, caller)

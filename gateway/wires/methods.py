@@ -1,9 +1,9 @@
-"""The methods that every wire has: lists, calls and completion, told in the wire's own words."""
+"""The methods that every wire has: lists, calls and completion, told in the wire's own words; and what a handler is."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
@@ -17,6 +17,7 @@ from gateway.engine.host import Host
 from gateway.errors import InsufficientScope, InternalError, InvalidParams, ResourceNotFound
 from gateway.protocol.caller import Caller
 from gateway.protocol.headers import Headers
+from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.requests import (
     CompletionRequest,
     Continuation,
@@ -30,6 +31,7 @@ from gateway.protocol.requests import (
 from gateway.protocol.result_format import Words
 from gateway.wires.catalogue import Catalogue
 from gateway.wires.ports import Client
+from gateway.wires.replies import Answered, Reply
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +46,10 @@ class Incoming:
         client: the other end of its connection.
         conversation: what its call has learned, where that rests in this process.
         session: the nonce of the session with which it came, b"" for none.
+        cancel_name: what its client may cancel it by, "" for nothing.
     """
 
-    __slots__ = ("caller", "client", "conversation", "headers", "request", "session")
+    __slots__ = ("caller", "cancel_name", "client", "conversation", "headers", "request", "session")
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Incoming:
         conversation: Conversation | None = None,
         *,
         session: bytes = b"",
+        cancel_name: str = "",
     ) -> None:
         self.request: Final = request
         self.headers: Final = headers
@@ -64,17 +68,39 @@ class Incoming:
         self.client: Final = client
         self.conversation: Final = conversation
         self.session: Final = session
+        self.cancel_name: Final = cancel_name
 
     def within(self, conversation: Conversation) -> Incoming:
         """Return the same request as a part of a conversation."""
-        return Incoming(self.request, self.headers, self.caller, self.client, conversation, session=self.session)
+        return self._like(self.caller, conversation)
 
     def by(self, caller: Caller) -> Incoming:
         """Return the same request by the authority of another token."""
-        return Incoming(self.request, self.headers, caller, self.client, self.conversation, session=self.session)
+        return self._like(caller, self.conversation)
+
+    def _like(self, caller: Caller, conversation: Conversation | None) -> Incoming:
+        return Incoming(
+            self.request,
+            self.headers,
+            caller,
+            self.client,
+            conversation,
+            session=self.session,
+            cancel_name=self.cancel_name,
+        )
+
+    def answered(self, result: Any) -> Answered:
+        """Return the reply with a result, see `result_response`."""
+        return Answered(result_response(self.request.id, result))
 
 
-Leg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
+Handler: TypeAlias = Callable[[Incoming], Awaitable[Reply]]
+"""Answers the requests of one method. On every wire, and for every method, it looks like this.
+
+It raises `RpcError` for what is wrong with a request, and `InsufficientScope` for what the token does not grant.
+"""
+
+RunLeg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
 """Runs one leg of a call."""
 
 
@@ -99,14 +125,26 @@ class Methods:
         """What is served now."""
         return self.catalogue.registry
 
-    def page(self, name: str, incoming: Incoming) -> dict[str, Any]:
-        """Answer a list request.
+    @property
+    def everywhere(self) -> Mapping[str, Handler]:
+        """The handlers that are the same on every wire, by method."""
+        return {
+            "tools/list": self._listing("tools"),
+            "prompts/list": self._listing("prompts"),
+            "resources/list": self._listing("resources"),
+            "resources/templates/list": self._listing("resourceTemplates"),
+            "completion/complete": self.complete,
+        }
 
-        Raises:
-            InvalidParams: the cursor is none of ours.
-        """
-        request = incoming.request
-        return self.catalogue.page(name, read_cursor(request.params), incoming.caller, request.capabilities)
+    def _listing(self, name: str) -> Handler:
+        """Return what answers the requests for a list, by the name that the list has in its result."""
+
+        async def list_entries(incoming: Incoming) -> Reply:
+            request = incoming.request
+            cursor = read_cursor(request.params)
+            return incoming.answered(self.catalogue.page(name, cursor, incoming.caller, request.capabilities))
+
+        return list_entries
 
     def tool(self, wanted: ToolCall, caller: Caller) -> Tool:
         """Return the tool that a call names.
@@ -173,7 +211,7 @@ class Methods:
         )
         return self._calls.run(call)
 
-    async def complete(self, incoming: Incoming) -> dict[str, Any]:
+    async def complete(self, incoming: Incoming) -> Reply:
         """Answer `completion/complete`.
 
         Raises:
@@ -193,7 +231,7 @@ class Methods:
             except Exception as error:
                 log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
                 raise InternalError("The completion failed") from error
-        return self.words.complete({"completion": completion})
+        return incoming.answered(self.words.complete({"completion": completion}))
 
     def _completed_target(self, wanted: CompletionRequest) -> Prompt | Resource:
         target: Prompt | Resource | None

@@ -9,6 +9,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ import pytest
 
 from gateway.auth.tokens import mint
 from gateway.errors import MethodNotFound
+from gateway.protocol import method_table
 from gateway.protocol.versions import DRAFT, LEGACY_VERSIONS, RELEASED
 from loadtest.cluster import Replica, wait_until
 from tests.docs.markdown import Block, blocks_of, rows_of, section_of
@@ -209,13 +211,40 @@ def answers(replica: Replica, method: str, version: str, sessions: dict[str, str
     return "error" not in told or told["error"]["code"] != MethodNotFound.CODE
 
 
+ROWS: Final = {method: cells for names, *cells in METHODS for method in re.findall(r"`([\w/]+)`", names)}
+
+
+def test_the_page_has_each_method_of_the_table_and_says_which_versions_have_it() -> None:
+    table = {
+        method.name: [
+            "no" if version not in method.versions else "with identity" if version in method.needs_identity else "yes"
+            for version in VERSIONS
+        ]
+        for method in method_table.METHODS.values()
+    }
+    assert table == ROWS
+
+
+def test_the_page_says_which_parameter_a_name_header_repeats() -> None:
+    (rule,) = (rule for header, rule in rows_of(section_of(PAGE, "HTTP"), 2) if header == "`Mcp-Name`")
+    told = {
+        name: parameter
+        for parameter, methods in re.findall(r"`params\.(\w+)` \((.*?)\)", rule)
+        for pattern in re.findall(r"`(.+?)`", methods)
+        for name in method_table.NAMED_METHODS
+        if fnmatch(name, pattern)
+    }
+    assert told == method_table.NAMED_METHODS
+
+
 def test_the_table_of_methods_says_where_each_exists(replica: Replica) -> None:
     sessions: dict[str, str] = {}
     for version in VERSIONS[1:]:
         assert answers(replica, "initialize", version, sessions)
-    rows = [(method, cells) for names, *cells in METHODS for method in re.findall(r"`([\w/]+)`", names)]
-    assert len(rows) > 20
     told = {
-        (method, version): cell != "no" for method, cells in rows for version, cell in zip(VERSIONS, cells, strict=True)
+        (method, version): cell != "no"
+        for method, cells in ROWS.items()
+        if not method_table.METHODS[method].is_notification
+        for version, cell in zip(VERSIONS, cells, strict=True)
     }
     assert {(method, version): answers(replica, method, version, sessions) for method, version in told} == told

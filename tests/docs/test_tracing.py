@@ -7,8 +7,9 @@ import re
 from opentelemetry import environment_variables
 from opentelemetry.sdk import environment_variables as sdk_variables
 
-from gateway.observability.tracing import METHODS
-from tests.docs.markdown import TOP, rows_of, section_of
+from gateway.observability.tracing import NAME_ATTRIBUTES
+from gateway.protocol.method_table import METHODS
+from tests.docs.markdown import TOP
 
 TEXT = (TOP / "docs" / "tracing.md").read_text(encoding="utf-8")
 SETTINGS = (TOP / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -37,10 +38,5 @@ def test_every_variable_that_decides_whether_there_are_traces_is_documented() ->
     assert deciding - {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} <= set(re.findall(r"`(OTEL_[A-Z_]+)`", SETTINGS))
 
 
-def test_every_method_that_is_served_is_told_by_its_name() -> None:
-    served = {
-        name
-        for cell, *_ in rows_of(section_of("docs/protocol.md", "Methods"), 5)
-        for name in re.findall(r"`(.+?)`", cell)
-    }
-    assert {method for method in METHODS if not method.startswith("notifications/")} == served
+def test_a_leg_of_each_method_that_runs_a_function_names_what_it_calls() -> None:
+    assert NAME_ATTRIBUTES.keys() == {method.name for method in METHODS.values() if method.runs_function}

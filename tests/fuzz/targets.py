@@ -41,6 +41,7 @@ from gateway.protocol.jsonrpc import (
     parse_message,
     request_id_of,
 )
+from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.param_headers import check_param_headers, compile_param_headers
 from gateway.protocol.released import requests as released
 from gateway.protocol.strict_json import decode, encode
@@ -152,7 +153,7 @@ def _fitting_headers(message: Request | Notification) -> http.Headers:
     raw: list[tuple[bytes, bytes]] = []
     meta = message.params.get("_meta")
     version = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
-    name = message.params.get(released.NAMED_METHODS.get(message.method, ""))
+    name = message.params.get(NAMED_METHODS.get(message.method, ""))
     for header, text in ((http.PROTOCOL_VERSION, version), (http.METHOD, message.method), (http.NAME, name)):
         if isinstance(text, str):
             raw.append((header, http.encode_header_value(text).encode("ascii")))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.auth.tokens import mint
 from gateway.process.app import GatewayApp
+from gateway.protocol.method_table import METHODS, Method
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams
 from tests.asgi import HOST, Client, make_app, raw_headers
@@ -97,17 +98,22 @@ member_names = st.sampled_from(
 )
 telling_values = st.sampled_from(
     [
+        *METHODS,
         *(
-            "tools/call",
-            "tools/list",
-            "server/discover",
-            "initialize",
-            "notifications/cancelled",
-            "ping",
             "2.0",
             "echo",
+            "greet",
+            "add_one",
+            "crash",
+            "babble",
+            "who",
+            VERSION,
+            "2025-11-25",
+            "s1.",
+            2**70,
+            -0.0,
+            1e308,
         ),
-        *("greet", "add_one", "crash", "babble", "who", VERSION, "2025-11-25", "s1.", 2**70, -0.0, 1e308),
     ]
 )
 
@@ -487,6 +493,14 @@ async def test_what_tells_clients_which_protocol_this_is_is_served_by_a_full_rep
         del message["id"]
     async with Full(tmp_path) as app:
         assert (await Client(app).post(message)).status in {200, 202}
+
+
+@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+async def test_a_full_replica_refuses_all_methods_but_those_that_the_table_exempts(
+    tmp_path: Path, method: Method
+) -> None:
+    async with Full(tmp_path) as app:
+        assert ((await Client(app).post(request(method.name))).status != 503) == method.never_refused
 
 
 async def test_a_method_in_the_headers_alone_opens_no_back_door(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_a_hint_is_heard_by_all_others_and_not_by_its_teller(here: Process, there: Process, air: Air) -> None:
     third = Process(b"3", air)
     async with here.broadcasts.running(), there.broadcasts.running(), third.broadcasts.running():
-        here.broadcasts.tell(CANCELLED_REQUEST, "a-request")
+        here.broadcasts.send(CANCELLED_REQUEST, "a-request")
         await until(lambda: there.heard and third.heard)
     assert there.heard == third.heard == [(CANCELLED_REQUEST, "a-request")]
     assert here.heard == []
@@ -138,12 +138,12 @@ async def test_hints_come_from_any_thread_and_travel_together(here: Process, the
 
         def tell_much() -> None:
             for number in range(50):
-                here.broadcasts.tell(CHANGED_TOPIC, f"t{number}")
+                here.broadcasts.send(CHANGED_TOPIC, f"t{number}")
 
         thread = threading.Thread(target=tell_much)
         thread.start()
         await asyncio.to_thread(thread.join)
-        here.broadcasts.tell(CHANGED_TOPIC, "t0")
+        here.broadcasts.send(CHANGED_TOPIC, "t0")
         await until(lambda: len(there.heard) >= 50)
     assert sorted(set(there.heard)) == sorted((CHANGED_TOPIC, f"t{n}") for n in range(50))
     assert len(air.messages) < 25
@@ -152,13 +152,13 @@ async def test_hints_come_from_any_thread_and_travel_together(here: Process, the
 async def test_what_nobody_can_be_told_is_forgotten(air: Air) -> None:
     alone = Process(b"a")
     async with alone.broadcasts.running():
-        alone.broadcasts.tell(CHANGED_TOPIC, "tools")
+        alone.broadcasts.send(CHANGED_TOPIC, "tools")
     stopped = Process(b"s", air)
-    stopped.broadcasts.tell(CHANGED_TOPIC, "tools")
+    stopped.broadcasts.send(CHANGED_TOPIC, "tools")
     async with stopped.broadcasts.running():
-        stopped.broadcasts.tell(CHANGED_TOPIC, "prompts")
+        stopped.broadcasts.send(CHANGED_TOPIC, "prompts")
         await until(lambda: air.messages)
-    stopped.broadcasts.tell(CHANGED_TOPIC, "resources")
+    stopped.broadcasts.send(CHANGED_TOPIC, "resources")
     other = Process(b"o")
     assert other.hops.take(air.messages[0]) == b""
     assert other.heard == [(CHANGED_TOPIC, "prompts")]
@@ -169,11 +169,11 @@ async def test_the_next_carrier_brings_what_the_first_cannot(air: Air) -> None:
     broken.works = False
     teller, listener = Process(b"h", broken, air), Process(b"t", broken, air)
     async with teller.broadcasts.running(), listener.broadcasts.running():
-        teller.broadcasts.tell(CHANGED_TOPIC, "tools")
+        teller.broadcasts.send(CHANGED_TOPIC, "tools")
         await until(lambda: listener.heard)
         assert teller.counted("gateway_broadcasts_total", result="delivered") == 1
         air.works = False
-        teller.broadcasts.tell(CHANGED_TOPIC, "prompts")
+        teller.broadcasts.send(CHANGED_TOPIC, "prompts")
         await until(lambda: teller.counted("gateway_broadcasts_total", result="failed"))
     assert broken.messages[0] != air.messages[0]
     assert listener.counted("gateway_hop_messages_refused_total", reason="replayed") == 0
@@ -182,9 +182,9 @@ async def test_the_next_carrier_brings_what_the_first_cannot(air: Air) -> None:
 async def test_a_flood_of_one_caller_leaves_room_for_others_and_ends_somewhere(here: Process, there: Process) -> None:
     async with here.broadcasts.running(), there.broadcasts.running():
         for number in range(3 * MAX_OF_ONE):
-            here.broadcasts.tell(CANCELLED_REQUEST, f"flood-{number}", "one")
+            here.broadcasts.send(CANCELLED_REQUEST, f"flood-{number}", "one")
         for other in range(2 * MAX_WAITING):
-            here.broadcasts.tell(CANCELLED_REQUEST, f"other-{other}", f"caller-{other}")
+            here.broadcasts.send(CANCELLED_REQUEST, f"other-{other}", f"caller-{other}")
         await until(lambda: there.heard)
     texts = [text for _, text in there.heard]
     assert sum(text.startswith("flood") for text in texts) == MAX_OF_ONE
@@ -196,8 +196,8 @@ async def test_a_flood_of_one_caller_leaves_room_for_others_and_ends_somewhere(h
 async def test_a_flood_of_callers_without_a_name_leaves_room_for_changes(here: Process, there: Process) -> None:
     async with here.broadcasts.running(), there.broadcasts.running():
         for number in range(3 * MAX_OF_ONE):
-            here.broadcasts.tell(CANCELLED_REQUEST, f"flood-{number}", None)
-        here.broadcasts.tell(CHANGED_TOPIC, "tools")
+            here.broadcasts.send(CANCELLED_REQUEST, f"flood-{number}", None)
+        here.broadcasts.send(CHANGED_TOPIC, "tools")
         await until(lambda: there.heard)
     assert len(there.heard) == MAX_OF_ONE + 1
     assert there.heard[-1] == (CHANGED_TOPIC, "tools")
@@ -210,7 +210,7 @@ async def test_the_most_that_waits_fits_a_message_to_the_smallest_replica(here: 
         for texts in (long, digests):
             there.heard.clear()
             for number, text in enumerate(texts):
-                here.broadcasts.tell(CHANGED_TOPIC, text, number)
+                here.broadcasts.send(CHANGED_TOPIC, text, number)
             await until(lambda: there.heard)
             assert len(there.heard) > 10
     assert there.counted("gateway_hop_messages_refused_total", reason="too_large") == 0
@@ -219,8 +219,8 @@ async def test_the_most_that_waits_fits_a_message_to_the_smallest_replica(here: 
 @pytest.mark.parametrize("text", ["x" * (MAX_BYTES + 1), "ä" * (MAX_BYTES // 2 + 1), "\ud800"], ids=len)
 async def test_a_hint_that_no_message_carries_harms_no_other(here: Process, there: Process, text: str) -> None:
     async with here.broadcasts.running(), there.broadcasts.running():
-        here.broadcasts.tell(CHANGED_TOPIC, text)
-        here.broadcasts.tell(CHANGED_TOPIC, "tools")
+        here.broadcasts.send(CHANGED_TOPIC, text)
+        here.broadcasts.send(CHANGED_TOPIC, "tools")
         await until(lambda: there.heard)
     assert there.heard == [(CHANGED_TOPIC, "tools")]
     assert here.counted("gateway_broadcast_hints_dropped_total") == 1
@@ -230,7 +230,7 @@ async def test_of_messages_that_nobody_takes_few_are_under_way(here: Process, th
     air.hold = asyncio.Event()
     async with here.broadcasts.running(), there.broadcasts.running():
         for number in range(3 * MAX_UNDER_WAY):
-            here.broadcasts.tell(CHANGED_TOPIC, f"t{number}")
+            here.broadcasts.send(CHANGED_TOPIC, f"t{number}")
             await asyncio.sleep(2 * module.PAUSE_SECONDS)
         assert len(air.messages) == MAX_UNDER_WAY
         air.hold.set()

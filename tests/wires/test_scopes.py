@@ -10,7 +10,7 @@ from gateway import complete, content, prompt, resource, tool
 from gateway.auth.tokens import mint
 from gateway.errors import AuthoringError
 from gateway.process.app import GatewayApp
-from gateway.protocol.released.requests import NAMED_METHODS
+from gateway.protocol.method_table import NAMED_METHODS
 from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, request
 

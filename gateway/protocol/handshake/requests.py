@@ -50,6 +50,20 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
     )
 
 
+def read_opening(request: Request) -> McpRequest:
+    """Return an `initialize` as a request: nothing is known of its client yet, and its `_meta` means nothing."""
+    return McpRequest(
+        id=request.id,
+        method=request.method,
+        params=request.params,
+        meta={},
+        capabilities={},
+        client_info=None,
+        log_level=None,
+        progress_token=None,
+    )
+
+
 def check_method(request: Request, headers: Headers) -> None:
     """Check `Mcp-Method`, which clients of these wires need not send: who reads it there must not be misled.
 

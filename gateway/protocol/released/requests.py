@@ -18,6 +18,7 @@ from gateway.protocol.capabilities import check_capabilities
 from gateway.protocol.fields import quote, read_flag, read_names, require_object
 from gateway.protocol.headers import Headers, decode_header_value
 from gateway.protocol.jsonrpc import Request
+from gateway.protocol.method_table import METHODS, NAMED_METHODS
 from gateway.protocol.requests import MAX_TASK_ID_CHARS, McpRequest, read_progress_token
 from gateway.protocol.versions import (
     LOG_LEVELS,
@@ -29,16 +30,6 @@ from gateway.protocol.versions import (
     SUPPORTED_VERSIONS,
 )
 
-NAMED_METHODS: Final[Mapping[str, str]] = {
-    "tools/call": "name",
-    "prompts/get": "name",
-    "resources/read": "uri",
-    "tasks/get": "taskId",
-    "tasks/update": "taskId",
-    "tasks/cancel": "taskId",
-}
-"""The methods that need an `Mcp-Name` header, with the parameter it repeats."""
-
 MAX_LISTEN_URIS: Final = 1000
 """How many resources one `subscriptions/listen` may name: each is looked at whenever something changes."""
 
@@ -49,7 +40,7 @@ MAX_LISTEN_TASKS: Final = 1000
 """How many tasks one `subscriptions/listen` may name: each is read at once, and again every few seconds."""
 
 _RELEASED_BYTES: Final = RELEASED.encode()
-_METHOD_BYTES: Final = {method: method.encode() for method in NAMED_METHODS}
+_METHOD_BYTES: Final = {name: name.encode() for name, method in METHODS.items() if RELEASED in method.versions}
 _ANOTHER: Final = object()
 _META: Final = "params._meta"
 _FILTER: Final = "params.notifications"

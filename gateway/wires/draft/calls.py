@@ -16,12 +16,11 @@ from gateway.protocol.draft.first_form import FirstForm
 from gateway.protocol.draft.streaming import KEPT_NOWHERE_META, MODES, Choice, choose_mode
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.handshake.tasks import TaskWish
-from gateway.protocol.jsonrpc import result_response
 from gateway.protocol.requests import read_tool_call
 from gateway.wires.draft.task_results import TaskAnswers
 from gateway.wires.handshake.tasks import FIRST_FORM, TTL_FORM
-from gateway.wires.methods import Incoming, Leg, Methods
-from gateway.wires.replies import Answered, Reply
+from gateway.wires.methods import Incoming, Methods, RunLeg
+from gateway.wires.replies import Reply
 
 MIN_KEEP_ALIVE_MS: Final = 1000
 """A task of the first form is kept this long from its end at least, so that who waits for the end is told of it."""
@@ -39,16 +38,12 @@ class DraftCalls:
         self._methods = methods
         self._answers = answers
 
-    async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
+    async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:
         """Run one leg of a prompt or a resource."""
         return await leg(incoming)
 
-    async def call(self, incoming: Incoming, request_name: str, /) -> Reply:
+    async def call(self, incoming: Incoming, /) -> Reply:
         """Answer one `tools/call`.
-
-        Args:
-            incoming: the request.
-            request_name: what its client may cancel a task by that it creates, "" for nothing.
 
         Raises:
             RpcError: it ends in an error.
@@ -59,7 +54,7 @@ class DraftCalls:
         first = first_form.read_first_form(incoming.request.meta)
         wish = ttl_form.read_task_params(incoming.request.params)
         choice = choose_mode(None if wish is None else wish.response_modes, _modes_of(incoming.request.capabilities))
-        order = None if self._answers is None else _order(tool, first, wish, choice, request_name)
+        order = None if self._answers is None else _order(tool, first, wish, choice, incoming.cancel_name)
         answers_later = order is not None and order.form == FIRST_FORM
         # Who may have no further stream is told so before there is a task: its id would be taken.
         with incoming.client.streaming() if answers_later else contextlib.nullcontext():
@@ -68,14 +63,14 @@ class DraftCalls:
             except TaskIdTaken:
                 raise first_form.already_exists("" if first is None else first.task_id) from None
             if ran.task is None or self._answers is None:
-                return Answered(result_response(incoming.request.id, ran.result))
+                return incoming.answered(ran.result)
             if answers_later:
                 return await self._answers.answer_later(incoming, ran.task)
         return await self._answers.answer(incoming, ran.task, choice, streams=tool.streams)
 
 
 def _order(
-    tool: Tool, first: FirstForm | None, wish: TaskWish | None, choice: Choice, request_name: str
+    tool: Tool, first: FirstForm | None, wish: TaskWish | None, choice: Choice, cancel_name: str
 ) -> TaskOrder | None:
     """Return the task that a request asks for, None for none.
 
@@ -84,7 +79,7 @@ def _order(
         first: the task, in the first form.
         wish: the task, as `params.task`.
         choice: how the answer to the latter is wanted. One that is wanted at once needs no task.
-        request_name: what the client may cancel a task of the first form by.
+        cancel_name: what the client may cancel a task of the first form by.
 
     Raises:
         MethodNotFound: the tool takes no tasks but one is asked for, or it takes nothing else and none is.
@@ -99,7 +94,7 @@ def _order(
             counts_from="ended",
             retention_ms=None if first.keep_alive_ms is None else max(first.keep_alive_ms, MIN_KEEP_ALIVE_MS),
             task_id=first.task_id,
-            request=request_name,
+            request=cancel_name,
             at_once=True,
         )
     if wish is not None:

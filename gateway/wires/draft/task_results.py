@@ -20,9 +20,9 @@ from gateway.protocol.handshake import tasks as ttl_form
 from gateway.protocol.jsonrpc import error_response, result_response
 from gateway.protocol.result_format import Words
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, tell
+from gateway.wires.handshake.tasks import HandshakeTasks, TaskStream, ask, notify
 from gateway.wires.methods import Incoming
-from gateway.wires.replies import Accepted, Answered, Listening, Reply
+from gateway.wires.replies import Accepted, Listening, Reply
 
 _STORE_RETRY_SECONDS: Final = 1.0
 """How long until a stream asks a store again that did not answer."""
@@ -64,7 +64,7 @@ class TaskAnswers:
             Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
         stream = self._tasks.stream(created, incoming)
-        tell(incoming.client, [first_form.created_notification(created.task_id)])
+        notify(incoming.client, [first_form.created_notification(created.task_id)])
         with incoming.client.waiting():
             async with contextlib.aclosing(self._follower.views(created, incoming.caller)) as views:
                 async for view in views:
@@ -73,8 +73,8 @@ class TaskAnswers:
                     if view.withdrawn:
                         return Accepted()  # a request that its client has cancelled is not answered
                     if ttl_form.has_ended(view):
-                        return Answered(result_response(incoming.request.id, first_form.call_result(view)))
-                    tell(incoming.client, stream.news(view))
+                        return incoming.answered(first_form.call_result(view))
+                    notify(incoming.client, stream.news(view))
                     ask(incoming.client, stream.questions(view))
         raise Overloaded
 
@@ -97,7 +97,7 @@ class TaskAnswers:
             if choice.mode == "immediate":
                 view = await self._soon(incoming, created)
                 if ttl_form.has_ended(view):
-                    return Answered(result_response(incoming.request.id, ttl_form.final_result(view)))
+                    return incoming.answered(ttl_form.final_result(view))
             if await self._streams(incoming, view, choice, streams):
                 with incoming.client.streaming():  # whoever sends the segments counts it again, before anybody else can
                     at_once = choice.mode == "streaming"
@@ -105,7 +105,7 @@ class TaskAnswers:
         told = self._words.task_created(view)
         if choice.fallback:
             told["_meta"] = FALLBACK_META
-        return Answered(result_response(incoming.request.id, told))
+        return incoming.answered(told)
 
     async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice, streams: bool) -> bool:
         """Tell whether the answer is a stream: if that was chosen, or there is no result at once but a part of it.

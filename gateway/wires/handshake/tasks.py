@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
 
-from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.calls.task_follower import TaskFollower, timeless
@@ -21,8 +20,9 @@ from gateway.sealing.return_address import TaskAddress
 from gateway.tasks.model import Progress, TaskView
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.tokens.task_list_cursors import TaskCursors
-from gateway.wires.methods import Incoming
+from gateway.wires.methods import Incoming, Methods
 from gateway.wires.ports import Client
+from gateway.wires.replies import Reply
 
 TTL_FORM: Final = "ttl"
 """A task that a client ordered with `params.task`."""
@@ -155,14 +155,11 @@ class TaskStream:
         return requests
 
 
-TaskMethod: TypeAlias = Callable[[Incoming, Registry], Awaitable[dict[str, Any]]]
-"""Answers one request about tasks; what is served now says who may reach them."""
-
-
 class HandshakeTasks:
     """Answers requests about tasks in the words of 2025-11-25, as far as all wires answer them.
 
     Args:
+        methods: know what is served now, which says who may reach a task.
         access: reaches the tasks.
         follower: waits for them.
         addresses: writes the ids of requests, and reads them.
@@ -170,8 +167,14 @@ class HandshakeTasks:
     """
 
     def __init__(
-        self, access: TaskAccess, follower: TaskFollower, addresses: ReturnAddresses, cursors: TaskCursors
+        self,
+        methods: Methods,
+        access: TaskAccess,
+        follower: TaskFollower,
+        addresses: ReturnAddresses,
+        cursors: TaskCursors,
     ) -> None:
+        self._methods = methods
         self._access = access
         self._follower = follower
         self._addresses = addresses
@@ -181,7 +184,7 @@ class HandshakeTasks:
         """Return the words that a task is told in."""
         return _TTL_WORDS
 
-    def told(self, view: TaskView) -> dict[str, Any]:
+    def described(self, view: TaskView) -> dict[str, Any]:
         """Return a task as the answer to a request about it."""
         return self.words_of(view).task(view)
 
@@ -190,7 +193,7 @@ class HandshakeTasks:
         token = incoming.request.progress_token
         return TaskStream(self.words_of(view), self._addresses, incoming.caller, incoming.session, token)
 
-    async def get(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+    async def get(self, incoming: Incoming) -> Reply:
         """Answer `tasks/get`.
 
         Raises:
@@ -198,10 +201,9 @@ class HandshakeTasks:
             InsufficientScope: the caller's token no longer grants what the tool asks for.
             TaskStoreDown: the store does not answer.
         """
-        view = await self._find(incoming, registry)
-        return self.told(view)
+        return incoming.answered(self.described(await self._find(incoming)))
 
-    async def page(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+    async def page(self, incoming: Incoming) -> Reply:
         """Answer `tasks/list`.
 
         Raises:
@@ -210,30 +212,28 @@ class HandshakeTasks:
         """
         caller = incoming.caller
         after = self._cursors.read(read_cursor(incoming.request.params), caller)
-        page = await self._access.page(after, PAGE_SIZE, caller, registry)
+        page = await self._access.page(after, PAGE_SIZE, caller, self._methods.registry)
         told: dict[str, Any] = {"tasks": [self.words_of(view).task(view) for view in page.views]}
         if page.last is not None:
             told["nextCursor"] = self._cursors.make(page.last, caller)
-        return told
+        return incoming.answered(told)
 
-    async def cancel(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+    async def cancel(self, incoming: Incoming) -> Reply:
         """Answer `tasks/cancel`.
 
         Raises:
             InvalidParams: the task has ended already, or like `get`.
         """
-        view = await self._find(incoming, registry)
+        view = await self._find(incoming)
         if view.phase.ended:
             status = self.words_of(view).task(view)["status"]
             raise InvalidParams(f"Cannot cancel task: already in terminal status '{status}'")
         after = await self._access.cancel(view.task_id, incoming.caller, incoming.request.method)
         if after is None:
             raise ttl_form.not_found()
-        return self.told(after)
+        return incoming.answered(self.described(after))
 
-    async def take_answer(
-        self, response: Response, address: TaskAddress, authority: Authority, registry: Registry
-    ) -> None:
+    async def take_answer(self, response: Response, address: TaskAddress, authority: Authority) -> None:
         """Record the response to a question that was asked on a stream; one that comes too late means nothing.
 
         One that does not fit is recorded too: the task then asks again, under another key, whatever stream there is.
@@ -243,6 +243,7 @@ class HandshakeTasks:
             InsufficientScope: the token does not grant what the tool asks for, or the session is another one.
             TaskStoreDown: the store does not answer.
         """
+        registry = self._methods.registry
         view = await self._access.find(address.task_id, authority, registry)
         if view is None or address.key not in view.questions:
             self._addresses.reject(RejectReason.LATE)
@@ -250,11 +251,11 @@ class HandshakeTasks:
         authority.check(scopes_of(view, registry), address.session)
         await self._access.answer(view, {address.key: answer_of(response)}, authority, ANSWERED_ON_STREAM)
 
-    async def _find(self, incoming: Incoming, registry: Registry) -> TaskView:
-        return await self._found(ttl_form.read_task_id(incoming.request.params), incoming, registry)
+    async def _find(self, incoming: Incoming) -> TaskView:
+        return await self._found(ttl_form.read_task_id(incoming.request.params), incoming)
 
-    async def _found(self, task_id: str, incoming: Incoming, registry: Registry) -> TaskView:
-        view = await self._access.find(task_id, incoming.caller, registry)
+    async def _found(self, task_id: str, incoming: Incoming) -> TaskView:
+        view = await self._access.find(task_id, incoming.caller, self._methods.registry)
         if view is None:
             raise ttl_form.not_found()
         return view
@@ -265,7 +266,7 @@ def never_fit(key: str) -> str:
     return f"The client's answers to {key!r} do not fit what is asked"
 
 
-def tell(client: Client, notifications: Iterable[bytes]) -> None:
+def notify(client: Client, notifications: Iterable[bytes]) -> None:
     """Send notifications ahead of the answer, to a client that takes them."""
     if client.post is not None:
         for notification in notifications:

@@ -2,111 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from gateway.calls.runner import Ran
 from gateway.errors import MethodNotFound, ResourceNotFound, RpcError
+from gateway.protocol.handshake.initialize import initialize_result, read_initialize
 from gateway.protocol.handshake.requests import check_set_level
+from gateway.protocol.headers import SESSION_ID
 from gateway.protocol.jsonrpc import result_response
-from gateway.wires.handshake.tasks import TaskMethod
-from gateway.wires.methods import Incoming, Leg, Methods
+from gateway.protocol.versions import INITIALIZE
+from gateway.tokens.session_ids import Sessions
+from gateway.wires.handlers import checked_handlers
+from gateway.wires.methods import Handler, Incoming, Methods, RunLeg
 from gateway.wires.replies import Answered, Reply
 
-Handler: TypeAlias = Callable[[Incoming], Awaitable[dict[str, Any]]]
-
-UNKNOWN_RESOURCE = -32002
+UNKNOWN_RESOURCE: Final = -32002
 """The code for a resource that does not exist, on these wires (2025-11-25 "Resources", Error Handling)."""
 
 
 class Calls(Protocol):
     """What runs the functions of authors, and asks clients."""
 
-    async def call(self, incoming: Incoming, request_name: str, /) -> Reply:
-        """Answer `tools/call`.
-
-        Args:
-            incoming: the request.
-            request_name: what its client may cancel it by, "" for nothing.
-        """
+    async def call(self, incoming: Incoming, /) -> Reply:
+        """Answer `tools/call`."""
         ...
 
-    async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
+    async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:
         """Run a prompt or a resource: one leg of it, or all that there are."""
         ...
 
 
-class Dialect:
+class HandshakeVersion:
     """Answers the requests of one version.
 
     Args:
+        version: its name.
         methods: those that every wire has.
         calls: answers calls.
-        task_methods: those of tasks, by their names.
+        task_handlers: those of tasks, by method, or None where there are no tasks.
+        sessions: begins sessions.
+        server_info: the `Implementation` object of this server.
+        has_identity: whether callers say who they are.
     """
 
-    def __init__(self, methods: Methods, calls: Calls, task_methods: Mapping[str, TaskMethod]) -> None:
+    def __init__(
+        self,
+        version: str,
+        methods: Methods,
+        calls: Calls,
+        task_handlers: Mapping[str, Handler] | None,
+        *,
+        sessions: Sessions,
+        server_info: Mapping[str, Any],
+        has_identity: bool,
+    ) -> None:
         self.methods = methods
         self._calls = calls
-        self._handlers: dict[str, Handler] = {
+        self._sessions = sessions
+        self._server_info = server_info
+        handlers: dict[str, Handler] = {
+            **methods.everywhere,
+            INITIALIZE: self._initialize,
             "ping": _acknowledge,
-            "tools/list": self._lister("tools"),
-            "prompts/list": self._lister("prompts"),
-            "resources/list": self._lister("resources"),
-            "resources/templates/list": self._lister("resourceTemplates"),
-            "completion/complete": methods.complete,
+            "tools/call": calls.call,
+            "prompts/get": self._get_prompt,
+            "resources/read": self._read_resource,
             "logging/setLevel": _set_level,
             "resources/subscribe": _acknowledge,
             "resources/unsubscribe": _acknowledge,
-            **{name: self._task_handler(method) for name, method in task_methods.items()},
+            **(task_handlers or {}),
         }
+        self._handlers = checked_handlers(
+            version, handlers, has_tasks=task_handlers is not None, has_identity=has_identity
+        )
 
-    async def answer(self, incoming: Incoming, request_name: str) -> Reply:
+    async def answer(self, incoming: Incoming) -> Reply:
         """Answer a request.
-
-        Args:
-            incoming: the request.
-            request_name: what its client may cancel it by, "" for nothing.
 
         Raises:
             RpcError: it ends in an error.
             InsufficientScope: the caller's token does not grant what it takes.
         """
-        request, methods = incoming.request, self.methods
-        match request.method:
-            case "tools/call":
-                return await self._calls.call(incoming, request_name)
-            case "prompts/get":
-                ran = await self._calls.run(incoming, methods.get_prompt)
-                return Answered(result_response(request.id, ran.result))
-            case "resources/read":
-                try:
-                    ran = await self._calls.run(incoming, methods.read_resource)
-                except ResourceNotFound as error:
-                    raise RpcError(UNKNOWN_RESOURCE, error.message, error.data) from None
-                return Answered(result_response(request.id, ran.result))
-        handler = self._handlers.get(request.method)
+        handler = self._handlers.get(incoming.request.method)
         if handler is None:
-            raise MethodNotFound(f"Method not found: {request.method}")
-        return Answered(result_response(request.id, await handler(incoming)))
+            raise MethodNotFound(f"Method not found: {incoming.request.method}")
+        return await handler(incoming)
 
-    def _lister(self, name: str) -> Handler:
-        async def list_entries(incoming: Incoming) -> dict[str, Any]:
-            return self.methods.page(name, incoming)
+    async def _initialize(self, incoming: Incoming) -> Reply:
+        request = incoming.request
+        wanted = read_initialize(request.params)
+        session_id = self._sessions.begin(wanted, incoming.caller)
+        result = initialize_result(wanted.version, self.methods.catalogue.capabilities, self._server_info)
+        return Answered(result_response(request.id, result), [(SESSION_ID, session_id.encode("ascii"))])
 
-        return list_entries
+    async def _get_prompt(self, incoming: Incoming) -> Reply:
+        return incoming.answered((await self._calls.run(incoming, self.methods.get_prompt)).result)
 
-    def _task_handler(self, method: TaskMethod) -> Handler:
-        async def handle(incoming: Incoming) -> dict[str, Any]:
-            return await method(incoming, self.methods.registry)
-
-        return handle
-
-
-async def _acknowledge(_incoming: Incoming) -> dict[str, Any]:
-    return {}
+    async def _read_resource(self, incoming: Incoming) -> Reply:
+        try:
+            ran = await self._calls.run(incoming, self.methods.read_resource)
+        except ResourceNotFound as error:
+            raise RpcError(UNKNOWN_RESOURCE, error.message, error.data) from None
+        return incoming.answered(ran.result)
 
 
-async def _set_level(incoming: Incoming) -> dict[str, Any]:
+async def _acknowledge(incoming: Incoming) -> Reply:
+    return incoming.answered({})
+
+
+async def _set_level(incoming: Incoming) -> Reply:
     check_set_level(incoming.request.params)
-    return {}
+    return incoming.answered({})

@@ -22,15 +22,15 @@ from gateway.engine.questions import Answer, Question
 from gateway.errors import CannotContinue, InternalError, MethodNotFound, NotAnswered, Overloaded, TryAgain
 from gateway.protocol.handshake.questions import request_params
 from gateway.protocol.handshake.tasks import TaskWish, read_task_params
-from gateway.protocol.jsonrpc import result_response, server_request
+from gateway.protocol.jsonrpc import server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import ReturnAddresses
 from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
-from gateway.wires.methods import Incoming, Leg, Methods
-from gateway.wires.replies import Answered, Reply
+from gateway.wires.methods import Incoming, Methods, RunLeg
+from gateway.wires.replies import Reply
 
 
 class Unanswered(CannotContinue):
@@ -66,7 +66,7 @@ class LegacyCalls:
         self._clock = clock
         self._takes_tasks = takes_tasks
 
-    async def call(self, incoming: Incoming, _request_name: str, /) -> Reply:
+    async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`.
 
         Raises:
@@ -88,9 +88,9 @@ class LegacyCalls:
         except CannotContinue as error:
             emitted = [] if conversation.journal is None else conversation.journal.segments
             result = failed_result(str(error), emitted)
-        return Answered(result_response(incoming.request.id, result))
+        return incoming.answered(result)
 
-    async def run(self, incoming: Incoming, leg: Leg, /) -> Ran:
+    async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:
         """Run a prompt or a resource to its end.
 
         Raises:
@@ -103,7 +103,7 @@ class LegacyCalls:
         except CannotContinue as error:
             raise InternalError(str(error)) from None
 
-    async def _converse(self, incoming: Incoming, conversation: Conversation, leg: Leg) -> Ran:
+    async def _converse(self, incoming: Incoming, conversation: Conversation, leg: RunLeg) -> Ran:
         """Run leg after leg, and ask in between.
 
         Raises:

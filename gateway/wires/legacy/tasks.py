@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from gateway.authoring.registry import Registry
 from gateway.errors import InvalidRequest, Overloaded, TaskStoreDown
 from gateway.protocol.caller import Caller
 from gateway.protocol.handshake import tasks as ttl_form
 from gateway.tasks.model import Phase, TaskView
-from gateway.wires.handshake.tasks import HandshakeTasks, TaskMethod, ask, tell
-from gateway.wires.methods import Incoming
+from gateway.wires.handshake.tasks import HandshakeTasks, ask, notify
+from gateway.wires.methods import Handler, Incoming
+from gateway.wires.replies import Reply
 
 DELIVERY_MS: Final = 12_000
 """For how long a stream has the right to ask. Each time that the task is read it is renewed: every 5 s at least."""
@@ -22,16 +22,16 @@ DELIVERY_MS: Final = 12_000
 class LegacyTasks(HandshakeTasks):
     """Answers requests about tasks."""
 
-    def methods(self, *, lists_tasks: bool) -> Mapping[str, TaskMethod]:
-        """Return the methods by their names.
+    def handlers(self, *, has_identity: bool) -> Mapping[str, Handler]:
+        """Return the handlers, by method.
 
         Args:
-            lists_tasks: whether a list of tasks is one caller's own.
+            has_identity: whether callers say who they are, so that a list of tasks is one caller's own.
         """
-        lists: dict[str, TaskMethod] = {"tasks/list": self.page} if lists_tasks else {}
+        lists: dict[str, Handler] = {"tasks/list": self.page} if has_identity else {}
         return {"tasks/get": self.get, "tasks/result": self.result, "tasks/cancel": self.cancel, **lists}
 
-    async def result(self, incoming: Incoming, registry: Registry) -> dict[str, Any]:
+    async def result(self, incoming: Incoming) -> Reply:
         """Answer `tasks/result`, once the task has ended; what it asks until then goes to the client as requests.
 
         Raises:
@@ -39,10 +39,10 @@ class LegacyTasks(HandshakeTasks):
             InvalidRequest: the task asks something, and the client takes no stream.
             Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
         """
-        view = await self._find(incoming, registry)
+        view = await self._find(incoming)
         if not ttl_form.has_ended(view):
             view = await self._ended(view, incoming)
-        return self.words_of(view).final_result(view)
+        return incoming.answered(self.words_of(view).final_result(view))
 
     async def _ended(self, view: TaskView, incoming: Incoming) -> TaskView:
         """Wait for the end of a task, and ask what it asks meanwhile, unless another stream does."""
@@ -55,7 +55,7 @@ class LegacyTasks(HandshakeTasks):
                             raise ttl_form.gone()
                         if ttl_form.has_ended(now):
                             return now
-                        tell(incoming.client, stream.news(now))
+                        notify(incoming.client, stream.news(now))
                         if now.phase is Phase.WAITING:
                             _check_takes_questions(incoming)
                             asks = await self._may_ask(view, name, incoming.caller, DELIVERY_MS)

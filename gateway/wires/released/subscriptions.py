@@ -19,9 +19,10 @@ from gateway.protocol.released import notifications
 from gateway.protocol.released.requests import ListenFilter, read_listen
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.released.tasks import detailed_task, task_meta
-from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView
+from gateway.wires.methods import Incoming, Methods
 from gateway.wires.released.tasks import require_tasks
+from gateway.wires.replies import Listening, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,11 @@ class _Task:
 _Telling: TypeAlias = _List | _Uri | _Task
 
 
-class Listener:
+class Subscriptions:
     """Answers `subscriptions/listen`.
 
     Args:
+        methods: know what is served now.
         results: writes the result that ends a stream.
         changes: tells what changes in this process.
         authorities: end the streams of those whose authority is over.
@@ -53,21 +55,28 @@ class Listener:
     """
 
     def __init__(
-        self, results: ResultWriter, changes: ChangeHub, authorities: Authorities, tasks: TaskAccess | None = None
+        self,
+        methods: Methods,
+        results: ResultWriter,
+        changes: ChangeHub,
+        authorities: Authorities,
+        tasks: TaskAccess | None = None,
     ) -> None:
+        self._methods = methods
         self._results = results
         self._changes = changes
         self._authorities = authorities
         self._tasks = tasks
 
-    async def listen(self, request: McpRequest, caller: Caller, registry: Registry) -> AsyncIterator[bytes]:
-        """Return the messages of the stream.
+    async def listen(self, incoming: Incoming) -> Reply:
+        """Answer one request.
 
         Raises:
             InvalidParams: the filter is malformed.
             MissingCapability: it names tasks, and the client did not declare the extension.
             TaskStoreDown: it names tasks, and the store does not answer.
         """
+        request, caller, registry = incoming.request, incoming.caller, self._methods.registry
         wanted = read_listen(request.params)
         if wanted.task_ids:
             require_tasks(request)
@@ -75,7 +84,8 @@ class Listener:
         if wanted.task_ids and self._tasks is not None:
             tasks = await self._tasks.own(wanted.task_ids, caller, registry)
         honoured = _honoured(wanted, caller, registry, tasks)
-        return self._messages(request.id, honoured, caller, lambda now: _scopes_of(honoured, tasks, now))
+        messages = self._messages(request.id, honoured, caller, lambda now: _scopes_of(honoured, tasks, now))
+        return Listening(messages, request.id)
 
     async def _messages(
         self, request_id: RequestId, honoured: ListenFilter, caller: Caller, needs: Needs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.authoring.registry import Registry
 from gateway.calls.task_access import TaskAccess, fits
 from gateway.engine.capabilities import supports
 from gateway.engine.questions import Answer
@@ -17,6 +16,8 @@ from gateway.protocol.released.results import ResultWriter, read_answers
 from gateway.protocol.released.tasks import detailed_task, not_found, read_task_id, read_task_update, task_meta
 from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView, WireQuestion
+from gateway.wires.methods import Handler, Incoming, Methods
+from gateway.wires.replies import Reply
 
 
 def require_tasks(request: McpRequest) -> None:
@@ -29,19 +30,26 @@ def require_tasks(request: McpRequest) -> None:
         raise MissingCapability(TASKS)
 
 
-class TaskMethods:
+class ReleasedTasks:
     """Answers the extension's requests.
 
     Args:
+        methods: know what is served now.
         access: reaches the tasks.
         results: writes results.
     """
 
-    def __init__(self, access: TaskAccess, results: ResultWriter) -> None:
+    def __init__(self, methods: Methods, access: TaskAccess, results: ResultWriter) -> None:
+        self._methods = methods
         self._access = access
         self._results = results
 
-    async def get(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """The handlers, by method."""
+        return {"tasks/get": self.get, "tasks/update": self.update, "tasks/cancel": self.cancel}
+
+    async def get(self, incoming: Incoming) -> Reply:
         """Answer `tasks/get`.
 
         Raises:
@@ -50,37 +58,39 @@ class TaskMethods:
             InsufficientScope: the caller's token no longer grants what the tool asks for.
             TaskStoreDown: the store does not answer.
         """
-        require_tasks(request)
-        view = await self._find(read_task_id(request.params), caller, registry)
-        return self._results.complete(detailed_task(view), task_meta(view))
+        require_tasks(incoming.request)
+        view = await self._find(read_task_id(incoming.request.params), incoming.caller)
+        return incoming.answered(self._results.complete(detailed_task(view), task_meta(view)))
 
-    async def update(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    async def update(self, incoming: Incoming) -> Reply:
         """Answer `tasks/update`: record answers to what is asked now, all of them or, if one does not fit, none.
 
         Raises:
             InvalidParams: an answer does not fit its question, or is too large to be kept; the message names its key.
             RpcError: like `get`.
         """
+        request, caller = incoming.request, incoming.caller
         require_tasks(request)
         wanted = read_task_update(request.params)
-        view = await self._find(wanted.task_id, caller, registry)
+        view = await self._find(wanted.task_id, caller)
         answers = _fitting(wanted.input_responses, view.questions)
         _found(await self._access.answer(view, answers, caller, request.method))
-        return self._results.complete({})
+        return incoming.answered(self._results.complete({}))
 
-    async def cancel(self, request: McpRequest, caller: Caller, registry: Registry) -> dict[str, Any]:
+    async def cancel(self, incoming: Incoming) -> Reply:
         """Answer `tasks/cancel`; a task that has ended stays as it is.
 
         Raises:
             RpcError: like `get`.
         """
+        request, caller = incoming.request, incoming.caller
         require_tasks(request)
-        view = await self._find(read_task_id(request.params), caller, registry)
+        view = await self._find(read_task_id(request.params), caller)
         _found(await self._access.cancel(view.task_id, caller, request.method))
-        return self._results.complete({})
+        return incoming.answered(self._results.complete({}))
 
-    async def _find(self, task_id: str, caller: Caller, registry: Registry) -> TaskView:
-        return _found(await self._access.find(task_id, caller, registry))
+    async def _find(self, task_id: str, caller: Caller) -> TaskView:
+        return _found(await self._access.find(task_id, caller, self._methods.registry))
 
 
 def _found(view: TaskView | None) -> TaskView:

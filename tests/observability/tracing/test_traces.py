@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.authoring.tools import Tool
-from gateway.observability.tracing import METHODS
+from gateway.protocol.method_table import METHODS
 from loadtest.cluster import wait_until
 from tests.observability.tracing import tools
 from tests.observability.tracing.calling import ANSWERS, Calling

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from gateway.errors import HeaderMismatch, InvalidParams, RpcError, UnsupportedVersion
 from gateway.protocol.headers import Headers, encode_header_value
 from gateway.protocol.jsonrpc import Request
+from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.released.requests import (
     MAX_LISTEN_URIS,
     MAX_URI_CHARS,
-    NAMED_METHODS,
     ListenFilter,
     read_listen,
     read_request,

@@ -16,8 +16,10 @@ from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_
 from gateway.engine.journal import Checkpoint
 from gateway.process import services as process_services
 from gateway.process.app import GatewayApp
+from gateway.protocol.method_table import NAMED_METHODS
 from gateway.tasks.model import Progress
 from gateway.tasks.ports import Claim, Kept, TaskStore, WorkQueue
+from gateway.wires import ports as wires
 from loadtest.cluster import new_key
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, META_VERSION, VERSION, Answer
@@ -28,6 +30,7 @@ TASKS: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 CAN: dict[str, Any] = {"elicitation": {}, **TASKS}
 SECRET = "a secret that only this test knows, 32 bytes"
 TOOLS = "tests.wires.released.tools"
+NO_CLIENT: wires.Client = object()  # type: ignore[assignment]  # its answers are read where they are made
 
 
 class SimpleKeeper:
@@ -90,11 +93,10 @@ class World:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request with the headers that fit it."""
-        named = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId"}
         given = {"content-type": "application/json", "mcp-protocol-version": VERSION, "mcp-method": method}
         given["authorization"] = "Bearer " + mint(SECRET, sub, "tests", scopes=scopes)
-        if isinstance(params.get(named.get(method, "")), str):
-            given["mcp-name"] = params[named[method]]
+        if isinstance(params.get(NAMED_METHODS.get(method, "")), str):
+            given["mcp-name"] = params[NAMED_METHODS[method]]
         envelope = {META_VERSION: VERSION, META_CAPABILITIES: can}
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"_meta": envelope, **params}}
         return await Client(self.next_app()).post(message, **{**given, **(headers or {})})

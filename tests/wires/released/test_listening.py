@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from gateway.errors import MissingCapability, TaskStoreDown
+from gateway.protocol.headers import Headers
 from gateway.protocol.requests import McpRequest
 from gateway.tasks.model import TaskView
-from gateway.wires.released.subscriptions import Listener
+from gateway.wires.methods import Incoming
+from gateway.wires.replies import Listening
 from tests.authorities import caller
 from tests.storage.servers import Server
-from tests.wires.released.conftest import CAN, World
+from tests.wires.released.conftest import CAN, NO_CLIENT, World
 from tests.wires.released.test_task_methods import UNKNOWN, name
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -59,8 +61,10 @@ async def listening(
     dispatcher = world.next_app()._services.wires.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
     request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
-    listener: Listener = dispatcher._released._listener
-    messages = await listener.listen(request, caller(sub), world.registry)
+    listen = dispatcher._released._handlers[request.method]
+    reply = await listen(Incoming(request, Headers(()), caller(sub), NO_CLIENT))
+    assert isinstance(reply, Listening)
+    messages = reply.messages
     try:
         yield Stream(messages)
     finally:

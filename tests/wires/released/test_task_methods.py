@@ -13,18 +13,22 @@ from typing import Any
 import pytest
 import redis
 
+from gateway.calls.authority import Authority
 from gateway.calls.task_access import TaskAccess
 from gateway.errors import InsufficientScope, InvalidParams
 from gateway.observability.audit import AuditLog
+from gateway.protocol.headers import Headers
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.requests import McpRequest
 from gateway.sealing.binding import Purpose, associated_data
-from gateway.wires.released.tasks import TaskMethods
+from gateway.wires.methods import Incoming
+from gateway.wires.released.tasks import ReleasedTasks
+from gateway.wires.replies import Answered
 from loadtest.cluster import wait_until
 from tests.authorities import caller
 from tests.integration.raw import Answer
 from tests.storage.servers import Server
-from tests.wires.released.conftest import TASKS, World
+from tests.wires.released.conftest import NO_CLIENT, TASKS, World
 from tests.wires.released.test_task_calls import texts
 
 METHODS = ["tasks/get", "tasks/update", "tasks/cancel"]
@@ -253,15 +257,21 @@ async def test_whoever_reads_the_store_cannot_confirm_a_guess_of_whose_task_it_i
 async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for_it(world: World, method: str) -> None:
     task_id = await world.start("guarded", scopes=("secret",))
     access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
-    tasks = TaskMethods(access, ResultWriter({}))
-    answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
+    methods = world.next_app()._services.wires.dispatcher._released.methods
+    answer = ReleasedTasks(methods, access, ResultWriter({})).handlers[method]
     request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
+
+    def by(authority: Authority) -> Incoming:
+        return Incoming(request, Headers(()), authority, NO_CLIENT)
+
     with pytest.raises(InsufficientScope):
-        await answer(request, caller("ada"), world.registry)
+        await answer(by(caller("ada")))
     with pytest.raises(InvalidParams, match="Task not found"):
-        await answer(request, caller("eve"), world.registry)
+        await answer(by(caller("eve")))
     assert await access.own([task_id], caller("ada"), world.registry) == ()
     refused = await world.request(method, {"taskId": task_id, "inputResponses": {}}, scopes=("other",))
     assert refused.status == 403
     assert 'error="insufficient_scope"' in refused.headers["www-authenticate"]
-    assert (await answer(request, caller("ada", "secret"), world.registry))["resultType"] == "complete"
+    reply = await answer(by(caller("ada", "secret")))
+    assert isinstance(reply, Answered)
+    assert json.loads(reply.body)["result"]["resultType"] == "complete"
