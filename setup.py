@@ -54,6 +54,7 @@ COMPILED = (
     "gateway/sealing/envelope.py",
     "gateway/sealing/state.py",
     "gateway/tokens/request_state.py",
+    "gateway/web/arrival.py",
     "gateway/web/connection.py",
     "gateway/web/cycle.py",
     "gateway/web/endpoint.py",
