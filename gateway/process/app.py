@@ -16,6 +16,9 @@ from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
 from gateway.http.asgi import AsgiApp, Receive, Scope, Send
+from gateway.http.connection import ConnectionRules
+from gateway.http.descriptors import make_room
+from gateway.http.draining_server import KEEP_ALIVE_SECONDS, DrainingServer
 from gateway.http.limits import Limits
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
@@ -29,9 +32,6 @@ from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
 from gateway.web.arrival import ARRIVAL, Arrival
-from gateway.web.connection import ConnectionRules
-from gateway.web.descriptors import make_room
-from gateway.web.draining_server import KEEP_ALIVE_SECONDS, DrainingServer
 from gateway.web.endpoint import McpEndpoint
 from gateway.web.hop_endpoint import HopEndpoint, is_hop
 from gateway.web.origins import OriginPolicy

@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 
 from gateway.cli import main as cli
-from gateway.web.draining_server import DrainingServer
+from gateway.http.draining_server import DrainingServer
 
 
 def leave(_server: DrainingServer, _signal: int, _frame: FrameType | None) -> None:

@@ -15,11 +15,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from gateway.http.asgi import RawHeaders
-from gateway.http.limits import Limits
-from gateway.http.shortcut import SHORTCUT
-from gateway.observability.metrics import RefusalReason, Telemetry
-from gateway.process.app import make_server
-from gateway.web.connection import (
+from gateway.http.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
     SWEEP_SECONDS,
@@ -27,7 +23,11 @@ from gateway.web.connection import (
     ConnectionRules,
     Sweeper,
 )
-from gateway.web.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
+from gateway.http.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
+from gateway.http.limits import Limits
+from gateway.http.shortcut import SHORTCUT
+from gateway.observability.metrics import RefusalReason, Telemetry
+from gateway.process.app import make_server
 from gateway.web.server_callbacks import server_callbacks
 from tests.asgi import make_app
 from tests.integration.raw import head_of, tool_call

@@ -20,10 +20,10 @@ from uvicorn.server import ServerState
 
 from gateway.http.asgi import AsgiApp, Scope
 from gateway.http.callbacks import Callbacks, Cause, Refusal
+from gateway.http.cycle import STATUS_LINES, Cycle, Flow
 from gateway.http.limits import Limits
+from gateway.http.presence import Presence
 from gateway.http.shortcut import SHORTCUT
-from gateway.web.cycle import STATUS_LINES, Cycle, Flow
-from gateway.web.presence import Presence
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from types import FrameType
 
 import uvicorn
 
+from gateway.http.acceptor import Acceptor
 from gateway.http.asgi import AsgiApp
-from gateway.web.acceptor import Acceptor
-from gateway.web.connection import Connection, ConnectionRules, Sweeper
+from gateway.http.connection import Connection, ConnectionRules, Sweeper
 
 log = logging.getLogger(__name__)
 
