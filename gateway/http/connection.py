@@ -121,7 +121,6 @@ class Connection:
         self._app_state = app_state
         self._limits = rules.limits
         self._callbacks = rules.callbacks
-        self._still_arriving = rules.callbacks.still_arriving
         self._unread_answers = rules.unread_answers
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
@@ -227,7 +226,7 @@ class Connection:
         if not self._in_head:
             self._piece = b""
         if self._body_due and self.cycle is not None:
-            self._still_arriving(self.cycle.scope)
+            self._callbacks.still_arriving(self.cycle.scope)
         if self._received > self._limits.max_header_bytes:
             self._check_received()
 

@@ -16,12 +16,11 @@ import uvicorn
 
 from gateway.http.acceptor import Acceptor
 from gateway.http.asgi import AsgiApp
+from gateway.http.callbacks import Callbacks
 from gateway.http.connection import Connection, ConnectionRules, Sweeper
+from gateway.http.limits import Limits
 
 log = logging.getLogger(__name__)
-
-KEEP_ALIVE_SECONDS = 75
-"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
 
 BACKLOG = 2048
 
@@ -44,7 +43,8 @@ class DrainingServer(uvicorn.Server):
 
     Args:
         app: the ASGI application.
-        rules: what holds for its connections.
+        limits: what clients may do.
+        callbacks: what hears of them.
         notice_seconds: how long it still listens after a signal.
         drain_seconds: how long what is in flight may take to finish after that.
         path: what is served, for the log.
@@ -59,7 +59,8 @@ class DrainingServer(uvicorn.Server):
         self,
         app: AsgiApp,
         *,
-        rules: ConnectionRules,
+        limits: Limits,
+        callbacks: Callbacks,
         drain_seconds: float,
         notice_seconds: float = 0.0,
         path: str = "/",
@@ -89,7 +90,7 @@ class DrainingServer(uvicorn.Server):
         self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._on_signal = on_signal
-        self._rules = rules
+        self._rules = ConnectionRules(limits, callbacks)
         self._path = path
         self._acceptor: Acceptor | None = None
         self._sweeper: Sweeper | None = None

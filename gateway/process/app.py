@@ -16,9 +16,8 @@ from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
 from gateway.http.asgi import AsgiApp, Receive, Scope, Send
-from gateway.http.connection import ConnectionRules
 from gateway.http.descriptors import make_room
-from gateway.http.draining_server import KEEP_ALIVE_SECONDS, DrainingServer
+from gateway.http.draining_server import DrainingServer
 from gateway.http.limits import Limits
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
@@ -46,6 +45,9 @@ MCP_PATH = "/mcp"
 SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
 that is gone is noticed within 30."""
+
+IDLE_SECONDS = 75.0
+"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
 
 
 class GatewayApp:
@@ -208,7 +210,7 @@ def _connection_limits(settings: Settings) -> Limits:
         unread_seconds=settings.unread_seconds,
         silent_seconds=SILENT_SECONDS,
         max_unread_bytes=settings.max_unread_bytes,
-        idle_seconds=KEEP_ALIVE_SECONDS,
+        idle_seconds=IDLE_SECONDS,
     )
 
 
@@ -244,7 +246,8 @@ def make_server(
     served: AsgiApp = TrustedProxies(app, settings.trusted_proxies) if settings.trusted_proxies else app
     return DrainingServer(
         served,
-        rules=ConnectionRules(limits, server_callbacks(services.telemetry, app, replica_id=replica_id)),
+        limits=limits,
+        callbacks=server_callbacks(services.telemetry, app, replica_id=replica_id),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
         path=MCP_PATH,

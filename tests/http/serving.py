@@ -15,7 +15,6 @@ from typing import Any
 
 from gateway.http.asgi import AsgiApp, Scope
 from gateway.http.callbacks import Callbacks, Cause
-from gateway.http.connection import ConnectionRules
 from gateway.http.draining_server import DrainingServer
 from gateway.http.limits import Limits
 
@@ -127,9 +126,10 @@ def serving(app: AsgiApp, limits: Limits = LIMITS, *, drain_seconds: float = 60,
             started.set()
         await app(scope, receive, send)
 
-    rules = ConnectionRules(limits, reports.callbacks())
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = DrainingServer(noting_the_loop, rules=rules, drain_seconds=drain_seconds, **options)
+        server = DrainingServer(
+            noting_the_loop, limits=limits, callbacks=reports.callbacks(), drain_seconds=drain_seconds, **options
+        )
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         assert started.wait(PATIENCE_SECONDS)
