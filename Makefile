@@ -22,7 +22,7 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 # Other people's proxies, which `make test` does not need, belong to `make proxies`.
 BEHIND_PROXIES := tests/proxies
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
 # Tests of the packages that do no I/O: `make quick` runs them.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests

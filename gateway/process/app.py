@@ -15,6 +15,10 @@ from fastapi import FastAPI
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
+from gateway.http.asgi import AsgiApp, Receive, Scope, Send
+from gateway.http.descriptors import make_room
+from gateway.http.draining_server import DrainingServer
+from gateway.http.limits import Limits
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending
@@ -26,13 +30,12 @@ from gateway.process.watchdog import watchdog
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import Settings
 from gateway.tokens.hop_messages import max_message_bytes
-from gateway.web.connection import ConnectionLimits, ConnectionRules
-from gateway.web.descriptors import make_room
-from gateway.web.draining_server import KEEP_ALIVE_SECONDS, ReplicaServer
-from gateway.web.endpoint import REFUSED, VISIT, McpEndpoint
-from gateway.web.exchange import Receive, Scope, Send
+from gateway.web.arrival import ARRIVAL, Arrival
+from gateway.web.endpoint import McpEndpoint
 from gateway.web.hop_endpoint import HopEndpoint, is_hop
 from gateway.web.origins import OriginPolicy
+from gateway.web.proxies import TrustedProxies
+from gateway.web.server_callbacks import server_callbacks
 from gateway.web.site import GuardedSite, create_site
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,9 @@ MCP_PATH = "/mcp"
 SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
 that is gone is noticed within 30."""
+
+IDLE_SECONDS = 75.0
+"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
 
 
 class GatewayApp:
@@ -123,9 +129,9 @@ class GatewayApp:
 
     def still_arriving(self, scope: Scope) -> None:
         """Let a request whose body is on its way take nobody's place meanwhile."""
-        visit = scope.get(VISIT)
-        if visit is not None and visit is not REFUSED:
-            visit.step_aside()
+        arrival: Arrival | None = scope.get(ARRIVAL)
+        if arrival is not None:
+            arrival.step_aside()
 
     def drain(self) -> None:
         """Begin to leave: say so, hand legs on at their checkpoints, and let clients go to other replicas."""
@@ -192,8 +198,8 @@ def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
 
 
-def _connection_limits(settings: Settings) -> ConnectionLimits:
-    return ConnectionLimits(
+def _connection_limits(settings: Settings) -> Limits:
+    return Limits(
         max_connections=make_room(settings.max_connections),
         max_header_bytes=settings.max_header_bytes,
         max_headers=settings.max_headers,
@@ -204,7 +210,7 @@ def _connection_limits(settings: Settings) -> ConnectionLimits:
         unread_seconds=settings.unread_seconds,
         silent_seconds=SILENT_SECONDS,
         max_unread_bytes=settings.max_unread_bytes,
-        idle_seconds=KEEP_ALIVE_SECONDS,
+        idle_seconds=IDLE_SECONDS,
     )
 
 
@@ -223,30 +229,28 @@ def make_server(
     *,
     answers_checks: bool = False,
     on_signal: Callable[[], None] = lambda: None,
-) -> ReplicaServer:
+) -> DrainingServer:
     """Return the server of one replica, with the limits that its settings put on connections; it does not run yet.
 
     Args:
         services: what it serves with.
         app: what it serves.
-        answers_checks: see `ReplicaServer`.
-        on_signal: see `ReplicaServer`.
+        answers_checks: see `DrainingServer`.
+        on_signal: see `DrainingServer`.
     """
     settings = services.settings
     limits = _connection_limits(settings)
     if settings.auth != "none":
         services.callers.share_connections(limits.max_connections)
-    return ReplicaServer(
-        app,
-        rules=ConnectionRules(
-            limits,
-            services.telemetry,
-            app,
-            replica_id=settings.replica_id if settings.replica_header else None,
-        ),
+    replica_id = settings.replica_id if settings.replica_header else None
+    served: AsgiApp = TrustedProxies(app, settings.trusted_proxies) if settings.trusted_proxies else app
+    return DrainingServer(
+        served,
+        limits=limits,
+        callbacks=server_callbacks(services.telemetry, app, replica_id=replica_id),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
-        trusted_proxies=settings.trusted_proxies,
+        path=MCP_PATH,
         answers_checks=answers_checks,
         on_notice=app.drain,
         on_leaving=app.leave,

@@ -13,6 +13,8 @@ from typing import Final
 from gateway.admission.callers import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
+from gateway.http.asgi import RawHeaders, Receive, Scope, Send
+from gateway.http.shortcut import SHORTCUT, Shortcut
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.caller import Caller
@@ -20,20 +22,9 @@ from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
 from gateway.protocol.versions import Wire
+from gateway.web.arrival import ARRIVAL, Arrival
 from gateway.web.errors import JSON, to_http
-from gateway.web.exchange import (
-    LAST_VALUES,
-    SHORTCUT,
-    BodyTooLarge,
-    ClientGone,
-    Exchange,
-    Patience,
-    RawHeaders,
-    Receive,
-    Scope,
-    Send,
-    Shortcut,
-)
+from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
 from gateway.web.ports import Authenticator
 from gateway.wires.dispatch import Dispatcher
@@ -43,20 +34,9 @@ log = logging.getLogger(__name__)
 
 CLOSE: Final = (b"connection", b"close")
 
-VISIT: Final = "gateway.visit"
-"""Where the scope of a request holds its visit: None if it is not counted, `REFUSED` if there are too many."""
-
-METHOD_NAMED: Final = "gateway.method"
-"""Where the scope of a request holds what its headers say is asked for. The body is compared with it later."""
-
 SESSION_METHODS: Final = frozenset({"GET", "DELETE"})
 """How clients of the handshake wires ask for a stream of the session, and end it. Each of them tries: they are told
 that there is no such thing, and the audit log is not told of it."""
-
-FORWARDED_ID: Final = "gateway.forwarded_id"
-"""Where the scope of a request holds what a trusted proxy calls it, if one does."""
-
-REFUSED: Final = object()
 
 NEVER_REFUSED: Final = (
     NOTIFICATION_PREFIX.encode(),
@@ -130,34 +110,39 @@ class McpEndpoint:
         """Answer each request with `Connection: close` from now on."""
         self._headers.append(CLOSE)
 
-    def arrived(self, scope: Scope, *, takes_on: bool = True) -> None:
-        """Count a request as its headers are complete.
+    def arrived(self, scope: Scope, *, takes_on: bool = True) -> Arrival:
+        """Count a request as its headers are complete, and note in its scope what is known of it.
 
         Args:
             scope: of the request. It is refused in its turn if there are too many.
             takes_on: whether new requests are taken on at all; those that no load is a reason to refuse still are.
         """
-        last: dict[bytes, bytes] | None = scope.get(LAST_VALUES)
-        if last is None:
-            last = scope[LAST_VALUES] = dict(scope["headers"])
-        method = scope[METHOD_NAMED] = last.get(METHOD, b"")
-        counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
-        credential = last.get(b"authorization", b"")
-        scope[VISIT] = ((takes_on and self._admission.arrive(credential)) or REFUSED) if counts else None
+        shortcut: Shortcut | None = scope.get(SHORTCUT)
+        last_values: dict[bytes, bytes] = dict(scope["headers"]) if shortcut is None else shortcut.last_values
+        method = last_values.get(METHOD, b"")
+        visit: InFlightVisit | None = None
+        refused = False
+        if scope["method"] == "POST" and not method.startswith(NEVER_REFUSED):
+            if takes_on:
+                visit = self._admission.arrive(last_values.get(b"authorization", b""))
+            refused = visit is None
+        arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)
+        return arrival
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
-        if VISIT not in scope:
-            self.arrived(scope)
-        visit = scope[VISIT]
-        if visit is REFUSED and scope[METHOD_NAMED]:
+        arrival: Arrival | None = scope.get(ARRIVAL)
+        if arrival is None:
+            arrival = self.arrived(scope)
+        if arrival.refused and arrival.method:
             await self._turn_away(scope, send)
             return
         if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
         # Taken out, as it leads back to the scope: what a request leaves behind is freed at once.
         exchange = Exchange(receive, send, self._headers, self._patience, scope.pop(SHORTCUT, None))
-        if visit is None or visit is REFUSED:
+        visit = arrival.visit
+        if visit is None:
             await self._exchange(scope, exchange)
             return
         visit.begin()
@@ -171,7 +156,7 @@ class McpEndpoint:
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
         headers = [*self._overloaded_headers, *self._headers]
         with contextlib.suppress(GatewayError):
-            headers += self._origins.check(Headers(scope["headers"], scope[LAST_VALUES]))
+            headers += self._origins.check(Headers(scope["headers"], _arrival_of(scope).last_values))
         shortcut: Shortcut | None = scope.get(SHORTCUT)
         if shortcut is None or not shortcut.respond(self._overloaded_status, headers, self._overloaded_body):
             await send({"type": "http.response.start", "status": self._overloaded_status, "headers": headers})
@@ -201,7 +186,8 @@ class McpEndpoint:
             exchange.close()
 
     async def _serve(self, scope: Scope, exchange: Exchange) -> None:
-        headers = Headers(scope["headers"], scope[LAST_VALUES])
+        arrival = _arrival_of(scope)
+        headers = Headers(scope["headers"], arrival.last_values)
         cors = self._origins.check(headers)
         if cors:
             exchange.add_headers(cors)
@@ -217,13 +203,13 @@ class McpEndpoint:
         authorization = headers.get(b"authorization")
         caller = self._authenticator.known(authorization)
         if caller is None:
-            caller = await self._verify(scope, authorization)
+            caller = await self._verify(arrival, authorization)
         refusal: TryAgain | None = None
         try:
             self._callers.admit(caller.principal, _client_of(scope))
         except TryAgain as error:
             refusal = error.with_traceback(None)  # which leads back to this frame
-        if refusal is not None and scope[METHOD_NAMED]:
+        if refusal is not None and arrival.method:
             await self._put_off(exchange, refusal, caller)
             return
         check_content(headers)
@@ -235,30 +221,28 @@ class McpEndpoint:
             return
         await self._work(scope, exchange, headers, body, caller)
 
-    async def _verify(self, scope: Scope, authorization: str | None) -> Caller:
+    async def _verify(self, arrival: Arrival, authorization: str | None) -> Caller:
         """Verify a token that is not known yet. It may be anybody's, so it holds no place while keys are fetched."""
-        visit = scope[VISIT]
-        if visit is not None and visit is not REFUSED:
-            visit.step_aside()
+        arrival.step_aside()
         return await self._authenticator.authenticate(authorization)
 
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
         """Answer a request that has been let in."""
-        method: bytes = scope[METHOD_NAMED]
+        arrival = _arrival_of(scope)
+        method = arrival.method
         may_stream = _takes_streams(headers.get_bytes(b"accept"))
         # Who names no method in a header speaks a wire whose calls go on without their clients.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
-        refused = scope[VISIT] is REFUSED
-        visit: InFlightVisit | None = None if refused else scope[VISIT]
+        visit = arrival.visit
         client = _Client(
             exchange,
             visit,
             lambda: self._callers.stream(caller.principal, _client_of(scope)),
             caller.principal,
             goes_on=body.find(_STATE_MARK) >= 0,
-            refused=refused,
+            refused=arrival.refused,
             may_stream=may_stream,
-            forwarded_id=scope.get(FORWARDED_ID, ""),
+            forwarded_id=arrival.forwarded_id,
         )
         if method:
             await client.enter()
@@ -417,6 +401,12 @@ class _Client:
 
 def _takes_streams(accept: bytes | None) -> bool:
     return not accept or accept.find(_STREAM) >= 0 or _STREAMS.search(accept) is not None
+
+
+def _arrival_of(scope: Scope) -> Arrival:
+    """Return what is known of a request since its headers were complete."""
+    arrival: Arrival = scope[ARRIVAL]
+    return arrival
 
 
 def _client_of(scope: Scope) -> str:

@@ -10,22 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final
 
+from gateway.http.asgi import RawHeaders, Receive, Send
+from gateway.http.shortcut import Shortcut
 from gateway.web.events import EventStream
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
-
-SHORTCUT: Final = "gateway.shortcut"
-"""Where the scope of a request holds a `Shortcut`, if the server has one."""
-
-LAST_VALUES: Final = "gateway.headers"
-"""Where the scope of a request holds the last value of each of its headers: put there by a server of ours as it reads
-them, otherwise by the endpoint."""
 
 NO_CONTENT: Final = 204
 """The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
@@ -46,24 +36,6 @@ class ClientGone(Exception):
 
 class BodyTooLarge(Exception):
     """The body is over the limit; the rest of it is not read."""
-
-
-class Shortcut(Protocol):
-    """What a server of ours offers beside ASGI's events: the whole request at once, and the whole answer.
-
-    Attributes:
-        task: what answers the request.
-    """
-
-    task: asyncio.Task[None] | None
-
-    def body(self) -> bytes | None:
-        """Return the body, once: None while it is not complete."""
-        ...
-
-    def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
-        """Tell a whole answer; return False, and tell nothing, if that has to wait."""
-        ...
 
 
 class Patience:

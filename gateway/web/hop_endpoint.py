@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.errors import GatewayError, HopReason
+from gateway.http.asgi import Receive, Scope, Send
+from gateway.http.shortcut import SHORTCUT
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
-from gateway.web.exchange import SHORTCUT, BodyTooLarge, ClientGone, Exchange, Receive, Scope, Send
+from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange
 from gateway.web.hop import HOP_PATH, HOP_TYPE
 from gateway.web.origins import OriginPolicy
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from gateway.web.endpoint import FORWARDED_ID
+from gateway.web.arrival import ARRIVAL, Arrival
 
 REQUEST_ID: Final = b"x-gateway-request-id"
 
@@ -28,6 +28,7 @@ class TrustedProxies(ProxyHeadersMiddleware):
         client = scope.get("client")
         if client and client[0] in self.trusted_hosts:
             ids = [value for name, value in scope["headers"] if name == REQUEST_ID]
-            if len(ids) == 1:  # with two of them, one may be the client's own
-                scope[FORWARDED_ID] = ids[0].decode("latin-1")
+            arrival: Arrival | None = scope.get(ARRIVAL)
+            if arrival is not None and len(ids) == 1:  # with two of them, one may be the client's own
+                arrival.forwarded_id = ids[0].decode("latin-1")
         await super().__call__(scope, receive, send)

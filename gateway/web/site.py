@@ -9,11 +9,11 @@ from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse
 
 from gateway.errors import GatewayError
+from gateway.http.asgi import Receive, Scope, Send
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.headers import Headers
 from gateway.web.errors import to_http
-from gateway.web.exchange import Receive, Scope, Send
 from gateway.web.origins import OriginPolicy
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})

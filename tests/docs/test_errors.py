@@ -76,8 +76,14 @@ def refused_with(source: str) -> Iterator[int]:
         and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "HttpRefusal":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"HttpRefusal", "Refusal"}
+        ):
             status = node.args[0]
+            if isinstance(status, ast.Attribute):
+                continue  # passed on from where it was found
             value = status.value if isinstance(status, ast.Constant) else constants[ast.unparse(status)]
             assert isinstance(value, int)
             yield value

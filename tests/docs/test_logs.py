@@ -101,7 +101,7 @@ def test_the_examples_have_the_form_of_what_is_written() -> None:
     written: list[str] = []
     for created, formatter in ((1795512600.25, TextFormatter()), (1795512600.25, JsonFormatter("r1"))):
         record = logging.makeLogRecord(
-            {"msg": "serving", "levelname": "INFO", "name": "gateway.web.draining_server", "created": created}
+            {"msg": "serving", "levelname": "INFO", "name": "gateway.http.draining_server", "created": created}
         )
         record.url = "http://127.0.0.1:8080/mcp"
         written.append(formatter.format(record))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.http.limits import Limits
 from gateway.process.app import _connection_limits
 from gateway.settings.model import Settings
-from gateway.web.connection import ConnectionLimits
 from loadtest.cluster import new_key
 
 
@@ -25,7 +25,7 @@ def test_every_limit_on_connections_comes_from_its_setting() -> None:
             "GATEWAY_MAX_UNREAD_BYTES": "1048577",
         }
     )
-    assert _connection_limits(settings) == ConnectionLimits(
+    assert _connection_limits(settings) == Limits(
         max_connections=17,
         max_header_bytes=5000,
         max_headers=23,

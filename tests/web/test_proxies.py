@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.web.endpoint import FORWARDED_ID
+from gateway.web.arrival import ARRIVAL, Arrival
 from gateway.web.proxies import TrustedProxies
 from tests.workers.conftest import server, start_site
 from tests.workers.site import EXTENSION, META, VERSION, Site
@@ -17,23 +17,25 @@ __all__ = ["server", "start_site"]
 ID = (b"x-gateway-request-id", b"one")
 
 
-async def seen(address: str, *headers: tuple[bytes, bytes], trusted: str = "192.0.2.0/24") -> tuple[str, str | None]:
+async def seen(address: str, *headers: tuple[bytes, bytes], trusted: str = "192.0.2.0/24") -> tuple[str, str]:
     """Return the client's address and the request's id as the application sees them."""
     scopes: list[dict[str, Any]] = []
 
     async def app(scope: dict[str, Any], *_: object) -> None:
         scopes.append(scope)
 
-    await TrustedProxies(app, [trusted])({"type": "http", "client": (address, 1), "headers": headers}, None, None)
-    return scopes[0]["client"][0], scopes[0].get(FORWARDED_ID)
+    arrival = Arrival({}, b"", None, refused=False)
+    scope = {"type": "http", "client": (address, 1), "headers": headers, ARRIVAL: arrival}
+    await TrustedProxies(app, [trusted])(scope, None, None)
+    return scopes[0]["client"][0], scopes[0][ARRIVAL].forwarded_id
 
 
 async def test_the_id_of_a_request_is_believed_of_trusted_proxies_alone() -> None:
     assert await seen("192.0.2.7", ID) == ("192.0.2.7", "one")
-    assert await seen("198.51.100.7", ID) == ("198.51.100.7", None)
+    assert await seen("198.51.100.7", ID) == ("198.51.100.7", "")
     assert await seen("192.0.2.7", ID, (b"x-forwarded-for", b"203.0.113.9")) == ("203.0.113.9", "one")
-    assert await seen("192.0.2.7") == ("192.0.2.7", None)
-    assert await seen("192.0.2.7", ID, (ID[0], b"two")) == ("192.0.2.7", None)
+    assert await seen("192.0.2.7") == ("192.0.2.7", "")
+    assert await seen("192.0.2.7", ID, (ID[0], b"two")) == ("192.0.2.7", "")
 
 
 @pytest.mark.parametrize(("trusted", "tasks"), [("127.0.0.1", 1), ("192.0.2.1", 2)])

@@ -7,14 +7,14 @@ import sys
 from types import FrameType
 
 from gateway.cli import main as cli
-from gateway.web.draining_server import ReplicaServer
+from gateway.http.draining_server import DrainingServer
 
 
-def leave(_server: ReplicaServer, _signal: int, _frame: FrameType | None) -> None:
+def leave(_server: DrainingServer, _signal: int, _frame: FrameType | None) -> None:
     os._exit(0)
 
 
-ReplicaServer.handle_exit = leave  # type: ignore[assignment]
+DrainingServer.handle_exit = leave  # type: ignore[assignment]
 
 if __name__ == "__main__":
     sys.exit(cli.main())

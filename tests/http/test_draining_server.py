@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import pytest
 
-from gateway.web.draining_server import REPEATED_SIGNAL_SECONDS
+from gateway.http.draining_server import REPEATED_SIGNAL_SECONDS
 from loadtest.cluster import Cluster, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, RawConnection, call, head_of, tool_call

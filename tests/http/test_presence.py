@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.web.presence import Presence
+from gateway.http.presence import Presence
 from loadtest.cluster import wait_until
 from tests.integration.lost import reappear, vanish
 

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from gateway.web.descriptors import MIN_CONNECTIONS, RESERVED, make_room
+from gateway.http.descriptors import MIN_CONNECTIONS, RESERVED, make_room
 
 UNLIMITED = resource.RLIM_INFINITY
 

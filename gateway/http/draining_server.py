@@ -1,4 +1,4 @@
-"""The uvicorn server of one replica: its configuration, its exit code, and what it says when it is up."""
+"""uvicorn's server with our connections: how it starts, how it drains, and whether it ended cleanly."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
 
-from gateway.web.acceptor import Acceptor
-from gateway.web.connection import Connection, ConnectionRules, Sweeper
-from gateway.web.proxies import TrustedProxies
+from gateway.http.acceptor import Acceptor
+from gateway.http.asgi import AsgiApp
+from gateway.http.callbacks import Callbacks
+from gateway.http.connection import Connection, ConnectionRules, Sweeper
+from gateway.http.limits import Limits
 
 log = logging.getLogger(__name__)
-
-KEEP_ALIVE_SECONDS = 75
-"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
 
 BACKLOG = 2048
 
@@ -35,7 +34,7 @@ REPEATED_SIGNAL_SECONDS = 0.5
 """Supervisors often signal a process and its group; within this time that is one signal, not two."""
 
 
-class ReplicaServer(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """Serves until SIGTERM or SIGINT, gives notice, finishes what is in flight, and tells whether that went cleanly.
 
     During the notice everything is served as before, so that load balancers learn in peace that this replica leaves.
@@ -44,10 +43,11 @@ class ReplicaServer(uvicorn.Server):
 
     Args:
         app: the ASGI application.
-        rules: what holds for its connections.
+        limits: what clients may do.
+        callbacks: what hears of them.
         notice_seconds: how long it still listens after a signal.
         drain_seconds: how long what is in flight may take to finish after that.
-        trusted_proxies: addresses and networks whose `X-Forwarded-*` and `X-Gateway-Request-Id` headers are believed.
+        path: what is served, for the log.
         answers_checks: whether it goes on listening until what is in flight is done, so that health checks see a
             replica that leaves and not one that is gone. Not for a socket that the next process serves.
         on_notice: called once, on the event loop, at the first signal.
@@ -57,12 +57,13 @@ class ReplicaServer(uvicorn.Server):
 
     def __init__(
         self,
-        app: Callable[..., Awaitable[None]],
+        app: AsgiApp,
         *,
-        rules: ConnectionRules,
+        limits: Limits,
+        callbacks: Callbacks,
         drain_seconds: float,
         notice_seconds: float = 0.0,
-        trusted_proxies: Sequence[str] = (),
+        path: str = "/",
         answers_checks: bool = False,
         on_notice: Callable[[], None] = lambda: None,
         on_leaving: Callable[[], None] = lambda: None,
@@ -70,7 +71,7 @@ class ReplicaServer(uvicorn.Server):
     ) -> None:
         super().__init__(
             uvicorn.Config(
-                TrustedProxies(app, trusted_proxies) if trusted_proxies else app,
+                app,
                 loop="uvloop",
                 ws="none",
                 lifespan="on",
@@ -89,7 +90,8 @@ class ReplicaServer(uvicorn.Server):
         self._on_notice = on_notice
         self._on_leaving = on_leaving
         self._on_signal = on_signal
-        self._rules = rules
+        self._rules = ConnectionRules(limits, callbacks)
+        self._path = path
         self._acceptor: Acceptor | None = None
         self._sweeper: Sweeper | None = None
 
@@ -102,7 +104,7 @@ class ReplicaServer(uvicorn.Server):
             for sock in sockets or ():
                 host, port = sock.getsockname()[:2]
                 address = f"[{host}]" if ":" in host else host
-                log.info("serving", extra={"url": f"http://{address}:{port}/mcp"})
+                log.info("serving", extra={"url": f"http://{address}:{port}{self._path}"})
 
     def make_connection(self) -> Connection:
         """Return what serves a new connection."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.web import acceptor
-from gateway.web.acceptor import MOST_AT_ONCE, Acceptor
+from gateway.http import acceptor
+from gateway.http.acceptor import MOST_AT_ONCE, Acceptor
 from tests.integration.fleet import Fleet
 
 

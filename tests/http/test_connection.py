@@ -14,23 +14,25 @@ import msgspec
 import pytest
 from uvicorn.server import ServerState
 
-from gateway.observability.metrics import RefusalReason, Telemetry
-from gateway.process.app import make_server
-from gateway.web.connection import (
+from gateway.http.asgi import RawHeaders
+from gateway.http.connection import (
     LONGEST_STEP_SECONDS,
     MAX_PIPELINED,
     SWEEP_SECONDS,
     Connection,
-    ConnectionLimits,
     ConnectionRules,
     Sweeper,
 )
-from gateway.web.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
-from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders
+from gateway.http.cycle import MAX_REMEMBERED_BYTES, Cycle, header_line
+from gateway.http.limits import Limits
+from gateway.http.shortcut import SHORTCUT
+from gateway.observability.metrics import RefusalReason, Telemetry
+from gateway.process.app import make_server
+from gateway.web.server_callbacks import server_callbacks
 from tests.asgi import make_app
 from tests.integration.raw import head_of, tool_call
 
-LIMITS = ConnectionLimits(
+LIMITS = Limits(
     max_connections=3,
     max_header_bytes=2000,
     max_headers=20,
@@ -110,22 +112,24 @@ class Server:
         begun: the scope of each request that it was given.
         gone: how many requests were gone before their end.
         heads: the scope of each request whose head is complete, noted before it is given to anybody.
+        last_values: the last value of each header of these requests.
         late: the scope of a request, each time a part of it came that was not the last.
     """
 
-    limits: ConnectionLimits = LIMITS
+    limits: Limits = LIMITS
     reads: bool = True
     hold: asyncio.Event | None = None
     served: list[tuple[MutableMapping[str, Any], bytes]] = field(default_factory=list)
     begun: list[MutableMapping[str, Any]] = field(default_factory=list)
     gone: int = 0
     heads: list[MutableMapping[str, Any]] = field(default_factory=list)
+    last_values: list[dict[bytes, bytes]] = field(default_factory=list)
     late: list[MutableMapping[str, Any]] = field(default_factory=list)
     telemetry: Telemetry = field(default_factory=Telemetry)
     state: ServerState = field(default_factory=ServerState)
 
     def __post_init__(self) -> None:
-        self.rules = ConnectionRules(self.limits, self.telemetry, self, replica_id="r1")
+        self.rules = ConnectionRules(self.limits, server_callbacks(self.telemetry, self, replica_id="r1"))
 
     def connect(self) -> tuple[Connection, Transport]:
         connection, transport = Connection(self.rules, self.app, self.state, {}), Transport()
@@ -134,6 +138,7 @@ class Server:
 
     def arrived(self, scope: MutableMapping[str, Any]) -> None:
         self.heads.append(scope)
+        self.last_values.append(scope[SHORTCUT].last_values)
 
     def still_arriving(self, scope: MutableMapping[str, Any]) -> None:
         self.late.append(scope)
@@ -1031,10 +1036,10 @@ async def test_no_request_has_a_header_of_the_one_before_it_or_of_its_own_traile
     connection.data_received(first + second + third)
     while len(server.heads) < 3:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    names = [set(scope[LAST_VALUES]) for scope in server.heads]
+    names = [set(values) for values in server.last_values]
     assert names == [
         {b"host", b"mcp-method", b"content-length"},
         {b"host", b"transfer-encoding"},
         {b"host", b"accept", b"content-length"},
     ]
-    assert all(scope[LAST_VALUES] == dict(scope["headers"]) for scope in server.heads)
+    assert server.last_values == [dict(scope["headers"]) for scope in server.heads]

@@ -11,20 +11,19 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 from uvicorn.server import ServerState
 
-from gateway.errors import HttpRefusal
-from gateway.observability.metrics import RefusalReason, Telemetry
-from gateway.web.cycle import STATUS_LINES, AsgiApp, Cycle, Flow
-from gateway.web.errors import to_http
-from gateway.web.exchange import LAST_VALUES, SHORTCUT, RawHeaders, Scope
-from gateway.web.presence import Presence
+from gateway.http.asgi import AsgiApp, Scope
+from gateway.http.callbacks import Callbacks, Cause, Refusal
+from gateway.http.cycle import STATUS_LINES, Cycle, Flow
+from gateway.http.limits import Limits
+from gateway.http.presence import Presence
+from gateway.http.shortcut import SHORTCUT
 
 log = logging.getLogger(__name__)
 
@@ -41,47 +40,6 @@ _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
 _FIELD_OVERHEAD_BYTES: Final = len(": \r\n")
 _REQUEST_LINE_OVERHEAD_BYTES: Final = len("  HTTP/1.1\r\n") + len("\r\n")
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """What a client may do before its request is ours.
-
-    Attributes:
-        max_connections: how many connections may be open; more are closed at once.
-        max_header_bytes: the largest head of a request, as sent: request line, headers and the empty line.
-        max_headers: how many headers it may have.
-        max_message_bytes: the largest request as sent, with the framing of its chunks.
-        head_seconds: how long the first head may take after connecting, others after their first byte.
-        body_seconds: how long a body may take after its head.
-        unread_seconds: how long a client may take nothing of an answer that waits to be sent.
-        silent_seconds: how long it may acknowledge nothing of a stream that it is sent.
-        max_unread_bytes: what may wait to be sent on all connections together.
-        idle_seconds: how long a connection is kept open on which nothing is asked.
-    """
-
-    max_connections: int
-    max_header_bytes: int
-    max_headers: int
-    max_message_bytes: int
-    head_seconds: float
-    body_seconds: float
-    unread_seconds: float
-    silent_seconds: float
-    max_unread_bytes: int
-    idle_seconds: float
-
-
-class Arrivals(Protocol):
-    """Hears of requests before anything is done for them."""
-
-    def arrived(self, scope: Any) -> None:
-        """Note that the headers of a request are complete and its turn on the connection has come."""
-        ...
-
-    def still_arriving(self, scope: Any) -> None:
-        """Note that a request's body is not complete yet. Told whenever a part has come."""
-        ...
 
 
 class _Due(Enum):
@@ -123,25 +81,17 @@ class UnreadAnswers:
 
 
 class ConnectionRules:
-    """What holds for all connections of a replica.
+    """What holds for all connections of a server.
 
     Args:
         limits: what clients may do.
-        telemetry: counts what is refused.
-        arrivals: hears of each request.
-        replica_id: told in `X-Gateway-Replica` of every refusal, or None for no such header.
+        callbacks: what hears of them.
     """
 
-    def __init__(
-        self, limits: ConnectionLimits, telemetry: Telemetry, arrivals: Arrivals, *, replica_id: str | None = None
-    ) -> None:
+    def __init__(self, limits: Limits, callbacks: Callbacks) -> None:
         self.limits = limits
-        self.telemetry = telemetry
-        self.arrivals = arrivals
+        self.callbacks = callbacks
         self.unread_answers = UnreadAnswers(limits.max_unread_bytes)
-        self.own_headers: RawHeaders = []
-        if replica_id is not None:
-            self.own_headers.append((b"x-gateway-replica", replica_id.encode("ascii")))
 
 
 class Connection:
@@ -170,9 +120,7 @@ class Connection:
         self._state = state
         self._app_state = app_state
         self._limits = rules.limits
-        self._telemetry = rules.telemetry
-        self._arrivals = rules.arrivals
-        self._own_headers = rules.own_headers
+        self._callbacks = rules.callbacks
         self._unread_answers = rules.unread_answers
         self._loop = asyncio.get_running_loop()
         self._flow: Flow | None = None
@@ -205,7 +153,7 @@ class Connection:
         """Begin to serve, unless too many connections are open."""
         self.transport = transport
         if len(self._state.connections) >= self._limits.max_connections:
-            self._telemetry.connection_refused()
+            self._callbacks.connection_refused()
             transport.abort()
             return
         self._state.connections.add(self)  # type: ignore[arg-type]  # uvicorn shuts them down, and no more
@@ -259,7 +207,7 @@ class Connection:
 
     def cut_off_slow_reader(self) -> None:
         """Close at once, and count a client that does not read its answer."""
-        self._telemetry.request_refused(RefusalReason.SLOW_READER)
+        self._callbacks.client_refused(Cause.SLOW_READER)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -273,12 +221,12 @@ class Connection:
             return
         except httptools.HttpParserError as error:
             cause = error.__context__  # what a callback raised
-            self._refuse(cause if isinstance(cause, HttpRefusal) else HttpRefusal(400, "This is no valid HTTP/1.1"))
+            self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "This is no valid HTTP/1.1"))
             return
         if not self._in_head:
             self._piece = b""
         if self._body_due and self.cycle is not None:
-            self._arrivals.still_arriving(self.cycle.scope)
+            self._callbacks.still_arriving(self.cycle.scope)
         if self._received > self._limits.max_header_bytes:
             self._check_received()
 
@@ -321,7 +269,7 @@ class Connection:
         if not self._url.startswith(b"/") or method == b"CONNECT":
             self._check_target(method)
         if len(self._pipeline) >= MAX_PIPELINED:
-            raise HttpRefusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
+            raise Refusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
         if version != "1.1":
             self._check_version(version)
         self._in_head = False
@@ -340,6 +288,7 @@ class Connection:
             self.transport,
             flow,
             self._state.default_headers,
+            self._last_values,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
             expects_continue=self._expects_continue and version == "1.1",
             on_complete=self._go_on,
@@ -370,14 +319,13 @@ class Connection:
             "query_string": query,
             "root_path": "",
             "headers": self._headers,
-            LAST_VALUES: self._last_values,
             "state": self._app_state.copy(),
             **self._addresses,
         }
 
     def _serve(self, cycle: Cycle) -> None:
         cycle.scope[SHORTCUT] = cycle
-        self._arrivals.arrived(cycle.scope)
+        self._callbacks.arrived(cycle.scope)
         self._serving = cycle
         # As the loop's own `create_task`, without what that does for a task factory.
         cycle.task = task = asyncio.Task(cycle.run(self._app, self._state.tasks), loop=self._loop, name="request")
@@ -431,9 +379,9 @@ class Connection:
         self._waited_seconds += elapsed_seconds
         due = waits_for[1]
         if due is _Due.BODY and self._waited_seconds >= self._limits.body_seconds:
-            self._refuse(HttpRefusal(408, "The body took too long to arrive"), RefusalReason.SLOW_BODY)
+            self._refuse(Refusal(408, "The body took too long to arrive", Cause.SLOW_BODY))
         elif due is _Due.HEAD and self._waited_seconds >= self._limits.head_seconds:
-            self._refuse(HttpRefusal(408, "The head took too long to arrive"), RefusalReason.SLOW_HEAD)
+            self._refuse(Refusal(408, "The head took too long to arrive", Cause.SLOW_HEAD))
         elif due is _Due.REQUEST and self._waited_seconds >= self._limits.idle_seconds:
             self.transport.close()
 
@@ -453,7 +401,7 @@ class Connection:
         if silent_seconds is None:
             serving.unconfirmed = False
         elif silent_seconds >= self._limits.silent_seconds:
-            self._telemetry.client_lost()
+            self._callbacks.client_lost()
             self.transport.abort()
 
     def _waits_for(self) -> tuple[Cycle | None, _Due] | None:
@@ -483,7 +431,7 @@ class Connection:
         if size > self._limits.max_header_bytes:
             raise self._head_too_large()
         if len(self._headers) > self._limits.max_headers:
-            raise HttpRefusal(431, f"The request has more than {self._limits.max_headers} headers")
+            raise Refusal(431, f"The request has more than {self._limits.max_headers} headers", Cause.HEADERS_TOO_LARGE)
 
     def _check_line(self, method: bytes, version: str) -> None:
         """Refuse a request line that a proxy may read otherwise (RFC 9112 section 3).
@@ -497,39 +445,41 @@ class Connection:
             pattern = b"%b +%b +HTTP/%b" % (method, re.escape(self._url), re.escape(version.encode()))
             is_single = set(re.findall(pattern, self._piece)) == {line}
         if not is_single or b"#" in self._url:
-            raise HttpRefusal(400, "The request line must be a method, a target without fragment and a version")
+            raise Refusal(400, "The request line must be a method, a target without fragment and a version")
         self._line = line + b"\r\n"
 
     def _check_target(self, method: bytes) -> None:
         """Refuse a target that is neither a path nor a URL of the host that the request is for."""
         if method == b"CONNECT":
-            raise HttpRefusal(400, "This is no proxy")
+            raise Refusal(400, "This is no proxy")
         if self._url == b"*":
             return
         absolute = _ABSOLUTE.match(self._url)
         hosts = [value.lower() for name, value in self._headers if name == b"host"]
         if absolute is None or hosts != [absolute.group(1).lower()]:
-            raise HttpRefusal(400, "The target of the request and its Host differ")
+            raise Refusal(400, "The target of the request and its Host differ")
 
     def _check_version(self, version: str) -> None:
         if version != "1.0":
-            raise HttpRefusal(505, "This server speaks HTTP/1.1")
+            raise Refusal(505, "This server speaks HTTP/1.1")
         if any(name == b"transfer-encoding" for name, _ in self._headers):
-            raise HttpRefusal(400, "HTTP/1.0 has no Transfer-Encoding")  # RFC 9112 section 6.1
+            raise Refusal(400, "HTTP/1.0 has no Transfer-Encoding")  # RFC 9112 section 6.1
 
     def _check_received(self) -> None:
         """Refuse what is too large before all of it is there."""
         if not self._body_due:
             self._refuse(self._head_too_large())
         elif self._received > self._limits.max_message_bytes:
-            self._refuse(HttpRefusal(413, f"The request is larger than {self._limits.max_message_bytes} bytes"))
+            message = f"The request is larger than {self._limits.max_message_bytes} bytes"
+            self._refuse(Refusal(413, message, Cause.BODY_TOO_LARGE))
 
-    def _head_too_large(self) -> HttpRefusal:
-        return HttpRefusal(431, f"The head of the request is larger than {self._limits.max_header_bytes} bytes")
+    def _head_too_large(self) -> Refusal:
+        message = f"The head of the request is larger than {self._limits.max_header_bytes} bytes"
+        return Refusal(431, message, Cause.HEADERS_TOO_LARGE)
 
-    def _refuse(self, refusal: HttpRefusal, reason: RefusalReason | None = None) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Say why, where the client would take it for the answer to the request at fault, and hang up."""
-        self._telemetry.request_refused(reason or _REASONS.get(refusal.status, RefusalReason.BAD_HTTP))
+        self._callbacks.client_refused(refusal.cause)
         log.debug("connection closed", extra={"status": refusal.status, "reason": str(refusal)})
         if self.cycle is None or self.cycle.response_complete:
             if self._received and not self._body_due:
@@ -546,19 +496,15 @@ class Connection:
             if cycle is not None:
                 cycle.disconnect()
 
-    def _response(self, refusal: HttpRefusal) -> bytes:
-        status, headers, body = to_http(refusal, None)
+    def _response(self, refusal: Refusal) -> bytes:
+        headers, body = self._callbacks.write_refusal(refusal)
         fields = [
             *self._state.default_headers,
             *headers,
-            *self._own_headers,
             (b"content-length", b"%d" % len(body)),
             (b"connection", b"close"),
         ]
-        return STATUS_LINES[status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
-
-
-_REASONS: Final = {413: RefusalReason.BODY_TOO_LARGE, 431: RefusalReason.HEADERS_TOO_LARGE}
+        return STATUS_LINES[refusal.status] + b"".join(b"%b: %b\r\n" % field for field in fields) + b"\r\n" + body
 
 
 class Sweeper:

@@ -7,14 +7,13 @@ import functools
 import http
 import logging
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
 
-from gateway.web.exchange import SHORTCUT, RawHeaders, Scope
+from gateway.http.asgi import AsgiApp, RawHeaders, Scope
+from gateway.http.shortcut import SHORTCUT
 
 log = logging.getLogger(__name__)
-
-AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 MAX_REMEMBERED_BYTES: Final = 1024
 """Headers of answers are written once and remembered, unless they are longer."""
@@ -112,19 +111,21 @@ class Flow:
 
 
 class Cycle:
-    """Brings one request to the application and its answer to the client; satisfies `gateway.web.exchange.Shortcut`.
+    """Brings one request to the application and its answer to the client; satisfies `gateway.http.shortcut.Shortcut`.
 
     Args:
         scope: ASGI's, of the request.
         transport: of the connection.
         flow: of the connection.
         default_headers: sent with every answer.
+        last_values: the last value of each of its headers.
         keep_alive: whether the connection can be used again afterwards.
         expects_continue: whether the client waits to be asked for the body (RFC 9110 section 10.1.1).
         on_complete: called once the answer is written.
 
     Attributes:
         scope: as given.
+        last_values: as given.
         task: what runs the application for it, from its start to its end.
         keep_alive: as given; false once an answer says otherwise.
         disconnected: whether the client is gone.
@@ -140,12 +141,14 @@ class Cycle:
         transport: asyncio.Transport,
         flow: Flow,
         default_headers: RawHeaders,
+        last_values: dict[bytes, bytes],
         *,
         keep_alive: bool,
         expects_continue: bool,
         on_complete: Callable[[], None],
     ) -> None:
         self.scope = scope
+        self.last_values = last_values
         self.task: asyncio.Task[None] | None = None
         self.keep_alive = keep_alive
         self.disconnected = False
@@ -333,7 +336,7 @@ class Cycle:
             self._on_complete()
 
     def body(self) -> bytes | None:
-        """See `gateway.web.exchange.Shortcut.body`."""
+        """See `gateway.http.shortcut.Shortcut.body`."""
         if self.more_body or self.disconnected:
             return None
         self._flow.resume_reading()
@@ -341,7 +344,7 @@ class Cycle:
         return body
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
-        """See `gateway.web.exchange.Shortcut.respond`."""
+        """See `gateway.http.shortcut.Shortcut.respond`."""
         if self._flow.write_paused or self.response_started or self.disconnected or self._is_head:
             return False
         lines = [STATUS_LINES[status]]
