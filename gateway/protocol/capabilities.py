@@ -15,9 +15,6 @@ from gateway.sealing.client_flags import FLAGS
 CapabilityPath: TypeAlias = tuple[str, ...]
 
 ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
-ELICITATION_URL: Final[CapabilityPath] = ("elicitation", "url")
-SAMPLING: Final[CapabilityPath] = ("sampling",)
-SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
 ROOTS: Final[CapabilityPath] = ("roots",)
 TASKS: Final[CapabilityPath] = ("extensions", "io.modelcontextprotocol/tasks")
 HANDSHAKE_TASKS: Final[CapabilityPath] = ("tasks",)

@@ -58,7 +58,7 @@ async def listening(
     """Listen on the next replica; the acknowledgement comes first on the stream."""
     dispatcher = world.next_app()._services.wires.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
-    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
+    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None)
     listener: Listener = dispatcher._released._listener
     messages = await listener.listen(request, caller(sub), world.registry)
     try:

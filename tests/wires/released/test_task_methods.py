@@ -255,7 +255,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
     tasks = TaskMethods(access, ResultWriter({}))
     answer = {"tasks/get": tasks.get, "tasks/update": tasks.update, "tasks/cancel": tasks.cancel}[method]
-    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
+    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None)
     with pytest.raises(InsufficientScope):
         await answer(request, caller("ada"), world.registry)
     with pytest.raises(InvalidParams, match="Task not found"):
