@@ -27,10 +27,10 @@ from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
 from gateway.tasks.ports import TaskStore
+from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.tokens.session_ids import Sessions
-from gateway.tokens.task_list_cursors import TaskCursors
 from gateway.wires.broadcasts import CHANGED_TOPIC, Broadcasts
 from gateway.wires.catalogue import (
     Catalogue,
