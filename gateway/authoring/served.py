@@ -8,7 +8,9 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
+
+import msgspec
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
@@ -208,7 +210,7 @@ _CALLS_THE_AUTHOR = frozenset(
 )
 
 
-class Work(NamedTuple):
+class Work(msgspec.Struct, frozen=True):
     """What a thread is busy with: a function of an author's, and the journal of the leg that it runs in."""
 
     served: Served

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gateway.errors import ConfigurationError
 from gateway.sealing.binding import owner, owner_secret_binding
@@ -20,7 +20,8 @@ log = logging.getLogger("gateway.storage")
 SECRET_BYTES = 32
 
 
-class _Secret(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Secret:
     record: bytes
     value: bytes
     key_id: bytes

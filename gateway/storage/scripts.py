@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeAlias
 
 from gateway.storage import shared_scripts, task_scripts
@@ -37,8 +38,8 @@ class Changes:
         return [len(self.dropped), *self.dropped, *_pairs(self.written)]
 
 
-def _pairs(fields: Mapping[str, Value]) -> list[Value]:
-    return [part for pair in fields.items() for part in pair]
+def _pairs(fields: Mapping[str, Value]) -> Iterable[Value]:
+    return chain.from_iterable(fields.items())
 
 
 async def _of_task(client: RedisClient, script: Script, place: TaskPlace, *args: Value) -> Any:

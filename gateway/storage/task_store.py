@@ -7,7 +7,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.tasks import stored_journal as rest
-from gateway.tasks.model import Phase, TaskView
+from gateway.tasks.model import Phase, Retention, TaskView
 from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 
 DEFAULT_PARTITIONS = 8
@@ -111,7 +110,7 @@ class RedisTaskStore:
         """See `gateway.tasks.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
-        retention = replace(new.retention, ms=max(1, min(new.retention.ms, self._max_ttl_ms)))
+        retention = Retention(new.retention.counts_from, max(1, min(new.retention.ms, self._max_ttl_ms)))
         about, fields = self._records.created(new)
         create = partial(
             scripts.create,
