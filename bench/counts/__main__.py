@@ -134,7 +134,7 @@ def _show_shares(counted: Mapping[str, Counted]) -> int:
     print("\n".join(shares.lines(largest, compiled)))
     leaving = shares.leaving(largest, compiled)
     for module in leaving:
-        print(f"Remove {module} from setup.py: less than {shares.LEAST_PERCENT:.0f} percent of every leg.")
+        print(f"Remove {module} from setup.py: less than {shares.LEAST_PERCENT} percent of every leg.")
     return 1 if leaving else 0
 
 
