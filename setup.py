@@ -9,63 +9,48 @@ import os
 
 from setuptools import Extension, setup
 
-# A module may be here only if it does the same compiled. mypyc has these differences:
-# - There is no limit of recursion: a stack that overflows ends the process. So nothing here calls itself for each level
-#   of what a stranger or an author made (gateway/engine/values.py and gateway/sealing/packing.py do).
-# - Types are enforced with a TypeError, those of the members of a collection as they are used. What comes from an
-#   author or a stranger is `Any` until it has been checked.
-# - `float` makes a float of an integer, and `int` takes a bool: what is told or kept as it was given is `Any` too.
-# - `raise … from …` raises without its `from`. Where that matters, raise outside `except`, or do not compile.
-# - An `await` in `except` or `finally` loses the error that is being handled: none is raised on after one
-#   (gateway/web/events.py does).
-# - A coroutine that is thrown away is not closed: its `finally` does not run. So what drives an author's coroutine is
-#   not compiled, and neither is what a stack is searched for (gateway/authoring/served.py).
-# - Nobody outside can inherit from a compiled class, so the tree of errors is not compiled, nor what authors see.
-# - Constants that are `Final`, and calls among these modules, cannot be patched: what tests vary is an argument.
-# - Keywords of a class are dropped: no `msgspec.Struct` here is frozen, which mypy holds, nor hashed, as a caller is
-#   (gateway/sealing/principal.py).
-# - A parameter cannot be deleted, and no attribute can be called `_thread`, a word of C.
-COMPILED = (
-    "gateway/admission/callers.py",
-    "gateway/admission/inflight.py",
-    "gateway/admission/rate_limiter.py",
-    "gateway/auth/verifier.py",
-    "gateway/calls/runner.py",
-    "gateway/engine/capabilities.py",
-    "gateway/engine/journal.py",
-    "gateway/engine/keys.py",
-    "gateway/engine/leg.py",
-    "gateway/http/connection.py",
-    "gateway/http/cycle.py",
-    "gateway/observability/audit.py",
-    "gateway/observability/counters.py",
-    "gateway/observability/line_writer.py",
-    "gateway/observability/metrics.py",
-    "gateway/protocol/capabilities.py",
-    "gateway/protocol/fields.py",
-    "gateway/protocol/headers.py",
-    "gateway/protocol/jsonrpc.py",
-    "gateway/protocol/param_headers.py",
-    "gateway/protocol/released/requests.py",
-    "gateway/protocol/released/results.py",
-    "gateway/protocol/requests.py",
-    "gateway/protocol/strict_json.py",
-    "gateway/runtime/fairness.py",
-    "gateway/sealing/base64url.py",
-    "gateway/sealing/binding.py",
-    "gateway/sealing/cipher.py",
-    "gateway/sealing/envelope.py",
-    "gateway/sealing/state.py",
-    "gateway/tokens/request_state.py",
-    "gateway/web/arrival.py",
-    "gateway/web/endpoint.py",
-    "gateway/web/exchange.py",
-    "gateway/web/origins.py",
-    "gateway/wires/dispatch.py",
-    "gateway/wires/methods.py",
-    "gateway/wires/released/wire.py",
-)
-"""The modules of the hot path whose compilation pays, and changes nothing that anybody relies on."""
+COMPILED = {
+    "gateway/admission/inflight.py": 5.7,
+    "gateway/admission/rate_limiter.py": 1.8,
+    "gateway/auth/verifier.py": 1.0,
+    "gateway/calls/runner.py": 11.2,
+    "gateway/engine/capabilities.py": 1.0,
+    "gateway/engine/journal.py": 7.6,
+    "gateway/engine/leg.py": 5.1,
+    "gateway/observability/audit.py": 4.0,
+    "gateway/observability/counters.py": 1.4,
+    "gateway/observability/line_writer.py": 1.3,
+    "gateway/observability/metrics.py": 1.6,
+    "gateway/protocol/capabilities.py": 3.4,
+    "gateway/protocol/fields.py": 1.2,
+    "gateway/protocol/headers.py": 4.6,
+    "gateway/protocol/jsonrpc.py": 1.9,
+    "gateway/protocol/released/requests.py": 4.6,
+    "gateway/protocol/released/results.py": 0.8,
+    "gateway/protocol/requests.py": 1.3,
+    "gateway/protocol/strict_json.py": 1.6,
+    "gateway/runtime/fairness.py": 0.7,
+    "gateway/sealing/base64url.py": 0.7,
+    "gateway/sealing/binding.py": 1.7,
+    "gateway/sealing/cipher.py": 1.3,
+    "gateway/sealing/envelope.py": 1.6,
+    "gateway/sealing/state.py": 1.7,
+    "gateway/tokens/request_state.py": 1.9,
+    "gateway/http/connection.py": 13.9,
+    "gateway/http/cycle.py": 7.3,
+    "gateway/web/arrival.py": 1.0,
+    "gateway/web/endpoint.py": 10.7,
+    "gateway/web/exchange.py": 3.8,
+    "gateway/wires/dispatch.py": 1.1,
+    "gateway/wires/methods.py": 2.4,
+    "gateway/wires/released/wire.py": 2.4,
+}
+"""The modules of the hot path, each with the largest share, in percent, that it has in the instructions of one leg.
+
+`python -m bench.counts --shares` measures the shares, and prints this table again. A module with less than 0.7
+percent leaves it. A module may be here only if it does the same compiled;
+tests/repository/test_compiled_rules.py has the rules for that.
+"""
 
 
 def extension_modules() -> list[Extension]:

@@ -10,8 +10,10 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 
 from bench.clients import WrongAnswer
+from bench.counts import functions, shares
 from bench.counts.accepted import NUMBERS, PYTHON, Accepted, Difference
 from bench.counts.meters import TOP
 from bench.counts.run import Counted, count
@@ -21,7 +23,7 @@ from bench.tables import table
 
 COMMAND = "python -m bench.counts"
 FILE = NUMBERS.relative_to(TOP)
-LOWER = f"Lower what is accepted: {COMMAND} --write, and commit {FILE.parent}/counts*.json with what has made it less."
+LOWER = f"Lower what is accepted: {COMMAND} --write, and commit {FILE} with what has made it less."
 RAISE = f'It costs more than before. If that is worth it: {COMMAND} --raise "why", which keeps the reason in {FILE}.'
 UNKNOWN = f"Nothing is accepted for Python {PYTHON} in {FILE}; {COMMAND} --write accepts what it costs now."
 
@@ -30,16 +32,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Count; the module's docstring tells the exit codes."""
     given = _parse(arguments)
     try:
-        counted = count(lambda name: given.only is None or given.only in name)
+        counted = count(lambda name: name in shares.LEGS if given.shares else given.only is None or given.only in name)
     except (WrongAnswer, LoadError, ServerError) as error:
         print(f"counts: {error}", file=sys.stderr)
         return 2
     if not counted:
         print(f"counts: no case is called {given.only}", file=sys.stderr)
         return 2
-    if given.functions:
-        _show_functions(counted)
-        return 0
+    if given.functions or given.functions_to is not None or given.shares:
+        return _show(given, counted)
     accepted = Accepted.load()
     if given.reason is not None:
         accepted.replace(counted, given.reason)
@@ -49,6 +50,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _write(accepted, counted) if given.write else _compare(accepted, counted, partly=given.only is not None)
 
 
+def _show(given: argparse.Namespace, counted: Mapping[str, Counted]) -> int:
+    """Show what was counted, and compare it with nothing."""
+    if given.shares:
+        return _show_shares(counted)
+    if given.functions:
+        _show_functions(counted)
+    else:
+        functions.write(given.functions_to, {case: now.functions for case, now in counted.items()})
+    return 0
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--only", metavar="TEXT", help="count the cases alone whose names contain this")
@@ -56,6 +68,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--write", action="store_true", help="accept what has become less, and cases that are new")
     what.add_argument("--raise", dest="reason", metavar="WHY", help="accept what it costs now, higher numbers too")
     what.add_argument("--functions", action="store_true", help="show the functions that execute most instructions")
+    what.add_argument(
+        "--functions-to", metavar="FILE", type=Path, help="write the instructions of each function, as JSON"
+    )
+    what.add_argument("--shares", action="store_true", help="show which modules the instructions of a leg are in")
     given = parser.parse_args(arguments)
     if given.only is not None and (given.write or given.reason is not None):
         parser.error("what is accepted is written for all cases at once")
@@ -67,7 +83,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _write(accepted: Accepted, counted: Mapping[str, Counted]) -> int:
     worse = [difference for difference in accepted.differences(counted) if difference.is_worse]
     if worse:
-        _tell(worse)
+        _tell(worse, counted)
         print(RAISE)
         return 1
     accepted.lower(counted)
@@ -84,7 +100,7 @@ def _compare(accepted: Accepted, counted: Mapping[str, Counted], *, partly: bool
     differences = [
         difference for difference in accepted.differences(counted) if not partly or difference.counted is not None
     ]
-    _tell(differences)
+    _tell(differences, counted)
     if any(difference.is_worse for difference in differences):
         print(RAISE)
     elif differences:
@@ -99,12 +115,27 @@ def _row(item: tuple[str, Counted]) -> list[str]:
     return [case, *(f"{number:,}" for number in counted.numbers.values())]
 
 
-def _tell(differences: Sequence[Difference]) -> None:
+def _tell(differences: Sequence[Difference], counted: Mapping[str, Counted]) -> None:
+    """Report what differs, and the functions that it comes from."""
+    before = functions.count_before(NUMBERS) if differences else {}
+    changed = {}
     for case, of_case in groupby(differences, key=lambda difference: difference.case):
-        *_, last = told = list(of_case)
-        print("\n".join(map(str, told)))
-        if last.functions:
-            print(f"{case}: instructions of {', '.join(f'{name} {count:+,}' for name, count in last.functions)}")
+        print("\n".join(map(str, of_case)))
+        if case in before and case in counted:
+            changed[case] = functions.changed(before[case], counted[case].functions)
+            print(f"{case}: instructions of {functions.in_words(changed[case])}")
+    if changed:
+        functions.write(functions.FILE, changed)
+        print(f"All of them: {functions.FILE.relative_to(TOP)}")
+
+
+def _show_shares(counted: Mapping[str, Counted]) -> int:
+    largest, compiled = shares.largest_shares(counted), shares.compiled_modules()
+    print("\n".join(shares.lines(largest, compiled)))
+    leaving = shares.leaving(largest, compiled)
+    for module in leaving:
+        print(f"Remove {module} from setup.py: less than {shares.LEAST_PERCENT} percent of every leg.")
+    return 1 if leaving else 0
 
 
 def _show_functions(counted: Mapping[str, Counted]) -> None:

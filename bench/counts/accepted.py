@@ -1,8 +1,4 @@
-"""The numbers that are accepted, by minor version of Python, and how others differ from them.
-
-Two files: the numbers themselves, and how many instructions each function executed when they were accepted, which says
-where a difference comes from.
-"""
+"""The numbers that are accepted, by minor version of Python, and how others differ from them."""
 
 from __future__ import annotations
 
@@ -17,14 +13,11 @@ from bench.counts.meters import TOP
 from bench.counts.run import Counted
 
 NUMBERS: Final = TOP / "bench" / "counts.json"
-FUNCTIONS: Final = TOP / "bench" / "counts_functions.json"
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 TOLERANCE: Final = {"python_calls": 0.02, "builtin_calls": 0.02, "instructions": 0.02, "peak_bytes": 0.05}
 SLACK: Final = {"python_calls": 3, "builtin_calls": 3, "instructions": 30, "peak_bytes": 1024}
 """What a number may differ by, as a share and in all. Memory is taken in steps: a list that happens to grow then."""
-
-SHOWN_FUNCTIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +29,12 @@ class Difference:
         what: was counted.
         accepted: the number that is accepted, None of a case that is new.
         counted: the number now, None of a case that is no more.
-        functions: by how many instructions functions differ, most of all first.
     """
 
     case: str
     what: str
     accepted: int | None
     counted: int | None
-    functions: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_worse(self) -> bool:
@@ -51,7 +42,6 @@ class Difference:
         return self.accepted is not None and self.counted is not None and self.counted > self.accepted
 
     def __str__(self) -> str:
-        """In one line, without the functions."""
         if self.accepted is None or self.counted is None:
             return f"{self.case}: " + ("is new" if self.accepted is None else "is no longer counted")
         share = (self.counted - self.accepted) / self.accepted
@@ -64,24 +54,21 @@ class Accepted:
 
     Attributes:
         numbers: by case, then by what was counted.
-        functions: instructions by case, then by function.
         raised: why numbers were accepted that were higher than before: the reason, and which.
     """
 
     numbers: dict[str, dict[str, int]] = field(default_factory=dict)
-    functions: dict[str, dict[str, int]] = field(default_factory=dict)
     raised: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def load(cls, python: str = PYTHON, numbers: Path = NUMBERS, functions: Path = FUNCTIONS) -> Self:
+    def load(cls, python: str = PYTHON, numbers: Path = NUMBERS) -> Self:
         """Read them; there are none of a version whose numbers were never accepted."""
         given = _read(numbers).get(python, {})
-        return cls(given.get("cases", {}), _unpack(_read(functions).get(python, {})), given.get("raised", []))
+        return cls(given.get("cases", {}), given.get("raised", []))
 
-    def save(self, python: str = PYTHON, numbers: Path = NUMBERS, functions: Path = FUNCTIONS) -> None:
+    def save(self, python: str = PYTHON, numbers: Path = NUMBERS) -> None:
         """Write them; those of other versions stay."""
         _write(numbers, _read(numbers) | {python: {"cases": self.numbers, "raised": self.raised}})
-        _write(functions, _read(functions) | {python: _pack(self.functions)})
 
     def differences(self, counted: Mapping[str, Counted]) -> Iterator[Difference]:
         """Give what differs by more than it may, in either direction."""
@@ -92,22 +79,18 @@ class Accepted:
                 continue
             for what, number in now.numbers.items():
                 if differs(what, was[what], number):
-                    yield Difference(case, what, was[what], number, self._gained(case, now.functions))
+                    yield Difference(case, what, was[what], number)
         for case in self.numbers.keys() - counted.keys():
             yield Difference(case, "", 0, None)
 
-    def _gained(self, case: str, now: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-        was = self.functions.get(case, {})
-        gained = {name: now.get(name, 0) - was.get(name, 0) for name in now.keys() | was.keys()}
-        most = sorted(gained.items(), key=lambda item: (-abs(item[1]), item[0]))[:SHOWN_FUNCTIONS]
-        return tuple((name, count) for name, count in most if count)
-
     def lower(self, counted: Mapping[str, Counted]) -> None:
         """Accept what has become less, what is new, and that cases are gone; a number never rises."""
-        for case, now in counted.items():
-            was = self.numbers.get(case, {})
-            self.numbers[case] = {what: min(number, was.get(what, number)) for what, number in now.numbers.items()}
-        self._take_functions(counted)
+        self.numbers = {
+            case: {
+                what: min(number, self.numbers.get(case, {}).get(what, number)) for what, number in now.numbers.items()
+            }
+            for case, now in counted.items()
+        }
 
     def replace(self, counted: Mapping[str, Counted], reason: str) -> None:
         """Accept what was counted, higher numbers too, for a reason that is kept."""
@@ -115,37 +98,12 @@ class Accepted:
         if risen:
             cases = {f"{rise.case}: {rise.what}": [rise.accepted, rise.counted] for rise in risen}
             self.raised.append({"reason": reason, "cases": cases})
-        for case, now in counted.items():
-            self.numbers[case] = dict(now.numbers)
-        self._take_functions(counted)
-
-    def _take_functions(self, counted: Mapping[str, Counted]) -> None:
-        self.functions = {case: dict(now.functions) for case, now in counted.items()}
-        self.numbers = {case: self.numbers[case] for case in counted}
+        self.numbers = {case: dict(now.numbers) for case, now in counted.items()}
 
 
 def differs(what: str, accepted: int, counted: int) -> bool:
     """Whether a number differs from the accepted one by more than it may."""
     return abs(counted - accepted) > max(TOLERANCE[what] * accepted, SLACK[what])
-
-
-def _pack(functions: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
-    """Name each function once: cases tell of them by their place in the list."""
-    names = sorted({name for of_case in functions.values() for name in of_case})
-    places = {name: place for place, name in enumerate(names)}
-    cases = {
-        case: [part for name in sorted(of_case) for part in (places[name], of_case[name])]
-        for case, of_case in functions.items()
-    }
-    return {"names": names, "cases": cases}
-
-
-def _unpack(packed: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    names = packed.get("names", [])
-    return {
-        case: {names[place]: count for place, count in zip(parts[::2], parts[1::2], strict=True)}
-        for case, parts in packed.get("cases", {}).items()
-    }
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -14,8 +14,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from email.message import Message
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gateway.errors import GatewayError
@@ -35,7 +36,8 @@ class FetchFailed(GatewayError):
     """The document could not be had. The message says why, without anything that the server sent."""
 
 
-class Fetched(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Fetched:
     """An answer.
 
     Attributes:

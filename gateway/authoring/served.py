@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
+
+import msgspec
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
@@ -128,19 +131,25 @@ class Served:
         self,
         arguments: Mapping[str, Any],
         principal: Principal | None,
-        journal: Journal | None = None,  # noqa: ARG002 - `work_in` reads it
+        journal: Journal | None = None,
     ) -> LegFunction:
         """Return what a leg runs: the function with these arguments.
 
         Args:
             arguments: as the client sent them.
             principal: who calls, None when anonymous.
-            journal: of the leg, for those who look at the stack meanwhile.
+            journal: of the leg.
 
         Raises:
             InvalidArguments: they do not fit the function.
         """
-        return functools.partial(self._run, self._arguments.read(arguments), principal)
+        thread = threading.get_ident()
+        _READING[thread] = Work(self, journal)
+        try:
+            keywords = self._arguments.read(arguments)
+        finally:
+            del _READING[thread]
+        return functools.partial(self._run, keywords, principal)
 
     async def _run(self, keywords: dict[str, Any], principal: Principal | None, leg: Leg) -> Any:
         context_name = self._arguments.context_name
@@ -197,23 +206,31 @@ class Served:
 
 _CALLS_THE_AUTHOR = frozenset(
     method.__code__
-    for method in (Served.bind, Served._run, Served.whole_result)  # noqa: SLF001 - our own class
+    for method in (Served._run, Served.whole_result)  # noqa: SLF001 - our own class
 )
 
 
-class Work(NamedTuple):
+class Work(msgspec.Struct, frozen=True):
     """What a thread is busy with: a function of an author's, and the journal of the leg that it runs in."""
 
     served: Served
     journal: Journal | None
 
 
-def work_in(stack: FrameType | None) -> Work | None:
-    """Return whose function, or whose arguments or result, a stack is busy with; None if with none.
+_READING: Final[dict[int, Work]] = {}
+"""By thread: whose arguments it reads just now. An author's types may check them, and take long."""
+
+
+def work_in(thread: int, stack: FrameType | None) -> Work | None:
+    """Return whose function, or whose arguments or result, a thread is busy with; None if with none.
 
     Args:
-        stack: the innermost frame, perhaps of another thread.
+        thread: its identifier.
+        stack: its innermost frame.
     """
+    reading = _READING.get(thread)
+    if reading is not None:
+        return reading
     while stack is not None:
         if stack.f_code in _CALLS_THE_AUTHOR:
             names = stack.f_locals

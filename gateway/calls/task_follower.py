@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.calls.authority import Authorities
@@ -13,6 +13,7 @@ from gateway.calls.changes import ChangeHub, Subscription
 from gateway.calls.task_access import TaskAccess, scopes_of
 from gateway.errors import TaskStoreDown
 from gateway.protocol.caller import Caller
+from gateway.runtime.background import task_running
 from gateway.tasks.model import TaskView
 
 log = logging.getLogger(__name__)
@@ -97,14 +98,13 @@ def timeless(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if name not in _TIMES}
 
 
-@contextlib.asynccontextmanager
-async def pumping(
+def pumping(
     access: TaskAccess,
     task_ids: Sequence[str],
     caller: Caller,
     subscription: Subscription,
     topic: Callable[[str], Hashable],
-) -> AsyncIterator[None]:
+) -> contextlib.AbstractAsyncContextManager[None]:
     """Hand the hints of the store to a subscription while the context is open.
 
     Args:
@@ -114,12 +114,7 @@ async def pumping(
         subscription: is told of each task that may have changed.
         topic: what stands for a task there.
     """
-    pump = asyncio.create_task(_pump(access, task_ids, caller, subscription, topic))
-    try:
-        yield
-    finally:
-        pump.cancel()
-        await asyncio.wait({pump})
+    return task_running(_pump(access, task_ids, caller, subscription, topic))
 
 
 async def _pump(

@@ -26,6 +26,7 @@ from gateway.cli.own_code import START_GATEWAY, pin_own_code
 from gateway.cli.round_robin import Front
 from gateway.errors import ConfigurationError
 from gateway.process.preflight import find_problems
+from gateway.runtime.background import task_running
 from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
 from gateway.settings.problems import Problems
@@ -266,14 +267,13 @@ class _Supervisor:
 
     async def run(self, url: str) -> int:
         self._listen_to_signals()
-        watch = asyncio.create_task(self._stop_without_reader())
-        try:
-            await self.front.start()
-            async with self._running_store():
-                await self._run_fleet(url)
-        finally:
-            watch.cancel()
-            await self.front.close()
+        async with task_running(self._stop_without_reader()):
+            try:
+                await self.front.start()
+                async with self._running_store():
+                    await self._run_fleet(url)
+            finally:
+                await self.front.close()
         self.console.say("stopped")
         return self.orders.exit_code
 

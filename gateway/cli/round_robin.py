@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from gateway.runtime.background import task_running
+
 _CHUNK_BYTES: Final = 65536
 _CONNECT_SECONDS: Final = 5.0
 _LINGER_SECONDS: Final = 2.0
@@ -107,12 +109,8 @@ class Front:
 
 async def _splice(client: _Stream, replica: _Stream) -> None:
     """Copy both ways until the replica has sent everything."""
-    requests = asyncio.create_task(_send_requests(client[0], replica[1]))
-    try:
+    async with task_running(_send_requests(client[0], replica[1])):
         await _copy(replica[0], client[1])
-    finally:
-        requests.cancel()
-        await asyncio.wait([requests])
     await _finish(client)
 
 

@@ -212,23 +212,29 @@ class Connection:
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
+        unread = data
+        while unread:
+            unread = self._read(unread)
+
+    def _read(self, data: bytes) -> bytes:
+        """Read some data; return what is to be read in its place, or nothing."""
         self._received += len(data)
         self._piece = self._piece + data if self._in_head else data
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._go_on_without_upgrade(data[upgrade.args[0] :])
-            return
+            return self._without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__  # what a callback raised
             self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "This is no valid HTTP/1.1"))
-            return
+            return b""
         if not self._in_head:
             self._piece = b""
         if self._body_due and self.cycle is not None:
             self._callbacks.still_arriving(self.cycle.scope)
         if self._received > self._limits.max_header_bytes:
             self._check_received()
+        return b""
 
     def on_message_begin(self) -> None:
         """Begin to read a head."""
@@ -414,8 +420,10 @@ class Connection:
             return None
         return self.cycle, _Due.HEAD if self._received else _Due.REQUEST
 
-    def _go_on_without_upgrade(self, rest: bytes) -> None:
-        """Answer a request in this protocol though it asks for another one, as a server may (RFC 9110 section 7.8).
+    def _without_upgrade(self, rest: bytes) -> bytes:
+        """Return the request that was read, and the rest, as if it did not ask for another protocol.
+
+        A server may answer such a request in this protocol (RFC 9110 section 7.8).
 
         The parser takes whatever follows its head for that other protocol, or for the next request: a body would be
         lost or, worse, served. So the request is read again without its `Upgrade`.
@@ -423,7 +431,7 @@ class Connection:
         lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())]
         lines += [b"%b: %b" % field for field in self._headers if field[0] != b"upgrade"]
         self._parser = self._new_parser()
-        self.data_received(b"\r\n".join([*lines, b"", rest]))
+        return b"\r\n".join([*lines, b"", rest])
 
     def _check_head(self) -> None:
         size = len(self._parser.get_method()) + len(self._url) + _REQUEST_LINE_OVERHEAD_BYTES

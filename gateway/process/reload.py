@@ -8,7 +8,8 @@ import importlib
 import importlib.util
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from gateway.authoring.lifespans import open_all
 from gateway.authoring.modules import folders_of, loaded_from, module_name
 from gateway.authoring.registry import Registry
 from gateway.errors import ConfigurationError
+from gateway.runtime.background import task_running
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +48,9 @@ class Reloader:
         self._take = take
         self._snapshot = self._look()
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Watch while the context is open."""
-        task = asyncio.create_task(self._watch())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
+        return task_running(self._watch())
 
     async def _watch(self) -> None:
         log.info("watching tool modules", extra={"files": len(self._snapshot)})

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.admission.callers import CallerLimits
+from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight
 from gateway.admission.limit import AdaptiveLimit, FixedLimit
 from gateway.auth import ResourceMetadata, make_verifier

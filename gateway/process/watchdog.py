@@ -114,7 +114,7 @@ class LoopWatch:
         with contextlib.suppress(RuntimeError):
             self.blocker = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for this
-        work = work_in(frame)
+        work = work_in(self._thread_id, frame)
         message = _what_blocks(frame, work)
         if _CERTAINTY.index(message) <= _CERTAINTY.index(self._told):
             return

@@ -12,9 +12,6 @@ from gateway.engine.capabilities import CapabilityPath, supports
 from gateway.errors import InvalidParams
 from gateway.sealing.client_flags import FLAGS
 
-ELICITATION_URL: Final[CapabilityPath] = ("elicitation", "url")
-SAMPLING: Final[CapabilityPath] = ("sampling",)
-SAMPLING_TOOLS: Final[CapabilityPath] = ("sampling", "tools")
 ROOTS: Final[CapabilityPath] = ("roots",)
 TASKS: Final[CapabilityPath] = ("extensions", "io.modelcontextprotocol/tasks")
 HANDSHAKE_TASKS: Final[CapabilityPath] = ("tasks",)

@@ -106,17 +106,6 @@ def decode_header_value(value: str) -> str | None:
         return None
 
 
-def encode_header_value(value: str) -> str:
-    """Write a text as an `Mcp-Name` or `Mcp-Param-*` value, in the sentinel form where plain text would not survive.
-
-    Raises:
-        ValueError: the text holds a lone surrogate.
-    """
-    if _is_header_text(value) and value == value.strip(" \t") and not value.startswith(_SENTINEL_START):
-        return value
-    return _SENTINEL_START + pybase64.b64encode(value.encode("utf-8")).decode("ascii") + _SENTINEL_END
-
-
 def _join_repeated(raw: RawHeaders) -> dict[bytes, bytes]:
     values: dict[bytes, bytes] = {}
     for name, value in raw:

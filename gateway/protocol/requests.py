@@ -29,7 +29,6 @@ class McpRequest(msgspec.Struct, frozen=True):
         params: as sent, `_meta` included; the parameters of the method are not yet checked.
         meta: `params._meta`.
         capabilities: what the client declared for this request.
-        client_info: `name`, `version` and more as the client tells them, for display and logs only.
         log_level: one of `LOG_LEVELS`, or None if the client wants no log messages.
         progress_token: what progress must be marked with, or None if the client wants none.
     """
@@ -39,7 +38,6 @@ class McpRequest(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     meta: dict[str, Any]
     capabilities: dict[str, Any]
-    client_info: dict[str, Any] | None
     log_level: str | None
     progress_token: str | int | None
 

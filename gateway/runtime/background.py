@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop that never holds up the end of the process."""
+"""What runs beside the rest of a process: blocking work in threads of its own, and the tasks of a context."""
 
 from __future__ import annotations
 

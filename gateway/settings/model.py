@@ -16,8 +16,9 @@ import re
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, SecretStr, ValidationError
@@ -69,7 +70,8 @@ _MIN_LIMIT_BYTES = 256
 _MAX_LIMIT_BYTES = 2**30
 
 
-class Expects(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Expects:
     """What a setting accepts, as the end of the line "GATEWAY_X: 'abc' is not valid; use …"."""
 
     text: str

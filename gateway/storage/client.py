@@ -16,8 +16,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
 from redis.asyncio.cluster import RedisCluster
@@ -70,7 +71,7 @@ _TLS_CLUSTER = "rediss+cluster://"
 Command: TypeAlias = tuple[Any, ...]
 
 
-class _Waiting(NamedTuple):
+class _Waiting(msgspec.Struct, frozen=True):
     command: Command
     reply: asyncio.Future[Any]
 

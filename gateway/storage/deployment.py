@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from gateway.errors import ConfigurationError, TaskStoreAway, TaskStoreDown
 from gateway.settings.problems import Problems
+from gateway.storage import scripts
 from gateway.storage.client import GroupExists, RedisClient
 from gateway.storage.owners import Owners
 from gateway.storage.redis_keys import Keys
-from gateway.storage.shared_scripts import AGREE
 from gateway.storage.task_scripts import GROUP
 
 log = logging.getLogger("gateway.storage")
@@ -124,12 +124,17 @@ class Deployment:
 
     async def _agree(self) -> None:
         lifetime = _AGREED_FOR * self._max_ttl_ms
-        mine = (self._keys.partitions, lifetime, self._owners.proposal(), max(lifetime, _SECRET_MS))
-        names = [self._keys.agreed_partitions(), self._keys.owner_secret()]
-        agreed, *secret = await self._client.run(AGREE, names, mine)
-        if not secret:
-            raise ConfigurationError(self._other_partitions(int(agreed)))
-        await self._owners.learn(secret[0])
+        agreed, secret = await scripts.agree(
+            self._client,
+            (self._keys.agreed_partitions(), self._keys.owner_secret()),
+            partitions=self._keys.partitions,
+            partitions_ms=lifetime,
+            secret=self._owners.proposal(),
+            secret_ms=max(lifetime, _SECRET_MS),
+        )
+        if secret is None:
+            raise ConfigurationError(self._other_partitions(agreed))
+        await self._owners.learn(secret)
 
     async def make_group(self, partition: int) -> None:
         """Make a partition's queue and its consumer group, unless they exist."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gateway.errors import ConfigurationError
 from gateway.sealing.binding import owner, owner_secret_binding
 from gateway.sealing.envelope import Rejected
 from gateway.sealing.principal import Principal
+from gateway.storage import scripts
 from gateway.storage.client import RedisClient
 from gateway.storage.redis_keys import Keys
-from gateway.storage.shared_scripts import REPLACE
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger("gateway.storage")
@@ -21,7 +21,8 @@ log = logging.getLogger("gateway.storage")
 SECRET_BYTES = 32
 
 
-class _Secret(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Secret:
     record: bytes
     value: bytes
     key_id: bytes
@@ -103,7 +104,7 @@ class Owners:
         if known is None or known.key_id == sealer.key_id:
             return
         renewed = sealer.seal(known.value, self._binding).encode()
-        if await self._client.run(REPLACE, [self._key], [known.record, renewed]):
+        if await scripts.replace(self._client, self._key, known.record, renewed):
             self._secret = _Secret(renewed, known.value, sealer.key_id)
 
     def _open(self, record: bytes) -> _Secret:

@@ -17,6 +17,7 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage.redis_keys import TaskPlace
+from gateway.storage.scripts import Changes, Value
 from gateway.storage.shared_scripts import BRIEF_FIELDS
 from gateway.storage.task_scripts import VIEW_FIELDS
 from gateway.tasks import stored_journal as rest
@@ -126,8 +127,8 @@ class Records:
     def _binding(self, owner: str, task_id: str, field: str, about: bytes) -> bytes:
         return field_binding(self._holder.audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
-    def created(self, new: NewTask) -> list[Any]:
-        """Return what is told about a new task, then pairs of field and value, as `scripts.CREATE` takes them.
+    def created(self, new: NewTask) -> tuple[bytes, dict[str, Value]]:
+        """Return what is told about a new task, and the fields of its record.
 
         What is clear about the task, such as the name of its tool, is bound to what is sealed with it: whoever changes
         one makes the other unreadable. A random part of it tells this creation from any other.
@@ -151,24 +152,21 @@ class Records:
                 "creation": secrets.token_hex(8),
             }
         )
-        arguments: list[Any] = [
-            about,
-            *("capabilities", self.seal(new.owner, new.task_id, "capabilities", client, about)),
-        ]
+        fields: dict[str, Value] = {"capabilities": self.seal(new.owner, new.task_id, "capabilities", client, about)}
         told = rest.progress(new.journal)
         if told is not None:
-            arguments += ("progress", encode_progress(told))
+            fields["progress"] = encode_progress(told)
         if new.result is not None:
-            return [*arguments, *self.ended(new.owner, new.task_id, "result", new.result)]
-        arguments += ("call", self.seal(new.owner, new.task_id, "call", call, about))
+            return about, fields | self.ended(new.owner, new.task_id, "result", new.result)
+        fields["call"] = self.seal(new.owner, new.task_id, "call", call, about)
         journal = {name: pack(value) for name, value in rest.split(new.journal).items()}
         _check_total(journal)
         for name, packed in journal.items():
-            arguments += (name, self.seal_packed(new.owner, new.task_id, name, packed))
-        return arguments
+            fields[name] = self.seal_packed(new.owner, new.task_id, name, packed)
+        return about, fields
 
-    def ended(self, owner: str, task_id: str, name: str, value: Mapping[str, Any]) -> list[Any]:
-        """Return the pairs of field and value that tell what a task has come to.
+    def ended(self, owner: str, task_id: str, name: str, value: Mapping[str, Any]) -> dict[str, Value]:
+        """Return the fields that tell what a task has come to, the first of them by itself.
 
         Args:
             owner: of the task.
@@ -179,20 +177,19 @@ class Records:
         Raises:
             ValueTooLarge: it is larger than what is kept.
         """
-        pairs: list[Any] = [name, self.seal(owner, task_id, name, dict(value))]
+        fields: dict[str, Value] = {name: self.seal(owner, task_id, name, dict(value))}
         if name == "result" and value.get("isError") is True:
             texts = [block.get("text") for block in value.get("content", ()) if block.get("type") == "text"]
-            pairs += ("failed", 1)
+            fields["failed"] = 1
             if texts:
-                pairs += ("why", self.seal(owner, task_id, "why", str(texts[-1])[:_MAX_WHY_CHARS]))
-        return pairs
+                fields["why"] = self.seal(owner, task_id, "why", str(texts[-1])[:_MAX_WHY_CHARS])
+        return fields
 
-    def changes(self, claim: Claim, kept: Kept) -> tuple[list[Any], dict[str, bytes | None]]:
+    def changes(self, claim: Claim, kept: Kept) -> tuple[Changes, dict[str, bytes | None]]:
         """Return what the store must drop and write for its journal to become the claim's.
 
         Returns:
-            The arguments for a script: a number, as many fields to drop, then pairs of field and sealed value. And
-            what `claim.written` has to learn once that is done.
+            The changes of the record, and what `claim.written` has to learn once they are made.
 
         Raises:
             ValueTooLarge: a part of the journal, or all of it, is larger than what is kept.
@@ -207,14 +204,14 @@ class Records:
             values[rest.CHECKPOINT] = kept.checkpoint
         dropped -= values.keys()
         learned: dict[str, bytes | None] = dict.fromkeys(dropped)
-        arguments: list[Any] = [len(dropped), *dropped]
+        written: dict[str, Value] = {}
         for name, value in values.items():
             packed = pack(value)
             if claim.written.get(name) != packed:
-                arguments += (name, self.seal_packed(claim.owner, claim.task_id, name, packed))
+                written[name] = self.seal_packed(claim.owner, claim.task_id, name, packed)
                 learned[name] = packed
         _check_total({**claim.written, **learned})
-        return arguments, learned
+        return Changes(frozenset(dropped), written), learned
 
     def asked(self, claim: Claim, questions: Mapping[str, TaskQuestion]) -> tuple[bytes, bytes, str]:
         """Return the open wire keys, how often each key was asked with this, and the sealed questions."""
@@ -313,7 +310,7 @@ class Records:
     def claimed(
         self, place: TaskPlace, owner: str, task_id: str, entry_id: str, reply: Any
     ) -> tuple[Claim, dict[str, bytes]]:
-        """Return what is clear of the task that `scripts.CLAIM` handed out, and its record for `open_claim`."""
+        """Return what is clear of the task that `scripts.claim` handed out, and its record for `open_claim`."""
         record = _pairs(reply[2])
         about = _json.decode(record["about"])
         claim = Claim(

@@ -9,7 +9,8 @@ Some keys carry a task's id, which a client may have chosen: it comes last, afte
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+
+import msgspec
 
 from gateway.tasks.model import Phase
 
@@ -21,7 +22,7 @@ _PREFIX_CHARS = 12
 _PARTITION_DIGITS = 12
 
 
-class TaskPlace(NamedTuple):
+class TaskPlace(msgspec.Struct, frozen=True):
     """Where a task is kept.
 
     Attributes:

@@ -3,8 +3,8 @@
 All scripts get the same keys (`gateway.storage.redis_keys.TaskPlace.keys`) and begin with the same three arguments: the
 task's member in indexes, its id, and its owner's channel. A script that changes something has one argument more, the
 last: its deadline. Once that has passed, the script does nothing, as its caller has given up. The clock is the
-server's, to the millisecond. What a script does not allow, by `gateway.tasks.model.TRANSITIONS` or because the record
-names another claim, it reports and changes nothing. Each can be repeated after a lost reply: the second time finds its
+server's, to the millisecond. What a script does not allow, because of the task's phase or because the record names
+another claim, it reports and changes nothing. Each can be repeated after a lost reply: the second time finds its
 own work done.
 
 A deleted task leaves a record without a phase, which is no task to any script; it only keeps the id taken.

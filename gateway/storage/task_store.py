@@ -7,12 +7,13 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from gateway.errors import TaskIdTaken, TaskStoreAway, TaskStoreDown, TooManyTaskBytes, TooManyTasks
 from gateway.sealing.principal import Principal
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import shared_scripts, task_scripts
+from gateway.storage import scripts
 from gateway.storage.client import SECONDS, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
@@ -21,7 +22,7 @@ from gateway.storage.records import Records, Unreadable, segment_field
 from gateway.storage.redis_keys import PHASES, Keys, TaskPlace, split_member
 from gateway.storage.replica_channel import ReplicaChannel
 from gateway.tasks import stored_journal as rest
-from gateway.tasks.model import Phase, TaskView
+from gateway.tasks.model import Phase, Retention, TaskView
 from gateway.tasks.ports import LegUse, NewTask, Spending, Spent, TaskPage, TaskPlaceMark, UseEnd
 from gateway.tokens.key_holder import KeyHolder
 
@@ -102,18 +103,29 @@ class RedisTaskStore:
         """See `gateway.tasks.ports.TaskStore.create`."""
         await self._deployment.ensure()
         place = self._keys.place(new.owner, new.task_id)
-        retention = (max(1, min(new.retention.ms, self._max_ttl_ms)), new.retention.counts_from)
-        created = (*retention, new.request, *self._records.created(new), new.order_ms)
-        arguments = (quota, quota_bytes, self._max_ttl_ms, *created)
-        keys = (*place.keys, self._keys.order(new.owner, new.order)) if new.order_ms else place.keys
-        arguments = (place.member, new.task_id, place.channel, *arguments)
-        reply = await self._client.run(task_scripts.CREATE, keys, arguments)
+        retention = Retention(new.retention.counts_from, max(1, min(new.retention.ms, self._max_ttl_ms)))
+        about, fields = self._records.created(new)
+        create = partial(
+            scripts.create,
+            self._client,
+            place,
+            quota=quota,
+            quota_bytes=quota_bytes,
+            max_ttl_ms=self._max_ttl_ms,
+            retention=retention,
+            request=new.request,
+            about=about,
+            fields=fields,
+            order=self._keys.order(new.owner, new.order),
+            order_ms=new.order_ms,
+        )
+        reply = await create()
         if reply[0] == b"first":
             first = await self.get(new.owner, reply[1].decode())
             if first is not None:
                 return first
             # It is gone. Where it has just expired, so has the order; that of a deleted task is still remembered.
-            reply = await self._client.run(task_scripts.CREATE, keys, arguments)
+            reply = await create()
             if reply[0] == b"first":
                 raise TaskIdTaken
         if reply[0] == b"taken":
@@ -140,24 +152,23 @@ class RedisTaskStore:
             scopes=new.scopes,
             progress=rest.progress(new.journal),
             result=new.result,
-            kept_ms=retention[0] if new.retention.counts_from == "ended" else None,
+            kept_ms=retention.ms if retention.counts_from == "ended" else None,
         )
 
     async def get(self, owner: str, task_id: str) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.get`."""
         place = self._keys.place(owner, task_id)
-        return self._records.view(owner, task_id, await self._run(task_scripts.READ, place, task_id))
+        return self._records.view(owner, task_id, await scripts.read(self._client, place))
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
         """See `gateway.tasks.ports.TaskStore.page`."""
-        wanted = (limit + 1, *(after or ("", "")))
-        listed = await self._client.run(shared_scripts.PAGE, [self._keys.owner_index(owner)], wanted)
-        marks = [TaskPlaceMark(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
+        listed = await scripts.page(self._client, self._keys.owner_index(owner), limit + 1, after)
+        marks = [TaskPlaceMark(*each) for each in listed]
         more, marks = len(marks) > limit, marks[:limit]
         if not marks:
             return TaskPage([], None)
         keys = [self._keys.place(owner, mark.task_id).task for mark in marks]
-        now_ms, *read = await self._client.run(shared_scripts.BRIEFS, keys, ())
+        now_ms, read = await scripts.briefs(self._client, keys)
         briefs = [
             self._records.brief(owner, mark.task_id, now_ms, values) for mark, values in zip(marks, read, strict=True)
         ]
@@ -170,11 +181,8 @@ class RedisTaskStore:
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.answer`."""
-        sealed: list[str] = []
-        for key, answer in answers.items():
-            sealed += (key, self._records.seal(owner, task_id, f"n:{key}", dict(answer)))
-        place = self._keys.place(owner, task_id)
-        reply = await self._run(task_scripts.ANSWER, place, task_id, *sealed)
+        sealed = {key: self._records.seal(owner, task_id, f"n:{key}", dict(answer)) for key, answer in answers.items()}
+        reply = await scripts.answer(self._client, self._keys.place(owner, task_id), sealed)
         if reply and reply[0] == b"no room":
             raise TooManyTaskBytes(int(reply[2]), _retry_after(reply[1]))
         return self._records.view(owner, task_id, reply)
@@ -182,8 +190,7 @@ class RedisTaskStore:
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
         """See `gateway.tasks.ports.TaskStore.cancel`."""
         place = self._keys.place(owner, task_id)
-        why = "withdrawn" if withdrawn else ""
-        reply = await self._run(task_scripts.CANCEL, place, task_id, self._keys.cancellations(), why)
+        reply = await scripts.cancel(self._client, place, self._keys.cancellations(), withdrawn=withdrawn)
         return self._records.view(owner, task_id, reply)
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
@@ -192,20 +199,12 @@ class RedisTaskStore:
         if view is None:
             return None
         place = self._keys.place(owner, task_id)
-        told = (
-            self._keys.cancellations(),
-            secrets.token_hex(8),
-            "" if chosen else task_scripts.DELETED_MS,
-            task_scripts.DELETED_IDS,
-        )
-        reply = await self._run(task_scripts.DELETE, place, task_id, *told)
-        return view if reply == b"deleted" else None
+        channel, token = self._keys.cancellations(), secrets.token_hex(8)
+        return view if await scripts.delete(self._client, place, channel, token, chosen=chosen) else None
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
         """See `gateway.tasks.ports.TaskStore.deliver`."""
-        return bool(
-            await self._run(task_scripts.DELIVER, self._keys.place(owner, task_id), task_id, stream, max(0, ms))
-        )
+        return await scripts.deliver(self._client, self._keys.place(owner, task_id), stream, max(0, ms))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
         """See `gateway.tasks.ports.TaskStore.segments`. One that does not open ends the list."""
@@ -242,7 +241,9 @@ class RedisTaskStore:
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
         try:
-            reply = await self._client.run(shared_scripts.SPEND, [mark, answer], [token, request, _HOLD_MS, ttl_ms])
+            reply = await scripts.spend(
+                self._client, mark, answer, use=token, request=request, hold_ms=_HOLD_MS, ttl_ms=ttl_ms
+            )
         except TaskStoreDown:
             raise TaskStoreAway from None
         if reply[0] == b"first":
@@ -267,7 +268,7 @@ class RedisTaskStore:
         """
         began = False
         try:
-            began = bool(await self._client.run(shared_scripts.BEGIN, [use.mark], [use.token, use.ttl_ms, leg_ms]))
+            began = await scripts.begin_use(self._client, use.mark, use.token, ttl_ms=use.ttl_ms, leg_ms=leg_ms)
         except TaskStoreDown:
             raise TaskStoreAway from None
         finally:
@@ -288,7 +289,7 @@ class RedisTaskStore:
         pause, over = _FIRST_PAUSE_SECONDS, time.monotonic() + use.ttl_ms / 1000
         while time.monotonic() < over:
             with suppress(TaskStoreDown):
-                await self._client.run(shared_scripts.END_USE, [use.mark], [use.token, state])
+                await scripts.end_use(self._client, use.mark, use.token, state)
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -296,8 +297,8 @@ class RedisTaskStore:
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
         """See `gateway.tasks.ports.TaskStore.store_answer`."""
         sealed = self._records.seal_packed(owner, flow_id, _answer_field(leg, request_digest), body)
-        keys = [self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)]
-        await self._client.run(shared_scripts.KEEP_ANSWER, keys, [sealed, shared_scripts.SPENT_ANSWER_MS])
+        mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
+        await scripts.keep_answer(self._client, mark, answer, sealed)
 
     async def aclose(self) -> None:
         """See `gateway.tasks.ports.TaskStore.aclose`. Closes the client too."""
@@ -310,9 +311,6 @@ class RedisTaskStore:
 
     async def _command(self, *command: Any) -> Any:
         return await self._client.command(*command)
-
-    async def _run(self, script: task_scripts.Script, place: TaskPlace, task_id: str, *args: Any) -> Any:
-        return await self._client.run(script, place.keys, (place.member, task_id, place.channel, *args))
 
 
 async def read_segments(client: RedisClient, records: Records, place: TaskPlace, after: int) -> list[Any]:
@@ -333,11 +331,12 @@ async def read_totals(client: RedisClient, keys: Keys) -> dict[Phase, int]:
     """Count the tasks of all owners by phase: one script for each partition."""
     began = time.monotonic()
     counted = await asyncio.gather(
-        *(client.run(shared_scripts.TOTALS, keys.phase_indexes(partition), ()) for partition in range(keys.partitions))
+        *(scripts.totals(client, keys.phase_indexes(partition)) for partition in range(keys.partitions))
     )
-    for now_ms, *_ in counted:
+    for now_ms, _ in counted:
         client.compare_clocks(now_ms, began)
-    return {phase: sum(counts) for phase, counts in zip(PHASES, list(zip(*counted, strict=True))[1:], strict=True)}
+    by_phase = zip(*(counts for _, counts in counted), strict=True)
+    return {phase: sum(counts) for phase, counts in zip(PHASES, by_phase, strict=True)}
 
 
 def _retry_after(milliseconds: int) -> int:

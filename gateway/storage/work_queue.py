@@ -11,14 +11,14 @@ from typing import Any
 
 from gateway.errors import InternalError, LeaseLost, NoRoomLeft, TaskStoreDown
 from gateway.settings.model import MAX_STORED_BYTES
-from gateway.storage import task_scripts
+from gateway.storage import scripts
 from gateway.storage.client import GroupMissing, RedisClient
 from gateway.storage.deployment import Deployment
 from gateway.storage.owners import Owners
 from gateway.storage.pubsub import RECHECK_SECONDS, Notices
 from gateway.storage.records import Records, Unreadable, encode_progress, learn
-from gateway.storage.redis_keys import Keys, split_member
-from gateway.storage.shared_scripts import FORGET_CONSUMERS, MAKE_WAY
+from gateway.storage.redis_keys import Keys, TaskPlace, split_member
+from gateway.storage.scripts import Changes
 from gateway.storage.task_scripts import GROUP
 from gateway.storage.task_store import DEFAULT_MAX_TTL_MS, DEFAULT_PARTITIONS, read_segments, read_totals
 from gateway.tasks.model import Phase
@@ -110,23 +110,24 @@ class RedisWorkQueue:
 
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
         """See `gateway.tasks.ports.WorkQueue.make_way`."""
-        queue = self._keys.queue(partition)
-        arguments = (self._keys.task_prefix(partition), SEEN_ENTRIES, MOVED_ENTRIES, *owners)
-        return bool(await self._client.run(MAKE_WAY, [queue], arguments))
+        queue, prefix = self._keys.queue(partition), self._keys.task_prefix(partition)
+        return await scripts.make_way(
+            self._client, queue, prefix, seen=SEEN_ENTRIES, moved=MOVED_ENTRIES, owners=owners
+        )
 
     async def heartbeat(self, claim: Claim) -> Heartbeat:
         """See `gateway.tasks.ports.WorkQueue.heartbeat`."""
-        reply = await self._run(task_scripts.HEARTBEAT, claim, claim.entry_id, self._worker_id)
+        reply = await scripts.heartbeat(self._client, self._place(claim), claim, self._worker_id)
         return Heartbeat(reply.decode())
 
     async def keep(self, claim: Claim, kept: Kept) -> None:
         """See `gateway.tasks.ports.WorkQueue.keep`."""
         changes, learned = self._records.changes(claim, kept)
-        progress: bytes | str = ""
+        progress = None
         if kept.progress is not None:
             progress = encode_progress(kept.progress)
             changes = self._message(claim, kept.progress.message, changes)
-        await self._write(task_scripts.KEEP, claim, progress, *changes)
+        _check(await scripts.keep(self._client, self._place(claim), claim, progress, changes))
         learn(claim, learned)
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
@@ -138,7 +139,12 @@ class RedisWorkQueue:
         if seq <= claim.segments:
             return
         sealed, emitted = self._records.seal_segment(claim, seq, block)
-        if await self._write(task_scripts.EMIT, claim, seq, sealed, emitted) == b"gap":
+        if (
+            _check(
+                await scripts.emit(self._client, self._place(claim), claim, number=seq, sealed=sealed, emitted=emitted)
+            )
+            == b"gap"
+        ):
             raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
@@ -149,7 +155,13 @@ class RedisWorkQueue:
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
         """See `gateway.tasks.ports.WorkQueue.wait`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        await self._write(task_scripts.WAIT, claim, claim.entry_id, *self._records.asked(claim, questions), *changes)
+        open_keys, counts, sealed = self._records.asked(claim, questions)
+        place = self._place(claim)
+        _check(
+            await scripts.wait(
+                self._client, place, claim, open_keys=open_keys, counts=counts, questions=sealed, changes=changes
+            )
+        )
 
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
@@ -157,12 +169,12 @@ class RedisWorkQueue:
         """See `gateway.tasks.ports.WorkQueue.finish`."""
         name, value = ("result", dict(result or {})) if error is None else ("error", dict(error))
         ended = self._records.ended(claim.owner, claim.task_id, name, value)
-        await self._write(task_scripts.FINISH, claim, *ended)
+        _check(await scripts.finish(self._client, self._place(claim), claim, ended))
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
         """See `gateway.tasks.ports.WorkQueue.release`."""
         changes, _ = self._records.changes(claim, Kept(journal=journal))
-        await self._write(task_scripts.RELEASE, claim, claim.entry_id, *changes)
+        _check(await scripts.release(self._client, self._place(claim), claim, changes))
 
     async def totals(self) -> dict[Phase, int]:
         """Count the tasks of all owners by phase.
@@ -213,8 +225,7 @@ class RedisWorkQueue:
         return []
 
     async def _forget_consumers(self, partition: int, leaving: str = "") -> None:
-        queue = self._keys.queue(partition)
-        await self._client.run(FORGET_CONSUMERS, [queue], [_FORGET_CONSUMER_MS, leaving])
+        await scripts.forget_consumers(self._client, self._keys.queue(partition), _FORGET_CONSUMER_MS, leaving)
 
     async def _claim(
         self, entry_bytes: bytes, fields: dict[bytes, bytes], may_begin: Callable[[str], bool] | None = None
@@ -222,14 +233,12 @@ class RedisWorkQueue:
         entry_id = entry_bytes.decode()
         owner, task_id = split_member(fields[b"task"].decode())
         place = self._keys.place(owner, task_id)
-        entry = (place.member, task_id, place.channel, entry_id, self._worker_id)
         if may_begin is not None and not may_begin(owner):
             with suppress(TaskStoreDown):  # otherwise it is redelivered when the lease ends
-                await self._client.run(task_scripts.PUT_BACK, place.keys, entry)
+                await scripts.put_back(self._client, place, entry_id, self._worker_id)
             return None
-        arguments = (*entry, secrets.token_hex(8))
         try:
-            reply = await self._client.run(task_scripts.CLAIM, place.keys, arguments)
+            reply = await scripts.claim(self._client, place, entry_id, self._worker_id, secrets.token_hex(8))
         except TaskStoreDown:
             return None  # it is redelivered when the lease ends
         if reply[0] != b"claimed":
@@ -253,21 +262,26 @@ class RedisWorkQueue:
         with suppress(LeaseLost, TaskStoreDown):
             await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})
 
-    def _message(self, claim: Claim, message: str | None, changes: list[Any]) -> list[Any]:
+    def _message(self, claim: Claim, message: str | None, changes: Changes) -> Changes:
         """Let changes replace the message of the progress before, or drop it."""
         if message is None:
-            return [changes[0] + 1, "message", *changes[1:]]
-        return [*changes, "message", self._records.seal(claim.owner, claim.task_id, "message", message)]
+            return Changes(changes.dropped | {"message"}, changes.written)
+        sealed = self._records.seal(claim.owner, claim.task_id, "message", message)
+        return Changes(changes.dropped, {**changes.written, "message": sealed})
 
-    async def _write(self, script: task_scripts.Script, claim: Claim, *args: Any) -> Any:
-        reply = await self._run(script, claim, *args)
-        if reply in (b"lost", b"cancelled"):
-            raise LeaseLost(cancelled=reply == b"cancelled")
-        if isinstance(reply, list):
-            raise NoRoomLeft(int(reply[1]))
-        return reply
+    def _place(self, claim: Claim) -> TaskPlace:
+        return self._keys.place(claim.owner, claim.task_id)
 
-    async def _run(self, script: task_scripts.Script, claim: Claim, *args: Any) -> Any:
-        place = self._keys.place(claim.owner, claim.task_id)
-        arguments = (place.member, claim.task_id, place.channel, claim.generation, claim.token, *args)
-        return await self._client.run(script, place.keys, arguments)
+
+def _check(reply: Any) -> Any:
+    """Return what a script replied that writes to a claimed task.
+
+    Raises:
+        LeaseLost: somebody else has the task, or it was cancelled.
+        NoRoomLeft: its owner's tasks keep as much as they may.
+    """
+    if reply in (b"lost", b"cancelled"):
+        raise LeaseLost(cancelled=reply == b"cancelled")
+    if isinstance(reply, list):
+        raise NoRoomLeft(int(reply[1]))
+    return reply

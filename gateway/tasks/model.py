@@ -1,7 +1,7 @@
 """Pure: the neutral task, which every wire tells in its own words.
 
-A task moves between five phases; `TRANSITIONS` is the whole table, and the store's scripts enforce the same one. All
-times are integer milliseconds since the epoch, read from the store's own clock.
+A task moves between five phases; the store's scripts know which moves there are. All times are integer milliseconds
+since the epoch, read from the store's own clock.
 """
 
 from __future__ import annotations
@@ -27,30 +27,7 @@ class Phase(StrEnum):
         return self in ENDED
 
 
-class Move(StrEnum):
-    """What can happen to a stored task."""
-
-    CLAIM = "claim"
-    RECLAIM = "reclaim"
-    RELEASE = "release"
-    WAIT = "wait"
-    ANSWER = "answer"
-    FINISH = "finish"
-    CANCEL = "cancel"
-
-
 ENDED = frozenset({Phase.DONE, Phase.CANCELLED})
-
-TRANSITIONS: Mapping[Move, Mapping[Phase, Phase]] = {
-    Move.CLAIM: {Phase.QUEUED: Phase.RUNNING},
-    Move.RECLAIM: {Phase.RUNNING: Phase.RUNNING},
-    Move.RELEASE: {Phase.RUNNING: Phase.QUEUED},
-    Move.WAIT: {Phase.RUNNING: Phase.WAITING},
-    Move.ANSWER: {Phase.WAITING: Phase.QUEUED},
-    Move.FINISH: {Phase.RUNNING: Phase.DONE},
-    Move.CANCEL: {Phase.QUEUED: Phase.CANCELLED, Phase.RUNNING: Phase.CANCELLED, Phase.WAITING: Phase.CANCELLED},
-}
-"""Move → phase it may start from → phase it leads to. An answer leads there with the last open question."""
 
 
 class Progress(NamedTuple):

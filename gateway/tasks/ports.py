@@ -166,7 +166,8 @@ class Spending(StrEnum):
     ANSWERED = "answered"
 
 
-class LegUse(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LegUse:
     """The use of a leg that can be used once.
 
     Attributes:
@@ -194,7 +195,8 @@ class UseEnd(StrEnum):
     USED = "used"
 
 
-class Spent(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Spent:
     """What became of an attempt.
 
     Attributes:

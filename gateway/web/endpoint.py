@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager
 from typing import Final
 
-from gateway.admission.callers import CallerLimits
+from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight, InFlightVisit
 from gateway.errors import GatewayError, HttpRefusal, InternalError, Overloaded, TryAgain
 from gateway.http.asgi import RawHeaders, Receive, Scope, Send

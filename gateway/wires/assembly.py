@@ -23,11 +23,11 @@ from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
 from gateway.settings.model import Settings
 from gateway.tasks.ports import TaskStore
+from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
 from gateway.tokens.session_ids import Sessions
-from gateway.tokens.task_list_cursors import TaskCursors
 from gateway.wires.broadcasts import CHANGED_TOPIC, Broadcasts
 from gateway.wires.catalogue import (
     Catalogue,

@@ -228,9 +228,9 @@ class Methods:
                 completion = await completer.suggest(
                     wanted.value, wanted.context, self._host, incoming.caller.principal
                 )
-            except Exception as error:
+            except Exception:
                 log.exception("completion failed", extra={"target": wanted.target, "argument": wanted.argument})
-                raise InternalError("The completion failed") from error
+                raise InternalError("The completion failed") from None
         return incoming.answered(self.words.complete({"completion": completion}))
 
     def _completed_target(self, wanted: CompletionRequest) -> Prompt | Resource:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.fetch import THREAD_NAME, FetchFailed, fetch
+from gateway.auth.fetch import THREAD_NAME, Fetched, FetchFailed, fetch
 from tests.certificates import make_certificate
 from tests.identity import IdentityProvider, Request
 
@@ -65,7 +65,7 @@ async def test_an_answer_tells_the_time(
     before = time.time()
     reading = (await fetch(provider.url, seconds=SECONDS, max_bytes=1000)).time
     assert reading is not None
-    assert reading[:2] == (told, step)
+    assert (reading.told, reading.step) == (told, step)
     assert before <= reading.heard_at <= time.time()
     assert 0 < reading.took < SECONDS
 
@@ -77,7 +77,7 @@ async def test_an_answer_tells_the_time(
 )
 async def test_a_time_that_makes_no_sense_is_none(provider: IdentityProvider, headers: list[tuple[str, str]]) -> None:
     provider.answer(lambda request: undated(request, headers))
-    assert await fetch(provider.url, seconds=SECONDS, max_bytes=1000) == (b"{}", None)
+    assert await fetch(provider.url, seconds=SECONDS, max_bytes=1000) == Fetched(b"{}", None)
 
 
 def undated(request: Request, headers: list[tuple[str, str]]) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench.counts.accepted import Accepted, differs
+from bench.counts.functions import changed, count_before, in_words
 from bench.counts.run import Counted
+from bench.counts.shares import LEAST_PERCENT, compiled_modules, largest_shares, leaving
 
 TOP = Path(__file__).resolve().parents[2]
 NOTHING_ACCEPTED = 3
@@ -31,9 +33,9 @@ def test_requests_cost_what_is_accepted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def counted(instructions: int, *, peak_bytes: int = 10_000, **functions: int) -> Counted:
+def counted(instructions: int, *, peak_bytes: int = 10_000) -> Counted:
     numbers = {"python_calls": 100, "builtin_calls": 100, "instructions": instructions, "peak_bytes": peak_bytes}
-    return Counted(numbers, functions)
+    return Counted(numbers, {})
 
 
 def accepting(**cases: Counted) -> Accepted:
@@ -54,11 +56,40 @@ def test_small_numbers_may_differ_by_what_says_nothing() -> None:
     assert differs("python_calls", 20, 24)
 
 
-def test_a_difference_names_its_case_its_size_and_the_functions_that_it_comes_from() -> None:
-    accepted = accepting(echo=counted(5000, seal=2000, open=2000, gone=50, same=950))
-    (difference,) = accepted.differences({"echo": counted(5300, seal=2290, open=2010, new=50, same=950)})
+def test_a_difference_names_its_case_and_its_size() -> None:
+    (difference,) = accepting(echo=counted(5000)).differences({"echo": counted(5300)})
     assert str(difference) == "echo: instructions 5,000 -> 5,300 (+6.0%)"
-    assert difference.functions == (("seal", 290), ("gone", -50), ("new", 50), ("open", 10))
+
+
+def test_the_functions_that_a_difference_comes_from_are_named_the_largest_first() -> None:
+    found = changed(
+        {"seal": 2000, "open": 2000, "gone": 50, "same": 950}, {"seal": 2290, "open": 2010, "new": 50, "same": 950}
+    )
+    assert found == {"seal": (2000, 2290), "gone": (50, 0), "new": (0, 50), "open": (2000, 2010)}
+    assert in_words(found) == "seal +290, gone -50, new +50, open +10"
+
+
+def test_without_a_commit_that_accepted_the_numbers_no_functions_are_named(tmp_path: Path) -> None:
+    assert count_before(tmp_path / "numbers.json") == {}
+
+
+def test_the_share_of_a_module_is_the_largest_that_it_has_of_a_leg() -> None:
+    legs = {
+        "echo": Counted({}, {"gateway.a:f": 9, "gateway.a:g": 1, "gateway.b:f": 5, "asyncio.tasks:f": 985}),
+        "leg 2": Counted({}, {"gateway.b:f": 50, "bench.tools:f": 950}),
+    }
+    shares = largest_shares(legs)
+    assert shares == {"gateway/a.py": 1.0, "gateway/b.py": 5.0}
+    assert leaving(shares, {"gateway/a.py": 3.0, "gateway/c.py": 2.0}) == ["gateway/c.py"]
+
+
+def test_each_compiled_module_has_its_share_of_a_leg_beside_it() -> None:
+    assert min(compiled_modules().values()) >= LEAST_PERCENT
+
+
+def test_no_compiled_module_has_fallen_below_that_share() -> None:
+    done = run_uncovered("-m", "bench.counts", "--shares")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_cases_that_come_and_go_are_told() -> None:
@@ -81,15 +112,15 @@ def test_a_number_rises_for_a_reason_that_is_kept() -> None:
 
 
 def test_what_is_written_is_read_again_beside_other_versions_of_python(tmp_path: Path) -> None:
-    files = (tmp_path / "numbers.json", tmp_path / "functions.json")
-    first = accepting(echo=counted(5000, seal=1), call=counted(7000, seal=3, open=4))
-    second = accepting(echo=counted(4000, seal=2))
+    file = tmp_path / "numbers.json"
+    first = accepting(echo=counted(5000), call=counted(7000))
+    second = accepting(echo=counted(4000))
     second.replace({"echo": counted(9000)}, "why not")
-    first.save("3.11", *files)
-    second.save("3.12", *files)
-    assert Accepted.load("3.11", *files) == first
-    assert Accepted.load("3.12", *files) == second
-    assert Accepted.load("3.13", *files) == Accepted()
+    first.save("3.11", file)
+    second.save("3.12", file)
+    assert Accepted.load("3.11", file) == first
+    assert Accepted.load("3.12", file) == second
+    assert Accepted.load("3.13", file) == Accepted()
 
 
 METERS = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, Any
@@ -61,7 +62,7 @@ def told_at(module: str, function: str, work: Callable[[], object]) -> tuple[str
     def look(frame: FrameType, event: str, arg: Any) -> None:
         name = arg.__name__ if event == "c_call" else frame.f_code.co_name
         if event in ("call", "c_call") and (frame.f_globals["__name__"], name) == (module, function):
-            busy = work_in(frame)
+            busy = work_in(threading.get_ident(), frame)
             told.append((_what_blocks(frame, busy), None if busy is None else busy.served.name))
 
     sys.setprofile(look)

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from gateway.engine.capabilities import ELICITATION_FORM, CapabilityPath, supports
 from gateway.errors import InvalidParams, MissingCapability
 from gateway.protocol.capabilities import (
-    ELICITATION_URL,
     ROOTS,
-    SAMPLING,
-    SAMPLING_TOOLS,
     TASKS,
     capability_path,
     check_capabilities,
@@ -23,6 +20,9 @@ from gateway.protocol.capabilities import (
 )
 from gateway.sealing.client_flags import FLAGS
 
+ELICITATION_URL = ("elicitation", "url")
+SAMPLING = ("sampling",)
+SAMPLING_TOOLS = ("sampling", "tools")
 ALL = [ELICITATION_FORM, ELICITATION_URL, SAMPLING, SAMPLING_TOOLS, ROOTS, TASKS]
 
 

@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.errors import HttpRefusal, InvalidRequest
-from gateway.protocol.headers import Headers, check_content, decode_header_value, encode_header_value
+from gateway.protocol.headers import Headers, check_content, decode_header_value
+from tests.protocol.header_values import encode_header_value
 
 header_text = st.text(st.characters(min_codepoint=0, max_codepoint=255))
 

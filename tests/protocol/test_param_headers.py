@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_mcp_header_map
 
 from gateway.errors import HeaderMismatch
-from gateway.protocol.headers import Headers, encode_header_value
+from gateway.protocol.headers import Headers
 from gateway.protocol.param_headers import (
     InvalidParamHeader,
     ParamHeader,
     check_param_headers,
     compile_param_headers,
 )
+from tests.protocol.header_values import encode_header_value
 
 REGION = {"type": "string", "x-mcp-header": "Region"}
 ONE = compile_param_headers({"type": "object", "properties": {"region": REGION}})

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from gateway.errors import NoRoomLeft, TooManyTaskBytes
-from gateway.storage.task_scripts import CREATE
+from gateway.storage import scripts
 from gateway.tasks.model import Phase, Retention
 from gateway.tasks.ports import Kept, TaskQuestion
 from tests.storage.deployments import ALICE, BOB, Deployment, eventually
@@ -45,9 +45,18 @@ async def test_a_task_that_there_is_no_room_for_is_refused_until_another_one_is_
 async def test_a_creation_that_is_repeated_counts_once(here: Deployment) -> None:
     store, new = here.store(), large(here)
     place = here.keys.place(new.owner, new.task_id)
-    arguments = (10, ROOM, 60_000, 60_000, "created", "", b"about", "call", "sealed", 0)
     for _ in range(2):
-        reply = await store._run(CREATE, place, new.task_id, *arguments)
+        reply = await scripts.create(
+            store._client,
+            place,
+            quota=10,
+            quota_bytes=ROOM,
+            max_ttl_ms=60_000,
+            retention=Retention("created", 60_000),
+            request="",
+            about=b"about",
+            fields={"call": "sealed"},
+        )
         assert reply[0] == b"created"
     counted, real = here.kept_bytes()
     assert counted == real == len("about" + "sealed")

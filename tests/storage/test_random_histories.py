@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import LeaseLost
-from gateway.tasks.model import TRANSITIONS, Move, Phase
+from gateway.tasks.model import Phase
 from gateway.tasks.ports import Claim, Heartbeat, Kept, TaskQuestion
 from tests.storage.deployments import Deployment
 from tests.storage.servers import Server
+from tests.tasks.transitions import TRANSITIONS, Move
 
 ENDINGS = {
     "wait": (Move.WAIT, Phase.WAITING),

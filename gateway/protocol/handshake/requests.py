@@ -44,7 +44,6 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
         params=request.params,
         meta=meta,
         capabilities=dict(capabilities),
-        client_info=None,
         log_level=LOG_LEVEL,
         progress_token=read_progress_token(meta),
     )
@@ -58,7 +57,6 @@ def read_opening(request: Request) -> McpRequest:
         params=request.params,
         meta={},
         capabilities={},
-        client_info=None,
         log_level=None,
         progress_token=None,
     )

@@ -87,13 +87,14 @@ def read_request(request: Request, headers: Headers) -> McpRequest:
     name_parameter = NAMED_METHODS.get(method)
     if name_parameter is not None:
         _check_name(headers.get(header.NAME), params.get(name_parameter))
+    capabilities = check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]')
+    _check_client_info(meta)
     return McpRequest(
         request.id,
         request.method,
         params,
         meta,
-        check_capabilities(meta[META_CLIENT_CAPABILITIES], f'{_META}["{META_CLIENT_CAPABILITIES}"]'),
-        _read_client_info(meta),
+        capabilities,
         _read_log_level(meta),
         read_progress_token(meta),
     )
@@ -137,15 +138,13 @@ def _check_version(version: str, sent: str | None) -> None:
         raise UnsupportedVersion(SUPPORTED_VERSIONS, version)
 
 
-def _read_client_info(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+def _check_client_info(meta: Mapping[str, Any]) -> None:
     info = meta.get(META_CLIENT_INFO)
     if type(info) is dict:
         if type(info.get("name")) is not str or type(info.get("version")) is not str:
             raise _wrong_meta(meta, META_CLIENT_INFO, 'an object with strings "name" and "version"')
-        return info
-    if META_CLIENT_INFO in meta:
+    elif META_CLIENT_INFO in meta:
         raise _wrong_meta(meta, META_CLIENT_INFO, "an object")
-    return None
 
 
 def _read_log_level(meta: Mapping[str, Any]) -> str | None:

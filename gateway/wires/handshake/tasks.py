@@ -18,8 +18,8 @@ from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
 from gateway.sealing.return_address import TaskAddress
 from gateway.tasks.model import Progress, TaskView
+from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.request_ids import ReturnAddresses
-from gateway.tokens.task_list_cursors import TaskCursors
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.ports import Client
 from gateway.wires.replies import Reply

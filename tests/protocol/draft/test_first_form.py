@@ -28,7 +28,7 @@ from gateway.protocol.draft.first_form import (
     status_notification,
     task,
 )
-from gateway.tasks.model import TRANSITIONS, Phase, Progress, TaskView
+from gateway.tasks.model import Phase, Progress, TaskView
 from tests.protocol.task_views import (
     CANCELLED,
     COMPLETED,
@@ -44,6 +44,7 @@ from tests.protocol.task_views import (
     result,
     views,
 )
+from tests.tasks.transitions import TRANSITIONS
 
 UNREADABLE = replace(ENDED, phase=Phase.DONE, opened=False)
 STATUSES = {

@@ -14,7 +14,7 @@ from mcp_types.methods import validate_client_request
 from pydantic import ValidationError
 
 from gateway.errors import HeaderMismatch, InvalidParams, RpcError, UnsupportedVersion
-from gateway.protocol.headers import Headers, encode_header_value
+from gateway.protocol.headers import Headers
 from gateway.protocol.jsonrpc import Request
 from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.released.requests import (
@@ -31,6 +31,7 @@ from gateway.protocol.requests import (
     read_resource_read,
     read_tool_call,
 )
+from tests.protocol.header_values import encode_header_value
 
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
@@ -75,7 +76,6 @@ def test_a_complete_request_is_read() -> None:
         params={"name": "echo", "arguments": {"a": 1}, "_meta": draft.meta},
         meta=draft.meta,
         capabilities={"elicitation": {}},
-        client_info={"name": "client", "version": "1", "title": "Client"},
         log_level="warning",
         progress_token=5,
     )
@@ -83,7 +83,7 @@ def test_a_complete_request_is_read() -> None:
 
 def test_optional_fields_may_be_absent() -> None:
     request = Draft("server/discover").read()
-    assert (request.client_info, request.log_level, request.progress_token) == (None, None, None)
+    assert (request.log_level, request.progress_token) == (None, None)
 
 
 def test_metadata_written_by_the_official_types_is_read() -> None:

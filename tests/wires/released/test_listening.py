@@ -60,7 +60,7 @@ async def listening(
     """Listen on the next replica; the acknowledgement comes first on the stream."""
     dispatcher = world.next_app()._services.wires.dispatcher
     params = {"notifications": {"taskIds": list(task_ids), **more}}
-    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None, None)
+    request = McpRequest("sub", "subscriptions/listen", params, {}, can, None, None)
     listen = dispatcher._released._handlers[request.method]
     reply = await listen(Incoming(request, Headers(()), caller(sub), NO_CLIENT))
     assert isinstance(reply, Listening)

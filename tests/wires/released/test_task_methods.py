@@ -259,7 +259,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task_of_a_tool_that_asks_for
     access = TaskAccess(world.store, AuditLog(len, "r1", float, as_json=True))
     methods = world.next_app()._services.wires.dispatcher._released.methods
     answer = ReleasedTasks(methods, access, ResultWriter({})).handlers[method]
-    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None, None)
+    request = McpRequest(1, method, {"taskId": task_id}, {}, TASKS, None, None)
 
     def by(authority: Authority) -> Incoming:
         return Incoming(request, Headers(()), authority, NO_CLIENT)

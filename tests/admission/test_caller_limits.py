@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admission.callers import CallerLimits
+from gateway.admission.caller_limits import CallerLimits
 from gateway.errors import RateLimited, TooManyStreams
 from gateway.sealing.principal import Principal
 from gateway.settings.rates import Rate

@@ -1,0 +1,50 @@
+"""Which modules the instructions of a leg are executed in: compiling others would not pay."""
+
+from __future__ import annotations
+
+import runpy
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from bench.counts.meters import TOP
+from bench.counts.run import Counted
+
+LEGS: Final = ("echo", "one question, leg 1", "one question, leg 2")
+LEAST_PERCENT: Final = 0.7
+"""Without the modules between this and 1 percent, and four smaller ones, compiled legs cost 2 to 6 percent more."""
+
+
+def largest_shares(counted: Mapping[str, Counted]) -> dict[str, float]:
+    """Return the largest share of each module of ours in the instructions of one leg, in percent."""
+    largest: dict[str, float] = {}
+    for case in counted.values():
+        total = sum(case.functions.values())
+        modules: Counter[str] = Counter()
+        for function, instructions in case.functions.items():
+            modules[function.partition(":")[0].replace(".", "/") + ".py"] += instructions
+        for module, instructions in modules.items():
+            if module.startswith("gateway/"):
+                largest[module] = max(largest.get(module, 0.0), round(100 * instructions / total, 1))
+    return largest
+
+
+def compiled_modules() -> dict[str, float]:
+    """Return the modules that are compiled, and the shares written beside them."""
+    compiled: dict[str, float] = runpy.run_path(str(TOP / "setup.py"))["COMPILED"]
+    return compiled
+
+
+def leaving(shares: Mapping[str, float], compiled: Mapping[str, float]) -> list[str]:
+    """Return the compiled modules whose share is too small."""
+    return [module for module in compiled if shares.get(module, 0.0) < LEAST_PERCENT]
+
+
+def lines(shares: Mapping[str, float], compiled: Mapping[str, float]) -> Iterator[str]:
+    """Write the table of setup.py anew, and what else has a share that is large enough."""
+    for module in compiled:
+        yield f'    "{module}": {shares.get(module, 0.0)},'
+    yield "\nInterpreted (docs/compiled.md says why):"
+    for module, share in sorted(shares.items()):
+        if module not in compiled and share >= LEAST_PERCENT:
+            yield f"    {module}: {share}"

@@ -1,0 +1,294 @@
+"""A typed function for each Lua script. Nothing else builds the keys and arguments of one.
+
+All raise what `gateway.storage.client.RedisClient.run` raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeAlias
+
+from gateway.storage import shared_scripts, task_scripts
+from gateway.storage.client import RedisClient
+from gateway.storage.redis_keys import TaskPlace, split_member
+from gateway.storage.task_scripts import Script
+from gateway.tasks.model import Retention
+from gateway.tasks.ports import Claim
+
+Value: TypeAlias = bytes | str | int
+"""What a field of a record may be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a script changes in a record.
+
+    Attributes:
+        dropped: names of fields.
+        written: field → value.
+    """
+
+    dropped: frozenset[str] = frozenset()
+    written: Mapping[str, Value] = field(default_factory=dict)
+
+    def arguments(self) -> list[Value]:
+        """Return them as scripts read them: how many to drop, these, then pairs of field and value."""
+        return [len(self.dropped), *self.dropped, *_pairs(self.written)]
+
+
+def _pairs(fields: Mapping[str, Value]) -> Iterable[Value]:
+    return chain.from_iterable(fields.items())
+
+
+async def _of_task(client: RedisClient, script: Script, place: TaskPlace, *args: Value) -> Any:
+    _, task_id = split_member(place.member)
+    return await client.run(script, place.keys, (place.member, task_id, place.channel, *args))
+
+
+async def _of_claim(client: RedisClient, script: Script, place: TaskPlace, claim: Claim, *args: Value) -> Any:
+    return await _of_task(client, script, place, claim.generation, claim.token, *args)
+
+
+async def create(
+    client: RedisClient,
+    place: TaskPlace,
+    *,
+    quota: int,
+    quota_bytes: int,
+    max_ttl_ms: int,
+    retention: Retention,
+    request: str,
+    about: bytes,
+    fields: Mapping[str, Value],
+    order: str = "",
+    order_ms: int = 0,
+) -> Any:
+    """Store a task, and queue it unless it has a result.
+
+    Args:
+        client: the connection.
+        place: of the task.
+        quota: how many tasks its owner may have.
+        quota_bytes: how many bytes they may keep.
+        max_ttl_ms: the longest life of a task.
+        retention: how long it is kept.
+        request: what it is found by, or nothing.
+        about: what is told about it, with a token that tells this creation from another one.
+        fields: of its record.
+        order: the key that remembers which task an order has become.
+        order_ms: for how long, or 0.
+    """
+    _, task_id = split_member(place.member)
+    limits = (quota, quota_bytes, max_ttl_ms, retention.ms, retention.counts_from)
+    arguments = (place.member, task_id, place.channel, *limits, request, about, *_pairs(fields), order_ms)
+    keys = (*place.keys, order) if order_ms else place.keys
+    return await client.run(task_scripts.CREATE, keys, arguments)
+
+
+async def read(client: RedisClient, place: TaskPlace) -> Any:
+    """Return the view of a task."""
+    return await _of_task(client, task_scripts.READ, place)
+
+
+async def answer(client: RedisClient, place: TaskPlace, sealed: Mapping[str, str]) -> Any:
+    """Record answers by wire key; return the view of the task, or that there is no room."""
+    return await _of_task(client, task_scripts.ANSWER, place, *_pairs(sealed))
+
+
+async def cancel(client: RedisClient, place: TaskPlace, cancellations: str, *, withdrawn: bool) -> Any:
+    """End a task on its owner's wish; return its view.
+
+    Args:
+        client: the connection.
+        place: of the task.
+        cancellations: the channel that workers listen to.
+        withdrawn: whether it is cancelled with the request that created it.
+    """
+    return await _of_task(client, task_scripts.CANCEL, place, cancellations, "withdrawn" if withdrawn else "")
+
+
+async def delete(client: RedisClient, place: TaskPlace, cancellations: str, token: str, *, chosen: bool) -> bool:
+    """Forget a task on its owner's wish; return whether it is deleted.
+
+    Args:
+        client: the connection.
+        place: of the task.
+        cancellations: the channel that workers listen to.
+        token: tells a repeat of this deletion from another one.
+        chosen: whether the client chose the id, which then stays taken as long as the task would have lived.
+    """
+    remembered_ms = "" if chosen else task_scripts.DELETED_MS
+    arguments = (cancellations, token, remembered_ms, task_scripts.DELETED_IDS)
+    return bool(await _of_task(client, task_scripts.DELETE, place, *arguments) == b"deleted")
+
+
+async def deliver(client: RedisClient, place: TaskPlace, stream: str, ms: int) -> bool:
+    """Give a stream the right to deliver a task's questions for some time; return whether it has it."""
+    return bool(await _of_task(client, task_scripts.DELIVER, place, stream, ms))
+
+
+async def claim(client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str, token: str) -> Any:
+    """Take a task off its queue; the token tells a repeat of this claim from another one."""
+    return await _of_task(client, task_scripts.CLAIM, place, entry_id, worker_id, token)
+
+
+async def put_back(client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str) -> None:
+    """Put a task behind all others of its queue instead of beginning it."""
+    await _of_task(client, task_scripts.PUT_BACK, place, entry_id, worker_id)
+
+
+async def heartbeat(client: RedisClient, place: TaskPlace, claim: Claim, worker_id: str) -> bytes:
+    """Prolong a lease; return what became of it."""
+    reply: bytes = await _of_claim(client, task_scripts.HEARTBEAT, place, claim, claim.entry_id, worker_id)
+    return reply
+
+
+async def keep(client: RedisClient, place: TaskPlace, claim: Claim, progress: bytes | None, changes: Changes) -> Any:
+    """Add to the journal of a running task."""
+    return await _of_claim(client, task_scripts.KEEP, place, claim, progress or "", *changes.arguments())
+
+
+async def emit(client: RedisClient, place: TaskPlace, claim: Claim, *, number: int, sealed: str, emitted: int) -> Any:
+    """Append a segment; with it all segments have the size `emitted`."""
+    return await _of_claim(client, task_scripts.EMIT, place, claim, number, sealed, emitted)
+
+
+async def wait(
+    client: RedisClient,
+    place: TaskPlace,
+    claim: Claim,
+    *,
+    open_keys: bytes,
+    counts: bytes,
+    questions: str,
+    changes: Changes,
+) -> Any:
+    """Let a running task wait for its client.
+
+    Args:
+        client: the connection.
+        place: of the task.
+        claim: of the task.
+        open_keys: the wire keys of the questions.
+        counts: how often each key was asked.
+        questions: sealed.
+        changes: of its journal.
+    """
+    asked = (claim.entry_id, open_keys, counts, questions)
+    return await _of_claim(client, task_scripts.WAIT, place, claim, *asked, *changes.arguments())
+
+
+async def finish(client: RedisClient, place: TaskPlace, claim: Claim, ended: Mapping[str, Value]) -> Any:
+    """End a running task with what it came to: `result` or `error` first, then more fields."""
+    return await _of_claim(client, task_scripts.FINISH, place, claim, *_pairs(ended))
+
+
+async def release(client: RedisClient, place: TaskPlace, claim: Claim, changes: Changes) -> Any:
+    """Hand a running task back."""
+    return await _of_claim(client, task_scripts.RELEASE, place, claim, claim.entry_id, *changes.arguments())
+
+
+async def agree(
+    client: RedisClient, keys: tuple[str, str], *, partitions: int, partitions_ms: int, secret: str, secret_ms: int
+) -> tuple[int, bytes | None]:
+    """Agree on a number of partitions and a secret, each for some time.
+
+    Args:
+        client: the connection.
+        keys: where the number is, and where the secret is.
+        partitions: the number that is proposed.
+        partitions_ms: its lifetime.
+        secret: the one that is proposed, sealed.
+        secret_ms: its lifetime.
+
+    Returns:
+        The number that is agreed on; and the secret, if that is the number that was proposed.
+    """
+    arguments = (partitions, partitions_ms, secret, secret_ms)
+    agreed, *agreed_secret = await client.run(shared_scripts.AGREE, keys, arguments)
+    return int(agreed), agreed_secret[0] if agreed_secret else None
+
+
+async def publish(client: RedisClient, key: str, channel: str, message: str) -> None:
+    """Publish on a channel, at the server that has a key."""
+    await client.run(shared_scripts.TELL, [key], [channel, message])
+
+
+async def replace(client: RedisClient, key: str, old: bytes, new: bytes) -> bool:
+    """Replace a value for what is left of its lifetime, unless somebody else did; return whether it is done."""
+    return bool(await client.run(shared_scripts.REPLACE, [key], [old, new]))
+
+
+async def spend(
+    client: RedisClient, mark: str, answer_key: str, *, use: str, request: str, hold_ms: int, ttl_ms: int
+) -> Any:
+    """Take something that is used once.
+
+    Args:
+        client: the connection.
+        mark: the key of its mark.
+        answer_key: that of the first answer.
+        use: tells this use from others.
+        request: what is asked.
+        hold_ms: how long to hold it until the use begins.
+        ttl_ms: lifetime of the mark.
+    """
+    return await client.run(shared_scripts.SPEND, [mark, answer_key], [use, request, hold_ms, ttl_ms])
+
+
+async def begin_use(client: RedisClient, mark: str, use: str, *, ttl_ms: int, leg_ms: int) -> bool:
+    """Begin a use that may take some time; return whether it may begin."""
+    return bool(await client.run(shared_scripts.BEGIN, [mark], [use, ttl_ms, leg_ms]))
+
+
+async def end_use(client: RedisClient, mark: str, use: str, state: str) -> None:
+    """End a use that has no answer, and leave a state, or nothing where it never was."""
+    await client.run(shared_scripts.END_USE, [mark], [use, state])
+
+
+async def keep_answer(client: RedisClient, mark: str, answer_key: str, sealed: str) -> None:
+    """End a use with its answer."""
+    await client.run(shared_scripts.KEEP_ANSWER, [mark, answer_key], [sealed, shared_scripts.SPENT_ANSWER_MS])
+
+
+async def forget_consumers(client: RedisClient, queue: str, idle_ms: int, leaving: str = "") -> None:
+    """Forget consumers that hold nothing: those that are idle for so long, and one that leaves."""
+    await client.run(shared_scripts.FORGET_CONSUMERS, [queue], [idle_ms, leaving])
+
+
+async def make_way(
+    client: RedisClient, queue: str, task_prefix: str, *, seen: int, moved: int, owners: Iterable[str]
+) -> bool:
+    """Put tasks that nobody has begun behind the first one of another owner; return whether there is one.
+
+    Args:
+        client: the connection.
+        queue: of a partition.
+        task_prefix: what the keys of its tasks begin with.
+        seen: how many entries to look at.
+        moved: how many to put behind if there are more.
+        owners: whose tasks make way.
+    """
+    return bool(await client.run(shared_scripts.MAKE_WAY, [queue], [task_prefix, seen, moved, *owners]))
+
+
+async def page(
+    client: RedisClient, owner_index: str, limit: int, after: tuple[int, str] | None
+) -> list[tuple[int, str]]:
+    """Return expiry and id of an owner's living tasks in their order, after one that is not wanted."""
+    listed = await client.run(shared_scripts.PAGE, [owner_index], (limit, *(after or ("", ""))))
+    return [(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
+
+
+async def briefs(client: RedisClient, tasks: Sequence[str]) -> tuple[int, list[list[Any]]]:
+    """Read tasks of one owner in brief; return the time of reading, and the fields of each."""
+    now_ms, *read = await client.run(shared_scripts.BRIEFS, tasks, ())
+    return now_ms, read
+
+
+async def totals(client: RedisClient, indexes: Sequence[str]) -> tuple[int, list[int]]:
+    """Count the living tasks in indexes; return the time of counting, and the counts."""
+    now_ms, *counts = await client.run(shared_scripts.TOTALS, indexes, ())
+    return now_ms, counts
