@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from starlette.types import ASGIApp
 
-from gateway.process.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp
+from gateway.process.replica import build
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.integration.raw import Answer, headers_of
@@ -20,9 +22,14 @@ HOST = (b"host", b"127.0.0.1:8080")
 
 
 def make_app(tools: str = "tests.integration.tools", **settings: Any) -> GatewayApp:
-    """Make the application of one replica, without identity unless told otherwise."""
+    """Make the application of one replica, without identity unless told otherwise.
+
+    It passes for one that runs, although there is no server that would open its lifespan.
+    """
     given = {"seal_keys": new_key(), "audience": "tests", "auth": "none", "replica_id": "r1", **settings}
-    return create_app(Settings.load({}, tools=(tools,), **given))
+    app = GatewayApp(build(Settings.load({}, tools=(tools,), **given)))
+    app.is_running = True
+    return app
 
 
 def raw_headers(message: Mapping[str, Any], **more: str) -> list[tuple[bytes, bytes]]:
@@ -42,7 +49,7 @@ class Client:
         sent: the events that the application has sent.
     """
 
-    app: GatewayApp
+    app: ASGIApp
     leaves: bool = False
     asked_for: int = 0
     sent: list[MutableMapping[str, Any]] = field(default_factory=list)

@@ -86,6 +86,9 @@ class McpEndpoint:
         challenges: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
+
+    Attributes:
+        takes_on: whether new requests are taken on; those that no load is a reason to refuse always are.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class McpEndpoint:
         challenges: Challenges | None = None,
         close_connections: bool = False,
     ) -> None:
+        self.takes_on = True
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._origins = origins
@@ -126,20 +130,15 @@ class McpEndpoint:
         """Answer each request with `Connection: close` from now on."""
         self._headers.append(CLOSE)
 
-    def arrived(self, scope: Scope, *, takes_on: bool = True) -> None:
-        """Count a request as its headers are complete.
-
-        Args:
-            scope: of the request. It is refused in its turn if there are too many.
-            takes_on: whether new requests are taken on at all; those that no load is a reason to refuse still are.
-        """
+    def arrived(self, scope: Scope) -> None:
+        """Count a request as its headers are complete. It is refused in its turn if there are too many."""
         last: dict[bytes, bytes] | None = scope.get(LAST_VALUES)
         if last is None:
             last = scope[LAST_VALUES] = dict(scope["headers"])
         method = scope[METHOD_NAMED] = last.get(METHOD, b"")
         counts = scope["method"] == "POST" and not method.startswith(NEVER_REFUSED)
         credential = last.get(b"authorization", b"")
-        scope[VISIT] = ((takes_on and self._admission.arrive(credential)) or REFUSED) if counts else None
+        scope[VISIT] = ((self.takes_on and self._admission.arrive(credential)) or REFUSED) if counts else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
