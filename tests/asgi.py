@@ -45,12 +45,18 @@ class Client:
     Attributes:
         app: what it is connected to.
         leaves: whether it is gone after its last chunk, instead of waiting for the answer.
+        server: the address that it is connected to.
+        root_path: the path that the server says it serves the application at.
+        raw_path: the path as it was sent, where that is another one.
         asked_for: how many chunks the application has asked for.
         sent: the events that the application has sent.
     """
 
     app: ASGIApp
     leaves: bool = False
+    server: tuple[str, int | None] | None = ("127.0.0.1", 8080)
+    root_path: str = ""
+    raw_path: bytes = b""
     asked_for: int = 0
     sent: list[MutableMapping[str, Any]] = field(default_factory=list)
 
@@ -97,12 +103,12 @@ class Client:
             "method": method,
             "scheme": "http",
             "path": path,
-            "raw_path": path.encode(),
+            "raw_path": self.raw_path or path.encode(),
             "query_string": b"",
-            "root_path": "",
+            "root_path": self.root_path,
             "headers": list(headers),
             "client": ("127.0.0.1", 50000),
-            "server": ("127.0.0.1", 8080),
+            "server": self.server,
             "state": {},
         }
         await self.app(scope, receive, send)

@@ -8,6 +8,7 @@ import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -38,6 +39,9 @@ from gateway.web.origins import OriginPolicy
 from gateway.web.site import Guard, Metadata, NotReady, create_site
 
 log = logging.getLogger(__name__)
+
+running_apps: Final[dict[GatewayApp, asyncio.AbstractEventLoop]] = {}
+"""Those of this process that run, each with its event loop."""
 
 SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
@@ -191,9 +195,11 @@ class GatewayApp:
                 self.startup_problem = problem
                 raise
             self.is_running = True
+            running_apps[self] = asyncio.get_running_loop()
             try:
                 yield
             finally:
+                del running_apps[self]
                 self.is_running = False
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
