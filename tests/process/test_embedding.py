@@ -3,37 +3,61 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 import mcp_types
+import msgspec
 import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from loadtest.cluster import new_key
+from loadtest.cluster import Replica, new_key
 from loadtest.cluster.common import LoggedProcess
 from tests.identity import ISSUER
 from tests.integration.clients.sdk_client import text_of
-from tests.integration.raw import post, request, tool_call
+from tests.integration.raw import headers_of, post, request, tool_call
 from tests.integration.streams import Stream, asking
 
 SETTINGS: Final = {"GATEWAY_SEAL_KEYS": new_key(), "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}
 LISTEN: Final = asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
 SECONDS: Final = 10.0
+JSON: Final = "content-type: application/json"
+ECHO: Final = tool_call("echo", {"text": "hello"})
+CALL: Final = "\r\n".join(f"{name}: {value}" for name, value in headers_of(ECHO).items())
+ASKED: Final = [
+    (f"POST /mcp HTTP/1.1\r\n{CALL}", msgspec.json.encode(ECHO)),
+    (f"POST /mcp HTTP/1.1\r\n{CALL}\r\norigin: http://localhost", msgspec.json.encode(ECHO)),
+    (f"POST /mcp HTTP/1.1\r\n{CALL}\r\norigin: https://evil.example.com", msgspec.json.encode(ECHO)),
+    (f"POST /mcp HTTP/1.1\r\n{JSON}", b"{"),
+    (f"POST /mcp HTTP/1.1\r\n{JSON}", b" " * 5000),
+    *(
+        (f"POST {path} HTTP/1.1\r\n{CALL}", msgspec.json.encode(ECHO))
+        for path in ("/mcp/", "/MCP", "/%6dcp", "/mcp%0A")
+    ),
+    *((f"{method} /mcp HTTP/1.1", b"") for method in ("GET", "HEAD", "DELETE", "OPTIONS")),
+    ("OPTIONS /mcp HTTP/1.1\r\norigin: http://localhost", b""),
+    ("POST /_gateway/hop HTTP/1.1", b"nobody"),
+    ("GET /healthz HTTP/1.1", b""),
+    ("GET /nothing HTTP/1.1", b""),
+]
+"""Heads of requests, without the empty line, and bodies."""
 
 
 class Host(LoggedProcess):
-    """`uvicorn tests.process.host:app`, with options."""
+    """`uvicorn` with an application and options."""
 
-    def __init__(self, directory: Path, *options: str, **environ: str) -> None:
+    def __init__(self, directory: Path, *options: str, app: str = "tests.process.host:app", **environ: str) -> None:
         super().__init__("host", {**SETTINGS, "HOST_SERVES": "1", **environ}, directory / "host.log")
         self.origin = f"http://127.0.0.1:{self._keep_port()}"
-        self._options = options
+        self._options = (app, *options)
 
     @property
     def url(self) -> str:
@@ -42,7 +66,7 @@ class Host(LoggedProcess):
 
     def _command(self) -> Sequence[str]:
         port = self.origin.rpartition(":")[2]
-        return [sys.executable, "-m", "uvicorn", "tests.process.host:app", "--port", port, *self._options]
+        return [sys.executable, "-m", "uvicorn", "--port", port, *self._options]
 
     def wait_ready(self) -> None:
         """Wait until it answers."""
@@ -153,3 +177,39 @@ def test_a_start_that_fails_names_what_to_change(tmp_path: Path) -> None:
         assert "GATEWAY_SEAL_KEYS" in host.log_text()
     finally:
         host.end()
+
+
+def test_gateway_serve_and_the_application_under_plain_uvicorn_answer_alike(tmp_path: Path) -> None:
+    """All but what the servers themselves say: the date, and whether the connection stays open."""
+    settings = {**SETTINGS, "GATEWAY_TOOLS": "tests.integration.tools", "GATEWAY_REPLICA_ID": "r1"}
+    settings["GATEWAY_MAX_BODY_BYTES"] = "4096"
+    replica = Replica("r1", settings, tmp_path / "replica.log")
+    alone = Host(tmp_path, "--factory", "--no-server-header", app="gateway.process.app:create_app", **settings)
+    try:
+        for process in (replica, alone):
+            process.start()
+            process.wait_ready()
+        for head, body in ASKED:
+            served, hosted = (answer_of(origin_of(process.url), head, body) for process in (replica, alone))
+            assert served == hosted, head
+    finally:
+        replica.end()
+        alone.end()
+
+
+def origin_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def answer_of(address: tuple[str, int], head: str, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Send a request on a connection of its own, and return its answer as it came."""
+    with socket.create_connection(address, timeout=SECONDS) as connection:
+        connection.sendall(f"{head}\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        response = HTTPResponse(connection, method=head.partition(" ")[0])
+        response.begin()
+        headers = [(name.lower(), value) for name, value in response.getheaders()]
+        told = [field for field in headers if field[0] not in {"date", "connection"}]
+        return response.status, told, response.read()
