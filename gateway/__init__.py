@@ -1,7 +1,7 @@
 """Sealed Gateway: stateless, horizontally scaled Model Context Protocol tools.
 
-The authoring API is re-exported here, each name loaded when it is first used: importing `gateway` loads
-neither the web framework nor a storage client.
+The public API is re-exported here: what authors of tools use, and what puts a gateway into another application. Each
+name is loaded when it is first used: importing `gateway` loads neither the web framework nor a storage client.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gateway.authoring.resources import resource
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
+    from gateway.process.mounting import draining, mount
     from gateway.sealing.principal import Principal
 
 __all__ = [
@@ -48,7 +49,9 @@ __all__ = [
     "ToolResult",
     "complete",
     "content",
+    "draining",
     "lifespan",
+    "mount",
     "prompt",
     "resource",
     "testing",
@@ -74,6 +77,7 @@ _HOMES = {
     "gateway.authoring.resources": ("resource",),
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
+    "gateway.process.mounting": ("draining", "mount"),
     "gateway.sealing.binding": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from starlette.types import ASGIApp
 
-from gateway.process.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp
+from gateway.process.replica import build
 from gateway.settings.model import Settings
 from loadtest.cluster import new_key
 from tests.integration.raw import Answer, headers_of
@@ -20,9 +22,14 @@ HOST = (b"host", b"127.0.0.1:8080")
 
 
 def make_app(tools: str = "tests.integration.tools", **settings: Any) -> GatewayApp:
-    """Make the application of one replica, without identity unless told otherwise."""
+    """Make the application of one replica, without identity unless told otherwise.
+
+    It passes for one that runs, although there is no server that would open its lifespan.
+    """
     given = {"seal_keys": new_key(), "audience": "tests", "auth": "none", "replica_id": "r1", **settings}
-    return create_app(Settings.load({}, tools=(tools,), **given))
+    app = GatewayApp(build(Settings.load({}, tools=(tools,), **given)))
+    app.is_running = True
+    return app
 
 
 def raw_headers(message: Mapping[str, Any], **more: str) -> list[tuple[bytes, bytes]]:
@@ -38,12 +45,18 @@ class Client:
     Attributes:
         app: what it is connected to.
         leaves: whether it is gone after its last chunk, instead of waiting for the answer.
+        server: the address that it is connected to.
+        root_path: the path that the server says it serves the application at.
+        raw_path: the path as it was sent, where that is another one.
         asked_for: how many chunks the application has asked for.
         sent: the events that the application has sent.
     """
 
-    app: GatewayApp
+    app: ASGIApp
     leaves: bool = False
+    server: tuple[str, int | None] | None = ("127.0.0.1", 8080)
+    root_path: str = ""
+    raw_path: bytes = b""
     asked_for: int = 0
     sent: list[MutableMapping[str, Any]] = field(default_factory=list)
 
@@ -90,12 +103,12 @@ class Client:
             "method": method,
             "scheme": "http",
             "path": path,
-            "raw_path": path.encode(),
+            "raw_path": self.raw_path or path.encode(),
             "query_string": b"",
-            "root_path": "",
+            "root_path": self.root_path,
             "headers": list(headers),
             "client": ("127.0.0.1", 50000),
-            "server": ("127.0.0.1", 8080),
+            "server": self.server,
             "state": {},
         }
         await self.app(scope, receive, send)

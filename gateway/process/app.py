@@ -7,10 +7,12 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry
@@ -28,19 +30,21 @@ from gateway.process.replica import Services, build
 from gateway.process.services import check
 from gateway.process.watchdog import watchdog
 from gateway.settings.hosts import is_loopback
-from gateway.settings.model import Settings
+from gateway.settings.model import ENDPOINT_PATH, Settings
 from gateway.tokens.hop_messages import max_message_bytes
 from gateway.web.arrival import ARRIVAL, Arrival
 from gateway.web.endpoint import McpEndpoint
-from gateway.web.hop_endpoint import HopEndpoint, is_hop
+from gateway.web.hop import HOP_PATH
+from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
-from gateway.web.site import GuardedSite, create_site
+from gateway.web.site import Guard, Metadata, NotReady, create_site
 
 log = logging.getLogger(__name__)
 
-MCP_PATH = "/mcp"
+running_apps: Final[dict[GatewayApp, asyncio.AbstractEventLoop]] = {}
+"""Those of this process that run, each with its event loop."""
 
 SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
@@ -51,23 +55,39 @@ IDLE_SECONDS = 75.0
 
 
 class GatewayApp:
-    """The outermost ASGI callable: serves `/mcp` and messages of other replicas, and leaves the rest to FastAPI's site.
+    """One replica as an ASGI application: FastAPI's, but with `/mcp` and messages of replicas led past its router.
 
     Args:
         services: what it serves with.
         bound_to: the address it listens on.
         reload: whether to re-read the tool modules when their files change.
+        health: whether it answers health checks.
+        metrics: whether it serves its metrics, beside those on a port of their own.
+        metadata_paths: where it serves the protected-resource metadata, if there is some; None for the usual paths.
+
+    Attributes:
+        site: the FastAPI application. It serves everything, `/mcp` too.
+        is_running: whether `running` is open.
     """
 
-    def __init__(self, services: Services, *, bound_to: str = "127.0.0.1", reload: bool = False) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        bound_to: str = "127.0.0.1",
+        reload: bool = False,
+        health: bool = True,
+        metrics: bool = False,
+        metadata_paths: frozenset[str] | None = None,
+    ) -> None:
         settings = services.settings
+        self.is_running = False
         self.leaving = False
-        self._has_left = False
         self.startup_problem: ConfigurationError | None = None
         self._services = services
+        self._counts_tasks = metrics or settings.metrics_port is not None
         self._reloader = Reloader(settings.tools, self._load_again, services.wires.serve) if reload else None
         origins = _origin_policy(settings, bound_to)
-        self._site = GuardedSite(self._create_site(), origins, services.telemetry, services.audit)
         self._endpoint = McpEndpoint(
             services.wires.dispatcher,
             services.authenticator,
@@ -87,18 +107,31 @@ class GatewayApp:
             services.telemetry,
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
-
-    def _create_site(self) -> FastAPI:
-        metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
-        clock_offsets = self._services.telemetry.clocks.offsets
-        if metadata is None:
-            return create_site(self._why_not_ready, clock_offsets)
-        return create_site(
+        self._endpoints: dict[str, ASGIApp] = {ENDPOINT_PATH: self._endpoint, HOP_PATH: self._hop_endpoint}
+        self.site = create_site(
+            self._endpoints,
             self._why_not_ready,
-            clock_offsets,
-            metadata=lambda: metadata.document(dispatcher.registry.scopes),
-            metadata_paths=metadata.paths,
+            services.telemetry,
+            health=health,
+            metrics=metrics,
+            metadata=self._metadata(metadata_paths),
+            lifespan=self._lifespan,
         )
+        self.site.add_middleware(
+            Guard,
+            is_running=lambda: self.is_running,
+            local_only=settings.auth == "none",
+            judges=self._endpoints,
+            origins=origins,
+            telemetry=services.telemetry,
+            audit=services.audit,
+        )
+
+    def _metadata(self, paths: frozenset[str] | None) -> Metadata | None:
+        metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
+        if metadata is None:
+            return None
+        return Metadata(lambda: metadata.document(dispatcher.registry.scopes), paths or metadata.paths)
 
     def _load_again(self) -> Registry:
         """Load the tools that files hold now; raises whatever is wrong with them."""
@@ -106,26 +139,20 @@ class GatewayApp:
         self._services.wires.check(registry)
         return registry
 
-    def _why_not_ready(self) -> str | None:
+    def _why_not_ready(self) -> NotReady | None:
         if self.leaving:
             return "leaving"
         return None if self._services.audit.may_run else "audit_log_down"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
-        if scope["type"] == "http" and scope["path"] == MCP_PATH:
-            await self._endpoint(scope, receive, send)
-        elif scope["type"] == "lifespan":
-            await self._lifespan(receive, send)
-        elif scope["type"] == "http" and is_hop(scope):
-            await self._hop_endpoint(scope, receive, send)
-        else:
-            await self._site(scope, receive, send)
+        serve = self._endpoints.get(scope["path"], self.site) if scope["type"] == "http" else self.site
+        await serve(scope, receive, send)
 
     def arrived(self, scope: Scope) -> None:
         """Count a request whose headers are complete, if it is for `/mcp`."""
-        if scope["path"] == MCP_PATH:
-            self._endpoint.arrived(scope, takes_on=not self._has_left)
+        if scope["path"] == ENDPOINT_PATH:
+            self._endpoint.arrived(scope)
 
     def still_arriving(self, scope: Scope) -> None:
         """Let a request whose body is on its way take nobody's place meanwhile."""
@@ -135,41 +162,57 @@ class GatewayApp:
 
     def drain(self) -> None:
         """Begin to leave: say so, hand legs on at their checkpoints, and let clients go to other replicas."""
-        self.leaving = True
-        self._services.load.drain()
-        self._endpoint.close_connections()
+        if not self.leaving:
+            self.leaving = True
+            self._services.load.drain()
+            self._endpoint.close_connections()
 
     def leave(self) -> None:
         """Take no new work: hand the rest on, and end the streams that would otherwise stay open."""
-        self._has_left = True
+        self._endpoint.takes_on = False
         self._services.load.end_notice()
         self._services.changes.close()
         self._services.waiting.close()
 
-    async def _lifespan(self, receive: Receive, send: Send) -> None:
-        await receive()
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                if self._services.tracing is not None:
-                    stack.push_async_callback(self._services.tracing.close)
-                stack.callback(self._services.host.close)
-                if self._services.store is not None:
-                    stack.push_async_callback(self._services.store.aclose)
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, _site: FastAPI) -> AsyncIterator[None]:
+        async with self.running():
+            try:
+                yield
+            except asyncio.CancelledError:
+                log.debug("forced exit: no orderly shutdown")
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run what serves beside requests while the context is open. It can be opened once.
+
+        Raises:
+            ConfigurationError: by the context, as it is entered: it cannot start as configured.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            if self._services.tracing is not None:
+                stack.push_async_callback(self._services.tracing.close)
+            stack.callback(self._services.host.close)
+            if self._services.store is not None:
+                stack.push_async_callback(self._services.store.aclose)
+            try:
                 await self._start(stack)
-                await send({"type": "lifespan.startup.complete"})
-                await receive()
-            await send({"type": "lifespan.shutdown.complete"})
-        except ConfigurationError as problem:
-            self.startup_problem = problem
-            await send({"type": "lifespan.startup.failed", "message": str(problem)})
-        except asyncio.CancelledError:
-            log.debug("forced exit: no orderly shutdown")
+            except ConfigurationError as problem:
+                self.startup_problem = problem
+                raise
+            self.is_running = True
+            running_apps[self] = asyncio.get_running_loop()
+            try:
+                yield
+            finally:
+                del running_apps[self]
+                self.is_running = False
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         stack.enter_context(watchdog())
         if self._services.store is not None:
             await check(self._services.store)
-            if self._services.settings.metrics_port is not None:
+            if self._counts_tasks:
                 totals = TaskTotals(self._services.store.totals)
                 await stack.enter_async_context(totals.running(self._services.telemetry.registry))
         await open_at_start(self._services.registry.lifespans, stack)
@@ -214,13 +257,13 @@ def _connection_limits(settings: Settings) -> Limits:
     )
 
 
-def create_app(settings: Settings | None = None) -> GatewayApp:
-    """Return the ASGI application, configured from the environment unless `settings` are given.
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the FastAPI application, configured from the environment unless `settings` are given.
 
     Raises:
         ConfigurationError: the process cannot serve as configured; the message says what to change.
     """
-    return GatewayApp(build(settings or Settings.load()))
+    return GatewayApp(build(settings or Settings.load())).site
 
 
 def make_server(
@@ -250,7 +293,7 @@ def make_server(
         callbacks=server_callbacks(services.telemetry, app, replica_id=replica_id),
         notice_seconds=settings.drain_notice_seconds,
         drain_seconds=settings.drain_seconds,
-        path=MCP_PATH,
+        path=ENDPOINT_PATH,
         answers_checks=answers_checks,
         on_notice=app.drain,
         on_leaving=app.leave,

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -211,6 +211,10 @@ def _strip(value: object) -> object:
 
 def _lower(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
+
+
+def _option(field_name: str) -> str:
+    return f"--{field_name.replace('_', '-')}"
 
 
 def make_replica_id() -> str:
@@ -680,7 +684,12 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(
-        cls, environ: Mapping[str, str] | None = None, *, problems: Problems | None = None, **overrides: object
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        problems: Problems | None = None,
+        named: Callable[[str], str] = _option,
+        **overrides: object,
     ) -> Self:
         """Read and check every setting.
 
@@ -688,6 +697,7 @@ class Settings(BaseSettings):
             environ: the environment; None is the process's own.
             problems: takes what is wrong, instead of an error. The settings then have the default where a value is
                 wrong, and are good for further checks but not for serving.
+            named: returns what messages call an override, by its field name.
             overrides: values by field name that win over the environment, such as those of command-line options.
                 None means not given.
 
@@ -702,7 +712,7 @@ class Settings(BaseSettings):
         try:
             settings = cls(**values)
         except ValidationError as error:
-            mistakes = _mistakes(error, frozenset(given))
+            mistakes = _mistakes(error, {name: named(name) for name in given})
             found.add(*mistakes.values())
             wrong |= set(mistakes)
             settings = cls(**{name: value for name, value in values.items() if name not in mistakes})
@@ -973,20 +983,20 @@ def _expected(field: FieldInfo) -> str:
     return found
 
 
-def _mistakes(error: ValidationError, overridden: frozenset[str]) -> dict[str, str]:
-    """Return a line for each wrong field, by its name."""
+def _mistakes(error: ValidationError, names: Mapping[str, str]) -> dict[str, str]:
+    """Return a line for each wrong field, by its name; `names` has those that are not called by their variables."""
     lines: dict[str, str] = {}
     for details in error.errors(include_url=False):
         name = str(details["loc"][0]) if details["loc"] else ""
-        lines.setdefault(name, _mistake(name, details, name in overridden))
+        lines.setdefault(name, _mistake(name, details, names))
     return lines
 
 
-def _mistake(field_name: str, details: Any, overridden: bool) -> str:
+def _mistake(field_name: str, details: Any, names: Mapping[str, str]) -> str:
     field = Settings.model_fields.get(field_name)
     if field is None:
         return f"{field_name!r} is not a setting"
-    name = f"--{field_name.replace('_', '-')}" if overridden else variable(field_name)
+    name = names.get(field_name) or variable(field_name)
     use = f"use {_expected(field)}"
     cause = details.get("ctx", {}).get("error")
     if isinstance(cause, ValueError):

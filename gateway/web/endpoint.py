@@ -70,6 +70,9 @@ class McpEndpoint:
         challenges: writes what a caller is told whose token grants too little.
         replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
         close_connections: answer each request with `Connection: close`.
+
+    Attributes:
+        takes_on: whether new requests are taken on; those that no load is a reason to refuse always are.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class McpEndpoint:
         challenges: Challenges | None = None,
         close_connections: bool = False,
     ) -> None:
+        self.takes_on = True
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._origins = origins
@@ -110,12 +114,10 @@ class McpEndpoint:
         """Answer each request with `Connection: close` from now on."""
         self._headers.append(CLOSE)
 
-    def arrived(self, scope: Scope, *, takes_on: bool = True) -> Arrival:
+    def arrived(self, scope: Scope) -> Arrival:
         """Count a request as its headers are complete, and note in its scope what is known of it.
 
-        Args:
-            scope: of the request. It is refused in its turn if there are too many.
-            takes_on: whether new requests are taken on at all; those that no load is a reason to refuse still are.
+        It is refused in its turn if there are too many.
         """
         shortcut: Shortcut | None = scope.get(SHORTCUT)
         last_values: dict[bytes, bytes] = dict(scope["headers"]) if shortcut is None else shortcut.last_values
@@ -123,7 +125,7 @@ class McpEndpoint:
         visit: InFlightVisit | None = None
         refused = False
         if scope["method"] == "POST" and not method.startswith(NEVER_REFUSED):
-            if takes_on:
+            if self.takes_on:
                 visit = self._admission.arrive(last_values.get(b"authorization", b""))
             refused = visit is None
         arrival = scope[ARRIVAL] = Arrival(last_values, method, visit, refused=refused)

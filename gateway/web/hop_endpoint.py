@@ -17,7 +17,7 @@ from gateway.http.shortcut import SHORTCUT
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.headers import Headers
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange
-from gateway.web.hop import HOP_PATH, HOP_TYPE
+from gateway.web.hop import HOP_TYPE
 from gateway.web.origins import OriginPolicy
 
 MAX_ARRIVING: Final = 32
@@ -103,9 +103,3 @@ class HopEndpoint:
             raise _NotTaken(HopReason.MALFORMED) from None
         finally:
             self._arriving -= 1
-
-
-def is_hop(scope: Scope) -> bool:
-    """Tell whether a request is for this endpoint, also where the application is mounted below a path."""
-    path: str = scope["path"]
-    return path.endswith(HOP_PATH) and path.removeprefix(scope.get("root_path", "")) == HOP_PATH

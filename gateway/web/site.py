@@ -1,109 +1,242 @@
-"""Everything beside `/mcp`, on FastAPI: the health checks and the protected-resource metadata."""
+"""The FastAPI application of a replica: `/mcp`, and everything beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Header, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, Field
+from starlette.routing import Route
+from starlette.types import ASGIApp
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, HttpRefusal, InternalError
 from gateway.http.asgi import Receive, Scope, Send
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import RefusalReason, Telemetry
 from gateway.protocol.headers import Headers
+from gateway.settings.hosts import is_loopback
 from gateway.web.errors import to_http
 from gateway.web.origins import OriginPolicy
 
-HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
-Metadata = Callable[[], dict[str, Any]]
+NOT_RUNNING: Final = "The gateway is not running: the lifespan of the application that it is mounted in has not run"
+
+NotReady: TypeAlias = Literal["leaving", "audit_log_down"]
+"""Why a replica takes no new work."""
+
+log = logging.getLogger(__name__)
+
+
+class Liveness(BaseModel):
+    """What `/healthz` answers."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Readiness(BaseModel):
+    """What `/readyz` answers."""
+
+    status: Literal["ready"] | NotReady
+    clock: Annotated[
+        dict[str, float], Field(description="By how many seconds this replica's clock is ahead of each other clock.")
+    ]
+
+
+class ProtectedResource(BaseModel):
+    """What the metadata of a protected resource says (RFC 9728 section 2). Members without a value are left out."""
+
+    resource: str
+    authorization_servers: list[str] | None = None
+    scopes_supported: list[str] | None = None
+    bearer_methods_supported: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The metadata of a protected resource, and where it is served.
+
+    Attributes:
+        read: returns it as it is now.
+        paths: the paths that clients look for it at.
+    """
+
+    read: Callable[[], dict[str, Any]]
+    paths: frozenset[str]
+
+
+class Endpoint(Route):
+    """An exact path that an ASGI application serves, whatever the method: the framework reads nothing of a request."""
+
+    def __init__(self, path: str, app: ASGIApp) -> None:
+        super().__init__(path, app)
+        self.path_regex = re.compile(re.escape(path) + r"\Z")  # Starlette's own also takes a path that ends a line
 
 
 def create_site(
-    why_not_ready: Callable[[], str | None],
-    clock_offsets: Callable[[], dict[str, float]],
+    endpoints: Mapping[str, ASGIApp],
+    why_not_ready: Callable[[], NotReady | None],
+    telemetry: Telemetry,
     *,
+    health: bool = True,
+    metrics: bool = False,
     metadata: Metadata | None = None,
-    metadata_paths: Iterable[str] = (),
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
 ) -> FastAPI:
     """Return the FastAPI application.
 
     Args:
+        endpoints: ASGI applications by their paths.
         why_not_ready: returns why this replica takes no new work, None if it does.
-        clock_offsets: returns by how many seconds this replica's clock is ahead of others.
-        metadata: gives the protected-resource metadata (RFC 9728), where there is some.
-        metadata_paths: where it is served.
+        telemetry: of this replica.
+        health: whether it has `/healthz` and `/readyz`.
+        metrics: whether it has `/metrics`.
+        metadata: the protected-resource metadata (RFC 9728), where there is some.
+        lifespan: runs while the application is served.
     """
     site = FastAPI(
         title="Sealed Gateway",
+        routes=[Endpoint(path, app) for path, app in endpoints.items()],
+        lifespan=lifespan,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name whatever host the client has named
         telemetry={"tracing": False, "metrics": False, "logs": False},  # where traces are on, probes are none
     )
+    if health:
+        _add_health(site, why_not_ready, telemetry.clocks.offsets)
+    if metrics:
+        _add_metrics(site, telemetry.registry)
+    if metadata is not None:
+        _add_metadata(site, metadata)
+    return site
 
+
+def _add_health(
+    site: FastAPI, why_not_ready: Callable[[], NotReady | None], clock_offsets: Callable[[], dict[str, float]]
+) -> None:
     @site.get("/healthz")
-    async def healthz() -> dict[str, str]:
-        return {"status": "alive"}
+    async def healthz() -> Liveness:
+        return Liveness()
 
     @site.get("/readyz")
-    async def readyz(response: Response) -> dict[str, Any]:
+    async def readyz(response: Response) -> Readiness:
         reason = why_not_ready()
         if reason is not None:
             response.status_code = 503
         # A wrong clock is told and no reason to leave: if it is the other one's, all replicas would.
-        return {"status": reason or "ready", "clock": clock_offsets()}
-
-    if metadata is not None:
-        for path in metadata_paths:
-            site.add_api_route(path, _metadata_endpoint(metadata), methods=["GET", "HEAD"])
-    return site
+        return Readiness(status=reason or "ready", clock=clock_offsets())
 
 
-def _metadata_endpoint(metadata: Metadata) -> Callable[[], Any]:
-    async def protected_resource_metadata() -> JSONResponse:
-        return JSONResponse(metadata())
+def _add_metrics(site: FastAPI, registry: CollectorRegistry) -> None:
+    @site.get("/metrics", response_class=Response)
+    def metrics(accept: Annotated[str, Header()] = "") -> Response:  # in a thread: it takes some milliseconds
+        encode, content_type = choose_encoder(accept)
+        return Response(encode(registry), headers={"content-type": content_type})
 
-    return protected_resource_metadata
+
+def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
+    async def protected_resource_metadata() -> dict[str, Any]:
+        return metadata.read()
+
+    for path in metadata.paths:
+        site.add_api_route(
+            path,
+            protected_resource_metadata,
+            methods=["GET", "HEAD"],
+            response_model=ProtectedResource,
+            response_model_exclude_unset=True,
+        )
 
 
-class GuardedSite:
-    """Lets only requests for our hosts, and from allowed origins, through to the site; health checks always.
+class Guard:
+    """Lets only requests that may be served through to the site.
 
     Args:
-        site: what serves them.
-        origins: tells which hosts and web pages may call.
+        app: the site.
+        is_running: tells whether what it is served with runs.
+        local_only: whether only connections to an address of this machine alone are served.
+        judges: the paths of those that check hosts and origins themselves.
+        origins: tells which hosts and web pages may call. Health checks are answered for all.
         telemetry: counts refusals.
         audit: notes refusals.
     """
 
-    def __init__(self, site: FastAPI, origins: OriginPolicy, telemetry: Telemetry, audit: AuditLog) -> None:
-        self._site = site
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        is_running: Callable[[], bool],
+        local_only: bool,
+        judges: Iterable[str],
+        origins: OriginPolicy,
+        telemetry: Telemetry,
+        audit: AuditLog,
+    ) -> None:
+        self._app = app
+        self._is_running = is_running
+        self._local_only = local_only
+        self._unguarded = HEALTH_PATHS.union(judges)
         self._origins = origins
         self._telemetry = telemetry
         self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
-        if scope["type"] != "http" or scope["path"] in HEALTH_PATHS:
-            await self._site(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
+        if not self._is_running():
+            await refuse_not_running(send)
+            return
+        scope["path"] = _encoded_path(scope)
         try:
-            headers = Headers(scope["headers"])
-            cors = self._origins.check(headers)
+            if self._local_only and not _is_local(scope):
+                raise HttpRefusal(403, "Without identity, only connections to a loopback address are served")
+            headers = None if self._is_open(scope) else Headers(scope["headers"])
+            cors = [] if headers is None else self._origins.check(headers)
         except GatewayError as error:
             client = scope.get("client")
             self._audit.refused(error, client=client[0] if client else "")
             self._telemetry.request_refused(RefusalReason.of(error))
             await _answer(send, *to_http(error, None))
             return
-        if cors and scope["method"] == "OPTIONS":
+        if cors and headers is not None and scope["method"] == "OPTIONS":
             await _answer(send, 204, [*cors, *self._origins.preflight(headers, b"GET")], b"")
             return
-        await self._site(scope, receive, _adding(cors, send) if cors else send)
+        await self._app(scope, receive, _adding(cors, send) if cors else send)
+
+    def _is_open(self, scope: Scope) -> bool:
+        """Tell whether a request is for whoever checks its host and origin itself, or for a health check."""
+        path: str = scope["path"]
+        return path.removeprefix(scope.get("root_path", "")) in self._unguarded
+
+
+async def refuse_not_running(send: Send) -> None:
+    """Answer a request to a gateway that does not run."""
+    log.error("request refused: the gateway is not running; give `gateway.mount` the application that the server runs")
+    await _answer(send, *to_http(InternalError(NOT_RUNNING), None))
+
+
+def _encoded_path(scope: Scope) -> str:
+    """Return the path as it was sent: then no path stands for another one, which a proxy lets nobody reach."""
+    raw_path: bytes = scope.get("raw_path") or b""
+    path: str = scope["path"]
+    return raw_path.partition(b"?")[0].decode("latin-1") if b"%" in raw_path else path
+
+
+def _is_local(scope: Scope) -> bool:
+    """Tell whether a connection was made to a loopback address, or by a way that has none, such as a Unix socket."""
+    server = scope.get("server")
+    return server is None or server[1] is None or is_loopback(server[0])
 
 
 def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:

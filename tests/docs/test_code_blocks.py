@@ -38,6 +38,8 @@ CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]
 PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
     ("docs/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
+    ("docs/embedding.md", "console"): "tests/docs/test_embedding.py::test_the_hook_ends_a_stream_that_is_held",
+    ("docs/embedding.md", "python"): "tests/docs/test_embedding.py::test_the_test_passes",
     ("docs/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
     ("docs/logs.md", "text"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
     ("docs/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",

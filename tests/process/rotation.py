@@ -17,7 +17,8 @@ import redis
 import uvicorn
 
 from gateway.auth.tokens import mint
-from gateway.process.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp
+from gateway.process.replica import build
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.cipher import Cipher
@@ -140,7 +141,7 @@ class Rotating:
         return Settings.load(environ, tools=(self._tools,))
 
     def _app(self, name: str, **more: str) -> GatewayApp:
-        return create_app(self._settings(name, **more))
+        return GatewayApp(build(self._settings(name, **more)))
 
     async def rotate(self, *entries: str) -> None:
         """Replace the content of the file, and let all three processes read it."""

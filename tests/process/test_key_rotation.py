@@ -11,7 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from gateway import Context, tool
-from gateway.process.app import GatewayApp, create_app
+from gateway.process.app import GatewayApp
+from gateway.process.replica import build
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.sealing import base64url
 from gateway.sealing.keyring import KeyRing
@@ -186,7 +187,7 @@ def app_with_file(path: Path) -> tuple[GatewayApp, FileWatcher[KeyRing]]:
     settings = Settings.load(
         {"GATEWAY_SEAL_KEYS_FILE": str(path), "GATEWAY_AUDIENCE": "tests", "GATEWAY_AUTH": "none"}, tools=(__name__,)
     )
-    app = create_app(settings)
+    app = GatewayApp(build(settings))
     (watcher,) = app._services.key_files()
     return app, watcher
 

@@ -22,6 +22,12 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded_by("import gateway").isdisjoint(heavy)
 
 
+def test_what_puts_a_gateway_into_an_application_loads_it_when_it_is_called() -> None:
+    web = {"fastapi", "starlette", "uvicorn"}
+    assert loaded_by("from gateway import draining, mount").isdisjoint(web)
+    assert "fastapi" in loaded_by("import gateway; gateway.draining()")
+
+
 def test_the_authoring_api_loads_neither_a_web_framework_nor_a_storage_client() -> None:
     web_and_storage = {"fastapi", "starlette", "redis", "uvicorn", "jwt", "prometheus_client"}
     loaded = loaded_by("from gateway import Context, tool")

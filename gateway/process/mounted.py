@@ -1,0 +1,115 @@
+"""A gateway that is mounted in somebody else's FastAPI application."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from starlette.routing import BaseRoute, Match
+
+from gateway.auth.metadata import WELL_KNOWN_PATH, ResourceMetadata
+from gateway.errors import ConfigurationError
+from gateway.http.asgi import Receive, Scope, Send
+from gateway.process.app import GatewayApp
+from gateway.process.preflight import warn_of_unknown
+from gateway.process.replica import build
+from gateway.settings.model import ENDPOINT_PATH, Settings
+from gateway.web.site import Endpoint, refuse_not_running
+
+log = logging.getLogger(__name__)
+
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+
+
+def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Mapping[str, Any]) -> None:
+    """Mount a gateway; see `gateway.mount`."""
+    if not _PREFIX.fullmatch(prefix):
+        raise ConfigurationError(f"cannot mount at {prefix!r}; use a path such as '/tools'")
+    if any(_serves(route, prefix + ENDPOINT_PATH) for route in app.routes):
+        raise ConfigurationError(
+            f"cannot mount at {prefix!r}: another route of the application serves that path; use another path, or "
+            "mount the gateway before that route is added"
+        )
+    # What a server of ours would listen on has no meaning here.
+    read = Settings.load(named="{}=".format, **{**settings, "metrics_port": "off"})
+    mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
+    app.mount(prefix, mounted)
+    # Clients look for it at the root, with the path of the endpoint behind it (RFC 9728 section 3.1).
+    app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
+    app.router.lifespan_context = mounted.lifespan
+
+
+def _serves(route: BaseRoute, path: str) -> bool:
+    scope = {"type": "http", "method": "POST", "path": path, "root_path": "", "headers": []}
+    return route.matches(scope)[0] is Match.FULL
+
+
+class Mounted:
+    """A gateway below a path. It is built whenever its host starts: nothing of it outlives an event loop or a fork.
+
+    Args:
+        host: the application that it is mounted in.
+        prefix: the path.
+        settings: its settings.
+        health: whether it answers health checks.
+        metrics: whether it serves its metrics.
+
+    Attributes:
+        metadata_paths: the paths of the host at which it serves the protected-resource metadata.
+
+    Raises:
+        ConfigurationError: settings are missing, or do not go together.
+    """
+
+    def __init__(self, host: FastAPI, prefix: str, settings: Settings, *, health: bool, metrics: bool) -> None:
+        settings.check_serving()
+        warn_of_unknown(settings)
+        _warn_of_urls(settings, prefix)
+        self._host_lifespan = host.router.lifespan_context
+        self._settings = settings
+        self._health = health
+        self._metrics = metrics
+        self._gateway: GatewayApp | None = None
+        metadata = ResourceMetadata.of(settings)
+        self.metadata_paths: frozenset[str] = frozenset()
+        if metadata is not None:
+            self.metadata_paths = frozenset({WELL_KNOWN_PATH + prefix + ENDPOINT_PATH, urlsplit(metadata.url).path})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event of ASGI."""
+        if self._gateway is not None:
+            await self._gateway.site(scope, receive, send)
+        elif scope["type"] == "http":
+            await refuse_not_running(send)
+        else:
+            await send({"type": "websocket.close"})
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, host: Any) -> AsyncIterator[Any]:
+        """Run the host, and the gateway within: so tools can use what the host has opened."""
+        async with self._host_lifespan(host) as state:
+            gateway = GatewayApp(
+                build(self._settings),
+                health=self._health,
+                metrics=self._metrics,
+                metadata_paths=self.metadata_paths,
+            )
+            async with gateway.running():
+                self._gateway = gateway
+                try:
+                    yield state
+                finally:
+                    self._gateway = None
+
+
+def _warn_of_urls(settings: Settings, prefix: str) -> None:
+    """Warn of URLs that nobody is served at, unless a proxy rewrites paths."""
+    public = settings.public_url and settings.public_url.rstrip("/").removesuffix(ENDPOINT_PATH)
+    for name, url in {"GATEWAY_PUBLIC_URL": public, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
+        if url is not None and not url.endswith(prefix):
+            log.warning("the URL does not end with the path of the gateway", extra={"setting": name, "path": prefix})

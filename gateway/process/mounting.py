@@ -1,0 +1,51 @@
+"""`gateway.mount` and `gateway.draining`. What they need, FastAPI too, is loaded when they are called."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from gateway.process.app import GatewayApp
+
+
+def mount(app: FastAPI, prefix: str, *, health: bool = True, metrics: bool = False, **settings: object) -> None:
+    """Serve the gateway below a path of a FastAPI application, from its start until its end.
+
+    After `gateway.mount(app, "/tools", tools="bugs")`, clients call `/tools/mcp`. Tools are loaded when the application
+    starts.
+
+    Args:
+        app: the application that the server runs. One that is itself mounted in another one never starts.
+        prefix: the path, such as `/tools`.
+        health: whether to serve `/healthz` and `/readyz` below the prefix.
+        metrics: whether to serve `/metrics` below the prefix, to everybody who reaches it.
+        settings: settings by their names in lower case, without `GATEWAY_`. Others come from the environment.
+
+    Raises:
+        ConfigurationError: a setting is wrong or missing, or the path is taken; the message says what to change.
+    """
+    from gateway.process.mounted import add  # noqa: PLC0415 - it loads FastAPI
+
+    add(app, prefix, health=health, metrics=metrics, settings=settings)
+
+
+def draining() -> None:
+    """Let the gateways of this process leave. Call it when the process is asked to stop.
+
+    A server such as uvicorn waits for open connections before it stops an application. So streams that nobody else
+    would close end now. Calls are handed on at their checkpoints, `/readyz` answers 503, and new calls are refused.
+    It may be called in a signal handler, from any thread, and more than once.
+    """
+    from gateway.process.app import running_apps  # noqa: PLC0415 - the same
+
+    for app, loop in tuple(running_apps.items()):
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing is left to end
+            loop.call_soon_threadsafe(_leave, app)
+
+
+def _leave(app: GatewayApp) -> None:
+    app.drain()
+    app.leave()
