@@ -342,12 +342,10 @@ class LegRun:
 
     async def _run(self, answers: Mapping[str, Any]) -> Told:
         shedding = self._runner.shedding
+        sheds: Callable[[], bool] | None = None
         # Who is asked on the stream that waits for this leg cannot go on elsewhere.
-        sheds = (
-            None
-            if shedding is None or self.call.conversation is not None
-            else partial(shedding.wants_shed, time.monotonic())
-        )
+        if shedding is not None and self.call.conversation is None:
+            sheds = partial(shedding.wants_shed, time.monotonic())
         outcome = await self._outcome(answers, sheds)
         if isinstance(outcome, Shed):
             try:

@@ -77,6 +77,20 @@ def recursion(module: ast.Module) -> Iterator[ast.AST]:
             yield function
 
 
+def loose_conditions(module: ast.Module) -> Iterator[ast.AST]:
+    for coroutine in ast.walk(module):
+        if isinstance(coroutine, ast.AsyncFunctionDef):
+            for node in inside(*coroutine.body):
+                match node:
+                    case ast.IfExp(test=ast.BoolOp() as test):
+                        yield from (each for each in ast.walk(test) if is_chain(each))
+
+
+def is_chain(node: ast.AST) -> bool:
+    """Return whether a node is an attribute of an attribute."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute)
+
+
 def functions(module: ast.Module) -> Iterator[tuple[str, str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Yield the functions and methods of a module: name, the class with a dot or nothing, function."""
     for node in ast.walk(module):
@@ -192,6 +206,12 @@ RULES: Final = [
         "pydantic makes classes at run time, which compiled code cannot",
         "class Model(BaseModel):\n    name: str\n",
         "class Model:\n    name: str\n",
+    ),
+    Rule(
+        loose_conditions,
+        "`x if a or b.c.d else y` in a coroutine drops a reference that it never took: the process dies (mypyc 2.4.1)",
+        "async def f(self):\n    return None if self.a is None or self.b.c is None else 1\n",
+        "async def f(self):\n    if self.a is None or self.b.c is None:\n        return None\n    return 1\n",
     ),
     Rule(
         deleted_parameters,
