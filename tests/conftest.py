@@ -33,27 +33,31 @@ MEASURED = "COVERAGE_PROCESS_CONFIG"
 
 UNMEASURED = (
     *("bench", "calls/authority", "chaos", "conformance", "demo", "deploy", "docs", "fuzz", "integration", "loadtest"),
-    *("proposals", "proxies", "repository", "security", "soak", "under_load", "wires/draft", "wires/legacy"),
+    *("proposals", "proxies", "repository", "security", "soak", "under_load"),
 )
-"""Folders that are not measured: they run what others, and tests without processes, run too."""
+"""Folders that are not measured, nor the processes that they start: they run what others run too."""
 
-MEASURED_PROCESSES = ("process", "cli/test_dev.py", "workers/test_leaving.py")
-"""Tests that are measured with the processes that they start. Of all others, only what runs in pytest's process is.
-
-A measured process costs half as much again, and cannot be forked. A line needs one
-test that is seen to run it, and most of what processes run has a test that runs it in pytest's process too. The rest is
-how they start and end, which these tests do. The rule: total coverage stays at 93 % or more.
-"""
-
-REAL_STARTS = ("bench", "chaos", "conformance", "deploy", "loadtest", "proxies", "soak", "under_load")
-"""Folders whose clusters are of processes that are started as users start them; in all others they are forked."""
+REAL_STARTS = (
+    *(
+        "bench",
+        "chaos",
+        "conformance",
+        "deploy",
+        "loadtest",
+        "proxies",
+        "security/test_secrets.py",
+        "soak",
+        "under_load",
+    ),
+)
+"""Tests whose clusters are of processes that are started as users start them; in all others they are forked."""
 
 _measuring: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
     """Refuse lists of paths that name one which is not there: it would do nothing, and nobody would see that."""
-    for path in (*UNMEASURED, *MEASURED_PROCESSES, *REAL_STARTS):
+    for path in (*UNMEASURED, *REAL_STARTS):
         if not (TESTS / path).exists():
             raise pytest.UsageError(f"tests/conftest.py names tests/{path}, which does not exist")
 
@@ -88,7 +92,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure what a test runs and starts, or not, from before its first fixture until after its last."""
     measured = not is_in(UNMEASURED, item.path)
-    if is_in(MEASURED_PROCESSES, item.path):
+    if measured:
         os.environ.update(_measuring)
     elif MEASURED in os.environ:
         _measuring[MEASURED] = os.environ.pop(MEASURED)

@@ -30,6 +30,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Final, NamedTuple, NoReturn, TextIO, TypeAlias
 
+import coverage
+
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("gateway", "gateway_workers")
 LEFT_OUT: Final = ("gateway.demo", "gateway.sizing", "gateway.observability.tracing")
@@ -38,10 +40,12 @@ LEFT_OUT: Final = ("gateway.demo", "gateway.sizing", "gateway.observability.trac
 ALSO: Final = ("uvloop", "uvicorn.lifespan.on", "fastapi.responses", "multiprocessing.connection")
 """What the gateway imports when it serves."""
 
-FREE: Final = ("GATEWAY_", "TEST_", "PYTEST_", "PYTHONUNBUFFERED")
+MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
+"""Where coverage tells the processes of tests to be measured too. A fork is, from where its module begins to run."""
+
+FREE: Final = ("GATEWAY_", "TEST_", "PYTEST_", "PYTHONUNBUFFERED", MEASURED)
 """Beginnings of the variables that nothing reads before the fork, so that they may differ from start to start."""
 
-MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
 _MAX_REQUEST: Final = 150_000
 _MAX_DESCRIPTORS: Final = 64
 _STANDARD: Final = (0, 1, 2)
@@ -136,7 +140,7 @@ class ForkServer:
     """A running fork server. It ends when this process does."""
 
     def __init__(self) -> None:
-        self.environ = _fixed({**os.environ, MEASURED: "", "PYTHONPATH": str(TOP)})
+        self.environ = _fixed({**os.environ, "PYTHONPATH": str(TOP)})
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
@@ -237,7 +241,7 @@ def stop() -> None:
 
 def _fixed(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what the server and each of its forks have to agree on."""
-    return {name: value for name, value in environ.items() if not name.startswith(FREE) and (value or name != MEASURED)}
+    return {name: value for name, value in environ.items() if not name.startswith(FREE)}
 
 
 def _descriptor(stream: Stream, own: int, nothing: int) -> int:
@@ -362,4 +366,6 @@ def _close(*descriptors: int) -> None:
 
 if __name__ == "__main__":
     asked_for = serve(socket.socket(fileno=int(sys.argv[1])))
+    if os.environ.get(MEASURED):
+        coverage.process_startup()
     runpy.run_module(asked_for, run_name="__main__", alter_sys=True)

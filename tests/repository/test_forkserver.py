@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import coverage
 import pytest
 
 from loadtest.cluster.common import Process, clean_environment
@@ -165,6 +166,19 @@ def test_many_forks_run_at_once_and_draw_different_random_numbers(tmp_path: Path
     assert len({word for line in lines for word in line.split()}) == 60
 
 
+def test_what_a_fork_runs_is_measured_where_coverage_asks_for_it(tmp_path: Path) -> None:
+    measuring = coverage.Coverage(data_file=str(tmp_path / "measured"), source=[str(tmp_path)], config_file=False)
+    for config, files in (("", set()), (measuring.config.serialize(), {"program.py"})):
+        environ = clean_environment({forkserver.MEASURED: config})
+        process = start("print('first')\nprint('second')", tmp_path, env=environ, stdout=subprocess.DEVNULL)
+        assert isinstance(process, Forked)
+        assert process.wait(SECONDS) == 0
+        data = coverage.CoverageData(str(tmp_path / "measured"))
+        data.read()
+        assert {Path(name).name for name in data.measured_files()} == files
+    assert data.lines(str(tmp_path / "program.py")) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("options", "environ"),
     [
@@ -173,7 +187,6 @@ def test_many_forks_run_at_once_and_draw_different_random_numbers(tmp_path: Path
         ([], {"LD_PRELOAD": ""}),
         ([], {"TZ": "Asia/Tokyo"}),
         ([], {"OTEL_TRACES_EXPORTER": "none"}),
-        ([], {forkserver.MEASURED: "yes"}),
     ],
 )
 def test_what_an_interpreter_decides_when_it_starts_makes_a_real_start(

@@ -19,8 +19,6 @@ from tests.storage.servers import Server
 EXTENSION = "io.modelcontextprotocol/tasks"
 META = "io.modelcontextprotocol"
 VERSION = "2026-07-28"
-UNMEASURED = {"COVERAGE_PROCESS_CONFIG": ""}
-"""Coverage looks at workers here, not at replicas: it makes their start twice as dear, and others look at them."""
 
 
 class Site:
@@ -38,7 +36,7 @@ class Site:
             **settings,
         }
         names = replicas or ("r1",)
-        self.fleet = Fleet(directory, self.environ, names=names, own=dict.fromkeys(names, UNMEASURED))
+        self.fleet = Fleet(directory, self.environ, names=names)
         self.replicas = self.fleet.replicas
         self._ids = itertools.count(1)
         self._http = _client()
