@@ -11,7 +11,7 @@ import pytest
 
 from gateway.calls import runner as calls
 from gateway.engine import driver
-from gateway.process import replica
+from gateway.process import replica, services
 from gateway.process.app import GatewayApp
 from tests.asgi import Client, make_app
 from tests.integration.raw import META_CAPABILITIES, Answer, accept, request, tool_call
@@ -32,7 +32,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(replica, "time", SimpleNamespace(time=clock, monotonic=clock))
+    for module in (replica, services):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=clock, monotonic=clock))
     return clock
 
 
