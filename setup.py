@@ -10,44 +10,40 @@ import os
 from setuptools import Extension, setup
 
 COMPILED = {
-    "gateway/admission/inflight.py": 5.7,
+    "gateway/admission/inflight.py": 5.5,
     "gateway/admission/rate_limiter.py": 1.8,
     "gateway/auth/verifier.py": 1.0,
-    "gateway/calls/runner.py": 11.2,
-    "gateway/engine/capabilities.py": 1.0,
-    "gateway/engine/journal.py": 7.6,
-    "gateway/engine/leg.py": 5.1,
-    "gateway/observability/audit.py": 4.0,
+    "gateway/calls/runner.py": 11.5,
+    "gateway/engine/capabilities.py": 1.5,
+    "gateway/engine/journal.py": 7.5,
+    "gateway/engine/leg.py": 5.0,
+    "gateway/http/connection.py": 13.7,
+    "gateway/http/cycle.py": 7.2,
+    "gateway/observability/audit.py": 3.9,
     "gateway/observability/counters.py": 1.4,
     "gateway/observability/line_writer.py": 1.3,
     "gateway/observability/metrics.py": 1.6,
-    "gateway/protocol/capabilities.py": 3.4,
+    "gateway/protocol/capabilities.py": 2.2,
     "gateway/protocol/fields.py": 1.2,
-    "gateway/protocol/headers.py": 4.6,
+    "gateway/protocol/headers.py": 4.5,
     "gateway/protocol/jsonrpc.py": 1.9,
     "gateway/protocol/released/requests.py": 4.6,
-    "gateway/protocol/released/results.py": 0.8,
     "gateway/protocol/requests.py": 1.3,
     "gateway/protocol/strict_json.py": 1.6,
-    "gateway/runtime/fairness.py": 0.7,
-    "gateway/sealing/base64url.py": 0.7,
     "gateway/sealing/binding.py": 1.7,
     "gateway/sealing/cipher.py": 1.3,
-    "gateway/sealing/envelope.py": 1.6,
-    "gateway/sealing/state.py": 1.7,
+    "gateway/sealing/envelope.py": 1.5,
+    "gateway/sealing/state.py": 1.6,
     "gateway/tokens/request_state.py": 1.9,
-    "gateway/http/connection.py": 13.9,
-    "gateway/http/cycle.py": 7.3,
-    "gateway/web/arrival.py": 1.0,
-    "gateway/web/endpoint.py": 10.7,
-    "gateway/web/exchange.py": 3.8,
+    "gateway/web/endpoint.py": 11.2,
+    "gateway/web/exchange.py": 3.7,
     "gateway/wires/dispatch.py": 1.1,
-    "gateway/wires/methods.py": 2.4,
-    "gateway/wires/released/wire.py": 2.4,
+    "gateway/wires/methods.py": 2.7,
+    "gateway/wires/released/wire.py": 2.3,
 }
 """The modules of the hot path, each with the largest share, in percent, that it has in the instructions of one leg.
 
-`python -m bench.counts --shares` measures the shares, and prints this table again. A module with less than 0.7
+`python -m bench.counts --shares` measures the shares, and prints this table again. A module with less than 1
 percent leaves it. A module may be here only if it does the same compiled;
 tests/repository/test_compiled_rules.py has the rules for that.
 """

@@ -32,8 +32,7 @@ from gateway.process.watchdog import watchdog
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
 from gateway.tokens.hop_messages import max_message_bytes
-from gateway.web.arrival import ARRIVAL, Arrival
-from gateway.web.endpoint import McpEndpoint
+from gateway.web.endpoint import ARRIVAL, Arrival, McpEndpoint
 from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy

@@ -91,7 +91,7 @@ class Mounted:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, host: Any) -> AsyncIterator[Any]:
-        """Run the host, and the gateway within: so tools can use what the host has opened."""
+        """Run the gateway inside the host's lifespan, so that tools can use what the host has opened."""
         async with self._host_lifespan(host) as state:
             gateway = GatewayApp(
                 build(self._settings),
@@ -108,7 +108,7 @@ class Mounted:
 
 
 def _warn_of_urls(settings: Settings, prefix: str) -> None:
-    """Warn of URLs that nobody is served at, unless a proxy rewrites paths."""
+    """Warn about URLs without the mount path: they reach no gateway unless a proxy rewrites paths."""
     public = settings.public_url and settings.public_url.rstrip("/").removesuffix(ENDPOINT_PATH)
     for name, url in {"GATEWAY_PUBLIC_URL": public, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
         if url is not None and not url.endswith(prefix):

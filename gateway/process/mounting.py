@@ -33,11 +33,11 @@ def mount(app: FastAPI, prefix: str, *, health: bool = True, metrics: bool = Fal
 
 
 def draining() -> None:
-    """Let the gateways of this process leave. Call it when the process is asked to stop.
+    """Start draining every gateway of this process. Call it when the process is asked to stop.
 
-    A server such as uvicorn waits for open connections before it stops an application. So streams that nobody else
-    would close end now. Calls are handed on at their checkpoints, `/readyz` answers 503, and new calls are refused.
-    It may be called in a signal handler, from any thread, and more than once.
+    A server such as uvicorn waits for open connections before it stops an application, so held streams end now. Calls
+    are handed on at their checkpoints, `/readyz` answers 503, and new calls are refused. You can call it in a signal
+    handler, from any thread, and more than once.
     """
     from gateway.process.app import running_apps  # noqa: PLC0415 - the same
 

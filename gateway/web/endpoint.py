@@ -22,7 +22,6 @@ from gateway.protocol.challenges import Challenges
 from gateway.protocol.headers import METHOD, Headers, check_content
 from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
 from gateway.protocol.versions import Wire
-from gateway.web.arrival import ARRIVAL, Arrival
 from gateway.web.errors import JSON, to_http
 from gateway.web.exchange import BodyTooLarge, ClientGone, Exchange, Patience
 from gateway.web.origins import OriginPolicy
@@ -31,6 +30,9 @@ from gateway.wires.dispatch import Dispatcher
 from gateway.wires.replies import Accepted, Answered, Listening, Refused
 
 log = logging.getLogger(__name__)
+
+ARRIVAL: Final = "gateway.arrival"
+"""Where the scope of a request holds its `Arrival`, if it is for `/mcp`."""
 
 CLOSE: Final = (b"connection", b"close")
 
@@ -53,6 +55,36 @@ _STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
 
 _STATE_MARK: Final = b'"requestState"'
 """In a body: it seems to go on with a call. Decides who gets a place first, nothing else."""
+
+
+class Arrival:
+    """A request whose headers are complete.
+
+    Args:
+        last_values: the last value of each header, by its name in lower case.
+        method: what its headers say is asked for. The body is compared with it later.
+        visit: its place among those that are worked on, None if it has none.
+        refused: whether it has none because there are too many.
+
+    Attributes:
+        forwarded_id: what a trusted proxy calls it, or "".
+    """
+
+    __slots__ = ("forwarded_id", "last_values", "method", "refused", "visit")
+
+    def __init__(
+        self, last_values: dict[bytes, bytes], method: bytes, visit: InFlightVisit | None, *, refused: bool
+    ) -> None:
+        self.last_values = last_values
+        self.method = method
+        self.visit = visit
+        self.refused = refused
+        self.forwarded_id = ""
+
+    def step_aside(self) -> None:
+        """Let it take nobody's place for now."""
+        if self.visit is not None:
+            self.visit.step_aside()
 
 
 class McpEndpoint:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from gateway.web.arrival import ARRIVAL, Arrival
+from gateway.web.endpoint import ARRIVAL, Arrival
 
 REQUEST_ID: Final = b"x-gateway-request-id"
 

@@ -95,7 +95,7 @@ async def calls_up(app: GatewayApp, name: str, **brought: Any) -> list[Call]:
     return found
 
 
-async def test_the_legs_of_all_kinds_make_no_more_than_four_calls_up(app: GatewayApp) -> None:
+async def test_legs_of_all_kinds_together_make_no_more_than_four_different_calls_up(app: GatewayApp) -> None:
     found = {name: await calls_up(app, name) for name in ("complete", "ask", "detach")}
     app.drain()
     app._services.load.end_notice()

@@ -99,8 +99,9 @@ def test_the_hook_ends_a_stream_that_is_held(tmp_path: Path) -> None:
         assert "143" in text_of(PAGE)
 
 
-def test_the_test_passes(tmp_path: Path) -> None:
-    environ = save(tmp_path, PYTHON["Mount it"])
+@pytest.mark.parametrize("section", ["Mount it", "Stop it"])
+def test_the_test_passes(tmp_path: Path, section: str) -> None:
+    environ = save(tmp_path, PYTHON[section])
     (tmp_path / "test.py").write_text(PYTHON["Test it"])
     setting = CONSOLE.splitlines()[0].removeprefix("$ ")
     script = f"{PROGRAMS}\n{setting}\n{shlex.quote(sys.executable)} test.py"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.web.arrival import ARRIVAL, Arrival
+from gateway.web.endpoint import ARRIVAL, Arrival
 from gateway.web.proxies import TrustedProxies
 from tests.workers.conftest import server, start_site
 from tests.workers.site import EXTENSION, META, VERSION, Site
