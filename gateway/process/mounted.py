@@ -18,34 +18,41 @@ from gateway.http.asgi import Receive, Scope, Send
 from gateway.process.app import GatewayApp
 from gateway.process.preflight import warn_of_unknown
 from gateway.process.replica import build
-from gateway.settings.model import ENDPOINT_PATH, Settings
-from gateway.web.site import Endpoint, refuse_not_running
+from gateway.settings.model import ENDPOINT_PATH, Settings, make_replica_id
+from gateway.web.site import HEALTH_PATHS, METRICS_PATH, Endpoint, refuse_not_running
 
 log = logging.getLogger(__name__)
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+
+_NO_SETTINGS: Final = frozenset({"environ", "metrics_port", "named", "problems"})
+"""Names that `Settings.load` takes and that mean nothing here: there is no server of ours to listen on a port."""
 
 
 def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Mapping[str, Any]) -> None:
     """Mount a gateway; see `gateway.mount`."""
     if not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(f"cannot mount at {prefix!r}; use a path such as '/tools'")
-    if any(_serves(route, prefix + ENDPOINT_PATH) for route in app.routes):
-        raise ConfigurationError(
-            f"cannot mount at {prefix!r}: another route of the application serves that path; use another path, or "
-            "mount the gateway before that route is added"
-        )
-    # What a server of ours would listen on has no meaning here.
-    read = Settings.load(named="{}=".format, **{**settings, "metrics_port": "off"})
+    for name in sorted(_NO_SETTINGS & settings.keys()):
+        raise ConfigurationError(f"{name!r} is not a setting of a mounted gateway")
+    read = Settings.load(named="{}=".format, **settings, metrics_port="off")
     mounted = Mounted(app, prefix, read, health=health, metrics=metrics)
+    below = {*(HEALTH_PATHS if health else ()), *({METRICS_PATH} if metrics else ())}
+    wanted = [("POST", prefix + ENDPOINT_PATH), *(("GET", prefix + path) for path in sorted(below))]
+    for method, path in (*wanted, *(("GET", path) for path in sorted(mounted.metadata_paths))):
+        if any(_serves(route, method, path) for route in app.routes):
+            raise ConfigurationError(
+                f"cannot mount at {prefix!r}: another route of the application serves {path}; use another path, or "
+                "mount the gateway before that route is added"
+            )
     app.mount(prefix, mounted)
     # Clients look for it at the root, with the path of the endpoint behind it (RFC 9728 section 3.1).
     app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
     app.router.lifespan_context = mounted.lifespan
 
 
-def _serves(route: BaseRoute, path: str) -> bool:
-    scope = {"type": "http", "method": "POST", "path": path, "root_path": "", "headers": []}
+def _serves(route: BaseRoute, method: str, path: str) -> bool:
+    scope = {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
     return route.matches(scope)[0] is Match.FULL
 
 
@@ -93,8 +100,11 @@ class Mounted:
     async def lifespan(self, host: Any) -> AsyncIterator[Any]:
         """Run the gateway inside the host's lifespan, so that tools can use what the host has opened."""
         async with self._host_lifespan(host) as state:
+            settings = self._settings
+            if "replica_id" not in settings.model_fields_set:
+                settings = settings.model_copy(update={"replica_id": make_replica_id()})
             gateway = GatewayApp(
-                build(self._settings),
+                build(settings),
                 health=self._health,
                 metrics=self._metrics,
                 metadata_paths=self.metadata_paths,

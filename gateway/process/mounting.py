@@ -21,7 +21,7 @@ def mount(app: FastAPI, prefix: str, *, health: bool = True, metrics: bool = Fal
         app: the application that the server runs. One that is itself mounted in another one never starts.
         prefix: the path, such as `/tools`.
         health: whether to serve `/healthz` and `/readyz` below the prefix.
-        metrics: whether to serve `/metrics` below the prefix, to everybody who reaches it.
+        metrics: whether to serve `/metrics` below the prefix, to everybody who reaches it by an allowed host.
         settings: settings by their names in lower case, without `GATEWAY_`. Others come from the environment.
 
     Raises:

@@ -249,6 +249,7 @@ class McpEndpoint:
         check_content(headers)
         body = exchange.whole_body()
         if body is None or len(body) > self._max_body_bytes:
+            arrival.step_aside()  # only our own server says by itself that a body is still arriving
             body = await self._read_body(headers, exchange, body)
         if refusal is not None:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))

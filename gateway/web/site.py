@@ -26,6 +26,7 @@ from gateway.web.errors import to_http
 from gateway.web.origins import OriginPolicy
 
 HEALTH_PATHS: Final = frozenset({"/healthz", "/readyz"})
+METRICS_PATH: Final = "/metrics"
 
 NOT_RUNNING: Final = "The gateway is not running: the lifespan of the application that it is mounted in has not run"
 
@@ -137,7 +138,7 @@ def _add_health(
 
 
 def _add_metrics(site: FastAPI, registry: CollectorRegistry) -> None:
-    @site.get("/metrics", response_class=Response)
+    @site.get(METRICS_PATH, response_class=Response)
     def metrics(accept: Annotated[str, Header()] = "") -> Response:  # in a thread: it takes some milliseconds
         encode, content_type = choose_encoder(accept)
         return Response(encode(registry), headers={"content-type": content_type})

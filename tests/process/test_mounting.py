@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -217,8 +217,55 @@ def test_a_path_that_another_route_serves_is_refused_in_one_line(taken: str) -> 
         mount(app, taken)
     else:
         app.router.routes.append(Mount("/", FastAPI()))
-    with pytest.raises(ConfigurationError, match=r"^cannot mount at '/tools': another route .* serves that path; .*$"):
+    with pytest.raises(ConfigurationError, match=r"^cannot mount at '/tools': another route .* serves /tools/mcp; .*$"):
         mount(app)
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        ("/tools/readyz", {}),
+        ("/tools/{name}", {}),
+        ("/tools/metrics", {"metrics": True}),
+        ("/{path:path}", {}),
+        (
+            "/.well-known/{path:path}",
+            {"auth": "jwt", "jwt_secret": "0" * 32, "public_url": "https://example.com/tools"},
+        ),
+    ],
+)
+def test_a_page_that_answers_for_the_gateway_is_refused_in_one_line(path: str, options: Mapping[str, Any]) -> None:
+    app = FastAPI()
+    app.get(path)(page)
+    with pytest.raises(ConfigurationError, match=r"^cannot mount at '/tools': another route .* serves /.*; use .*$"):
+        mount(app, **options)
+
+
+async def page() -> str:
+    return "my own page"
+
+
+def test_a_page_beside_what_the_gateway_serves_is_none_of_its_business() -> None:
+    app = FastAPI()
+    app.get("/tools/readyz")(page)
+    app.get("/tools/metrics")(page)
+    mount(app, health=False)
+
+
+@pytest.mark.parametrize("name", ["environ", "metrics_port", "named", "problems"])
+def test_what_is_no_setting_of_a_mounted_gateway_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{name}' is not a setting of a mounted gateway"):
+        mount(FastAPI(), **{name: "9091"})
+
+
+async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None:
+    for given, count in (({}, 2), ({"replica_id": "r7"}, 1)):
+        app, seen = mount(FastAPI(), **given), set()
+        for _ in range(2):
+            async with started(app):
+                answer = await post(app, ECHO)
+                seen.add(dict(answer.headers)["x-gateway-replica"])
+        assert len(seen) == count
 
 
 def test_every_wrong_setting_is_told_where_it_is_mounted_by_the_name_that_it_was_given() -> None:

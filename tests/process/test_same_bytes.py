@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from fastapi import FastAPI
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import gateway
 from gateway.process.app import GatewayApp
@@ -144,6 +144,27 @@ async def test_a_call_without_a_place_is_refused() -> None:
             pass
     await assert_same(served, routed, REQUESTS["a call"])
     assert (await answered(routed.site, REQUESTS["a call"]))[0] == 503
+
+
+async def test_bodies_that_still_arrive_hold_no_place() -> None:
+    """`gateway serve` is told by its server that a body arrives; others do not say so."""
+    app, arrive = make(), asyncio.Event()
+
+    async def site(scope: Scope, receive: Receive, send: Send) -> None:
+        async def receive_later() -> MutableMapping[str, Any]:
+            event = await receive()
+            await arrive.wait()
+            return event
+
+        await app.site(scope, receive_later, send)
+
+    clients = [Client(site) for _ in range(2 * app._services.load.limit)]
+    arriving = [asyncio.create_task(client.post(ECHO)) for client in clients]
+    while not all(client.asked_for or client.sent for client in clients):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert (await answered(app.site, REQUESTS["a call"]))[0] == 200
+    arrive.set()
+    assert {answer.status for answer in await asyncio.gather(*arriving)} <= {200, 503}
 
 
 async def test_a_stream_that_is_held_until_the_replica_leaves() -> None:
