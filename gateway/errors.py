@@ -440,7 +440,7 @@ class TaskStoreAway(TaskStoreDown, TryAgain):
 class RejectReason(StrEnum):
     """Why a sealed token was not accepted. For the log and the counter only, never for the client.
 
-    The last two are of return addresses: the replica is not there or did not take the answer; nobody waits any more.
+    The last two are of request ids: the replica is not there or did not take the answer; nobody waits any more.
     """
 
     MALFORMED = "malformed"

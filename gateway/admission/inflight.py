@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Final
 
-from gateway.admission.limit import Limit
+from gateway.admission.leg_limit import Limit
 from gateway.errors import Overloaded
 from gateway.observability.counters import Count
 from gateway.runtime.fairness import FairQueue

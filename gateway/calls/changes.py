@@ -19,7 +19,7 @@ class Subscription:
         self._wake = asyncio.Event()
         self._closed = False
 
-    def tell(self, topic: Hashable) -> None:
+    def notify(self, topic: Hashable) -> None:
         """Note a change, if the stream wants to hear of it."""
         if topic in self._topics:
             self._pending[topic] = None
@@ -86,7 +86,7 @@ class ChangeHub:
 
     def _deliver(self, topic: str) -> None:
         for subscription in self._subscriptions:
-            subscription.tell(topic)
+            subscription.notify(topic)
 
     def close(self) -> None:
         """End every stream, those that come later included. Call it on the event loop."""

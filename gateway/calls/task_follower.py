@@ -46,7 +46,7 @@ class TaskFollower:
         """
         task_ids = (task.task_id,)
         subscription = self._changes.subscribe(task_ids)
-        expiry = _Expiry(lambda: subscription.tell(task.task_id))
+        expiry = _Expiry(lambda: subscription.notify(task.task_id))
         try:
             with self._authorities.watching(caller, lambda now: scopes_of(task, now), subscription.cut):
                 async with pumping(self._access, task_ids, caller, subscription, str):
@@ -127,7 +127,7 @@ async def _pump(
     try:
         async with contextlib.aclosing(access.watch(task_ids, caller)) as hints:
             async for task_id in hints:
-                subscription.tell(topic(task_id))
+                subscription.notify(topic(task_id))
     except Exception:
         log.exception("watching tasks failed; the stream ends")
         raise

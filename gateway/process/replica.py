@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway.admission.caller_limits import CallerLimits
 from gateway.admission.inflight import InFlight
-from gateway.admission.limit import AdaptiveLimit, FixedLimit
+from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
 from gateway.auth import ResourceMetadata, make_verifier
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry
@@ -35,7 +35,7 @@ from gateway.runtime.compilation import is_compiled
 from gateway.runtime.file_watcher import FileWatcher
 from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing
-from gateway.sealing.return_address import ID_BYTES
+from gateway.sealing.request_id import ID_BYTES
 from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import FlowLimits, SealedCarrier

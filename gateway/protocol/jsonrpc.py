@@ -18,7 +18,7 @@ from gateway.protocol.strict_json import encode
 RequestId: TypeAlias = str | int
 
 MAX_ID_CHARS: Final = 2048
-"""Longest id accepted. Room for a sealed return address, short enough for logs and every event that repeats it."""
+"""Longest id accepted. Room for a sealed request id, short enough for logs and every event that repeats it."""
 
 
 class Request(msgspec.Struct, frozen=True):

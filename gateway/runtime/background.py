@@ -27,14 +27,14 @@ async def in_thread(name: str, function: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001 - told to the caller
-            tell(done.set_exception, error)
+        except Exception as error:  # noqa: BLE001 - raised for the caller
+            settle(done.set_exception, error)
         else:
-            tell(done.set_result, result)
+            settle(done.set_result, result)
 
-    def tell(settle: Callable[[Any], None], value: Any) -> None:
+    def settle(put: Callable[[Any], None], value: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if done.done() else settle(value))
+            loop.call_soon_threadsafe(lambda: None if done.done() else put(value))
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await done

@@ -76,7 +76,7 @@ def session_binding(audience: str, principal: Principal | None) -> bytes:
     return associated_data(Purpose.SESSION, audience, principal)
 
 
-def return_address_binding(audience: str, principal: Principal | None) -> bytes:
+def request_id_binding(audience: str, principal: Principal | None) -> bytes:
     """Bind the id of a server's request to the caller who is to answer it."""
     return associated_data(Purpose.RETURN_ADDRESS, audience, principal)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from gateway.sizing.model import Deployment
-from gateway.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
+from gateway.sizing.simulation import Replicas, Simulated, SimulatedLeg, poisson, simulate
 
 MOST_SIMULATED: Final = 6
 """Replicas at most. More of them get calls in steadier turns, so this is on the safe side."""
@@ -82,8 +82,8 @@ def _simulate(deployment: Deployment, situation: str, utilization: float) -> Out
     # Legs that began together end together: what is taken on comes and goes in turns, of which only whole ones count.
     counted = math.ceil(_LEGS / rate / leg_seconds) * leg_seconds
 
-    def leg() -> Leg:
-        return Leg(gateway + (random.expovariate(1 / tool) if tool else 0.0), demand.tool_wait_seconds)
+    def leg() -> SimulatedLeg:
+        return SimulatedLeg(gateway + (random.expovariate(1 / tool) if tool else 0.0), demand.tool_wait_seconds)
 
     result = simulate(
         poisson(rate, settling + counted, random),

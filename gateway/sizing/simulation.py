@@ -27,7 +27,7 @@ _ROUNDING_SECONDS: Final = 1e-9
 
 
 @dataclass(frozen=True)
-class Leg:
+class SimulatedLeg:
     """What one leg needs of its replica.
 
     Attributes:
@@ -109,7 +109,7 @@ def poisson(rate: float, seconds: float, random: Random) -> list[float]:
 
 
 def simulate(
-    arrivals: Iterable[float], leg: Callable[[], Leg], replicas: Replicas, *, counted_from: float = 0.0
+    arrivals: Iterable[float], leg: Callable[[], SimulatedLeg], replicas: Replicas, *, counted_from: float = 0.0
 ) -> Simulated:
     """Let calls arrive, and follow all of them to their ends.
 
@@ -128,7 +128,7 @@ class _Call:
     """A call on its way, with what is left of it to do."""
 
     arrived_at: float
-    leg: Leg
+    leg: SimulatedLeg
     cpu_left: float
     refusals: int = 0
     sheds: int = 0
@@ -149,7 +149,7 @@ class _Simulation:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
-    def run(self, arrivals: Sequence[float], leg: Callable[[], Leg]) -> Simulated:
+    def run(self, arrivals: Sequence[float], leg: Callable[[], SimulatedLeg]) -> Simulated:
         for arrived_at in arrivals:
             needs = leg()
             call = _Call(arrived_at, needs, needs.cpu_seconds)

@@ -32,7 +32,6 @@ from gateway.observability.clock_watch import ClockSource, Reading
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.settings.model import REDIS_SCHEMES
 from gateway.storage.clocks import ServerClocks
-from gateway.storage.connections import Pool
 from gateway.storage.failing import (
     FAILURES,
     cause_of,
@@ -44,6 +43,7 @@ from gateway.storage.failing import (
     repeatable,
 )
 from gateway.storage.outages import Outage, outages
+from gateway.storage.redis_connections import Pool
 from gateway.storage.shared_scripts import NOW
 from gateway.storage.task_scripts import Script
 

@@ -28,7 +28,7 @@ MAX_REPLY_BYTES: Final = 65536
 _MAX_BESIDE_BODY: Final = 32_768
 """What a message may hold beside the body of a client's request: who calls, with which scopes, and what it answers."""
 
-Handler: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+MessageHandler: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Takes the body of a request and returns that of the reply, or None if the request is malformed."""
 
 log = logging.getLogger(__name__)
@@ -69,10 +69,10 @@ class Hops:
         self._post = post
         self._telemetry = telemetry
         self._max_bytes = max_bytes
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[str, MessageHandler] = {}
         self._seen = SeenNonces()
 
-    def handle(self, kind: str, handler: Handler) -> None:
+    def handle(self, kind: str, handler: MessageHandler) -> None:
         """Have the requests of a kind answered by a handler."""
         self._handlers[kind] = handler
 

@@ -12,9 +12,9 @@ from gateway.errors import RejectReason
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.caller import Caller
 from gateway.protocol.jsonrpc import RequestId
-from gateway.sealing.binding import return_address_binding
+from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Rejected
-from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
+from gateway.sealing.request_id import CallAddress, TaskAddress, open_request_id, seal_request_id
 from gateway.tokens.key_holder import KeyHolder
 
 log = logging.getLogger(__name__)
@@ -33,8 +33,8 @@ class ReplicaAddress:
     boot: bytes
 
 
-class ReturnAddresses:
-    """Writes return addresses, and reads them on any replica.
+class RequestIds:
+    """Writes request ids, and reads them on any replica.
 
     Args:
         keys: seal and open.
@@ -72,12 +72,12 @@ class ReturnAddresses:
         return self._seal(address, caller)
 
     def _seal(self, address: CallAddress | TaskAddress, caller: Caller) -> str:
-        return seal_return_address(self._keys.current, address, aad=self._aad(caller))
+        return seal_request_id(self._keys.current, address, aad=self._aad(caller))
 
     def open(self, response_id: RequestId | None, caller: Caller) -> CallAddress | TaskAddress | None:
         """Return where a response belongs, None if its id is none of ours for this caller; that is counted."""
         try:
-            return open_return_address(self._keys.current, response_id, aad=self._aad(caller), now=self._keys.clock())
+            return open_request_id(self._keys.current, response_id, aad=self._aad(caller), now=self._keys.clock())
         except Rejected as rejected:
             self.reject(rejected.reason)
             return None
@@ -88,4 +88,4 @@ class ReturnAddresses:
         self._telemetry.response_rejected(reason)
 
     def _aad(self, caller: Caller) -> bytes:
-        return return_address_binding(self._keys.audience, caller.principal)
+        return request_id_binding(self._keys.audience, caller.principal)

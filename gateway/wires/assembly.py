@@ -26,7 +26,7 @@ from gateway.tasks.ports import TaskStore
 from gateway.tokens.cursors import TaskCursors
 from gateway.tokens.hop_messages import Hops, Post, max_message_bytes
 from gateway.tokens.key_holder import KeyHolder
-from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
+from gateway.tokens.request_ids import ReplicaAddress, RequestIds
 from gateway.tokens.session_ids import Sessions
 from gateway.wires.broadcasts import CHANGED_TOPIC, Broadcasts
 from gateway.wires.catalogue import (
@@ -112,7 +112,7 @@ class Wires:
         self._draft_words = DraftResults()
         self._legacy_words = LegacyResults()
         self._replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
-        self._addresses = ReturnAddresses(keys, telemetry, self._replica)
+        self._addresses = RequestIds(keys, telemetry, self._replica)
         self._task_cursors = TaskCursors(keys)
         self._sessions = Sessions(keys, ttl_seconds=settings.session_ttl_seconds, telemetry=telemetry)
         self.hops = Hops(

@@ -22,9 +22,9 @@ from gateway.protocol.handshake.requests import (
 )
 from gateway.protocol.jsonrpc import Message, Notification, Request, Response
 from gateway.protocol.versions import DRAFT, INITIALIZE, Wire, negotiate
-from gateway.sealing.return_address import CallAddress
+from gateway.sealing.request_id import CallAddress
 from gateway.sealing.session import Session
-from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.request_ids import RequestIds
 from gateway.tokens.session_ids import Sessions, request_digest, unknown_session
 from gateway.wires.broadcasts import CANCELLED_REQUEST, Broadcasts
 from gateway.wires.catalogue import Catalogue
@@ -60,7 +60,7 @@ class HandshakeWire:
         versions: Mapping[str, HandshakeVersion],
         *,
         sessions: Sessions,
-        addresses: ReturnAddresses,
+        addresses: RequestIds,
         deliveries: Deliveries,
         broadcasts: Broadcasts,
         tasks: DraftTasks | None = None,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Final
 
 from gateway.sizing.percentiles import nearest_rank
-from gateway.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
+from gateway.sizing.simulation import Replicas, Simulated, SimulatedLeg, poisson, simulate
 from loadtest.cluster import Cluster
 from loadtest.sizing.measure import Caller, Observed, call_at, runnable_seconds
 from loadtest.wire import Request, call_tool
@@ -54,9 +54,9 @@ class Kind:
     loads: tuple[float, ...]
     counts: bool
 
-    def leg(self, seconds: float) -> Leg:
+    def leg(self, seconds: float) -> SimulatedLeg:
         """Return what one leg needs that takes so long on an idle replica."""
-        return Leg(seconds) if self.computes else Leg(0.0, seconds)
+        return SimulatedLeg(seconds) if self.computes else SimulatedLeg(0.0, seconds)
 
     def capacity(self, seconds: float) -> float:
         """Return how many of them one replica does in a second."""

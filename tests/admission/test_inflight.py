@@ -10,7 +10,7 @@ import pytest
 
 from gateway.admission import inflight
 from gateway.admission.inflight import LONGEST_WINDOW_SECONDS, WINDOW_REQUESTS, WINDOW_SECONDS, InFlight, InFlightVisit
-from gateway.admission.limit import AdaptiveLimit, FixedLimit
+from gateway.admission.leg_limit import AdaptiveLimit, FixedLimit
 from gateway.errors import Overloaded
 
 TARGET = 0.05

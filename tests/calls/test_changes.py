@@ -47,9 +47,9 @@ async def test_a_change_wakes_whoever_waits_for_it(hub: ChangeHub) -> None:
 
 async def test_what_is_cut_tells_nothing_any_more_of_what_is_pending_either(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools"])
-    subscription.tell("tools")
+    subscription.notify("tools")
     subscription.cut()
-    subscription.tell("tools")
+    subscription.notify("tools")
     assert await hear(subscription) == []
 
 
@@ -78,7 +78,7 @@ def test_changes_come_in_the_order_they_first_happened_and_never_twice(topics: l
     async def tell() -> list[Hashable]:
         subscription = Subscription(["tools", "docs://a", "docs://b"])
         for topic in topics:
-            subscription.tell(topic)
+            subscription.notify(topic)
         subscription.close()
         return await hear(subscription)
 

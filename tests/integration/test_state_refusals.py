@@ -17,8 +17,8 @@ from gateway.sealing import base64url
 from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
+    request_id_binding,
     request_state_binding,
-    return_address_binding,
     session_binding,
 )
 from gateway.sealing.digest import arguments_digest
@@ -274,7 +274,7 @@ def test_a_state_sealed_with_a_key_that_was_removed_is_refused(fleet: Fleet) -> 
 
 OTHER_PURPOSES: dict[str, bytes] = {
     "session": session_binding(AUDIENCE, ALICE),
-    "return address": return_address_binding(AUDIENCE, ALICE),
+    "request id": request_id_binding(AUDIENCE, ALICE),
     "cursor": cursor_binding(AUDIENCE, ALICE, "tools/call"),
     "field at rest": field_binding(AUDIENCE, "alice", "task", "journal"),
 }

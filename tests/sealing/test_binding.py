@@ -16,8 +16,8 @@ from gateway.sealing.binding import (
     field_binding,
     hop_binding,
     owner,
+    request_id_binding,
     request_state_binding,
-    return_address_binding,
     session_binding,
 )
 from gateway.sealing.principal import Principal
@@ -68,7 +68,7 @@ def test_an_anonymous_caller_is_not_a_principal_of_empty_strings(audience: str) 
         audience, nobody, "m", "t", b""
     )
     assert session_binding(audience, None) != session_binding(audience, nobody)
-    assert return_address_binding(audience, None) != return_address_binding(audience, nobody)
+    assert request_id_binding(audience, None) != request_id_binding(audience, nobody)
     assert cursor_binding(audience, None, "m") != cursor_binding(audience, nobody, "m")
 
 
@@ -94,7 +94,7 @@ def test_each_thing_that_a_request_state_is_bound_to_counts() -> None:
 def test_each_purpose_is_a_world_of_its_own() -> None:
     made = [associated_data(purpose, "aud", ALICE, b"x") for purpose in Purpose]
     assert len(set(made)) == len(list(Purpose))
-    assert session_binding("aud", ALICE) != return_address_binding("aud", ALICE)
+    assert session_binding("aud", ALICE) != request_id_binding("aud", ALICE)
 
 
 def test_each_thing_that_a_field_at_rest_is_bound_to_counts() -> None:
@@ -111,7 +111,7 @@ def test_the_encoding_does_not_drift() -> None:
     )
     assert cursor_binding("", None, "m") == b"cursor\x00" + b"\x00\x00\x00\x00" + b"\x00" + b"\x00\x00\x00\x01m"
     assert session_binding("é", None) == b"session\x00" + b"\x00\x00\x00\x02\xc3\xa9" + b"\x00"
-    assert return_address_binding("", None) == b"return-address\x00" + b"\x00\x00\x00\x00" + b"\x00"
+    assert request_id_binding("", None) == b"return-address\x00" + b"\x00\x00\x00\x00" + b"\x00"
     assert field_binding("a", "o", "t", "f") == (
         b"field-at-rest\x00" + b"\x00\x00\x00\x01a" + b"\x02"
         b"\x00\x00\x00\x01o" + b"\x00\x00\x00\x01t" + b"\x00\x00\x00\x01f"

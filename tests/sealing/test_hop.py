@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import HopReason
-from gateway.sealing.binding import hop_binding, return_address_binding, session_binding
+from gateway.sealing.binding import hop_binding, request_id_binding, session_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.hop import (
     CLOCK_SECONDS,
@@ -296,7 +296,7 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_decoded() -> None:
 def test_nothing_else_that_we_seal_is_a_message() -> None:
     head = request()[:HEAD_BYTES]
     plaintext = pack({"v": SCHEMA, "kind": "answer", "body": {}})
-    for aad in (session_binding(AUDIENCE, None), return_address_binding(AUDIENCE, None), b""):
+    for aad in (session_binding(AUDIENCE, None), request_id_binding(AUDIENCE, None), b""):
         assert refused(head + SEALER.seal(plaintext, aad).encode()) is HopReason.NOT_AUTHENTIC
 
 

@@ -14,15 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
-from gateway.sealing import base64url, return_address, session, state
+from gateway.sealing import base64url, request_id, session, state
 from gateway.sealing import task_list_cursor as task_cursor
 from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
     owner,
     owner_secret_binding,
+    request_id_binding,
     request_state_binding,
-    return_address_binding,
     session_binding,
 )
 from gateway.sealing.digest import arguments_digest
@@ -31,7 +31,7 @@ from gateway.sealing.keyring import KeyRing
 from gateway.sealing.list_cursor import CursorMaker
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
+from gateway.sealing.request_id import CallAddress, TaskAddress, open_request_id, seal_request_id
 from gateway.sealing.session import Session, open_session, seal_session
 from gateway.sealing.state import open_state, seal_state
 from gateway.sealing.task_list_cursor import open_task_cursor, seal_task_cursor
@@ -120,24 +120,24 @@ SESSION_KIND = Kind(
     session.SCHEMA,
 )
 CALL_KIND = Kind(
-    "return address of a call",
-    return_address_binding,
-    lambda sealer, aad: seal_return_address(sealer, CALL, aad=aad),
-    lambda token, aad, now: open_return_address(SEALER, token, aad=aad, now=now),
+    "request id of a call",
+    request_id_binding,
+    lambda sealer, aad: seal_request_id(sealer, CALL, aad=aad),
+    lambda token, aad, now: open_request_id(SEALER, token, aad=aad, now=now),
     CALL,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATghYoTsVtZqh-96e3EvJPQh3OrQlFCc66i1c0BNdH6OEmnaJpfa29OnfzxQh8ThvkHTjJDdJRSr"
     "Xh2TVx2PnE7Cy9co52L7yA2S6rszR7RDnIrz29QnkC3cCwP14Pk0Ua0LMNie9ntaEu4KgET349uQqv7hIjOqu_35zVwDl",
-    return_address.SCHEMA,
+    request_id.SCHEMA,
 )
 TASK_KIND = Kind(
-    "return address of a task",
-    return_address_binding,
-    lambda sealer, aad: seal_return_address(sealer, TASK, aad=aad),
-    lambda token, aad, now: open_return_address(SEALER, token, aad=aad, now=now),
+    "request id of a task",
+    request_id_binding,
+    lambda sealer, aad: seal_request_id(sealer, TASK, aad=aad),
+    lambda token, aad, now: open_request_id(SEALER, token, aad=aad, now=now),
     TASK,
     "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATgpYoTsVtZqh-96e3EvJPQh3N6UvCS4_7TSR1BSXEG6en6GBYO67JPcL18E67mEuiMaSDQ6vncD"
     "DGmolr7HAOQ",
-    return_address.SCHEMA,
+    request_id.SCHEMA,
 )
 CURSOR_KIND = Kind(
     "task cursor",

@@ -28,8 +28,8 @@ from gateway.sealing import base64url
 from gateway.sealing.binding import (
     cursor_binding,
     field_binding,
+    request_id_binding,
     request_state_binding,
-    return_address_binding,
     session_binding,
 )
 from gateway.sealing.digest import arguments_digest
@@ -677,7 +677,7 @@ SEALED: dict[str, tuple[Callable[[], Any], str]] = {
     "a removed key": (lambda: sealed(key=REMOVED_KEY), "unknown_key"),
     "another deployment": (lambda: sealed(audience="production"), "not_authentic"),
     "a session": (lambda: sealed(aad=session_binding(idp.AUDIENCE, ALICE)), "not_authentic"),
-    "a return address": (lambda: sealed(aad=return_address_binding(idp.AUDIENCE, ALICE)), "not_authentic"),
+    "a request id": (lambda: sealed(aad=request_id_binding(idp.AUDIENCE, ALICE)), "not_authentic"),
     "a cursor of tasks": (lambda: sealed(aad=cursor_binding(idp.AUDIENCE, ALICE, "tasks/list")), "not_authentic"),
     "a cursor of tasks, for this method": (
         lambda: sealed(aad=cursor_binding(idp.AUDIENCE, ALICE, "tools/call")),

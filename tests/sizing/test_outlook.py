@@ -9,7 +9,7 @@ import pytest
 from gateway.sizing.costs import MEASURED, Costs
 from gateway.sizing.model import Demand, Policy, size
 from gateway.sizing.outlook import Outlook, outlooks
-from gateway.sizing.simulation import Leg, Replicas, simulate
+from gateway.sizing.simulation import Replicas, SimulatedLeg, simulate
 
 DEMAND = Demand(users=1_000_000, task_share=0.02)
 POLICY = Policy()
@@ -48,9 +48,9 @@ def test_the_report_says_after_and_over_which_time_refusals_are_counted() -> Non
 
 def test_calls_that_come_too_early_are_served_but_not_counted() -> None:
     arrivals = [0.0, 0.0, 1.0, 1.0]
-    everything = simulate(arrivals, lambda: Leg(0.0, 0.5), Replicas(limit=1))
-    late = simulate(arrivals, lambda: Leg(0.0, 0.5), Replicas(limit=1), counted_from=1.0)
+    everything = simulate(arrivals, lambda: SimulatedLeg(0.0, 0.5), Replicas(limit=1))
+    late = simulate(arrivals, lambda: SimulatedLeg(0.0, 0.5), Replicas(limit=1), counted_from=1.0)
     assert (len(everything.seconds), everything.refused) == (2, 2)
     assert (len(late.seconds), late.refused) == (1, 1)
-    busy = simulate([0.0, 0.2], lambda: Leg(0.0, 0.5), Replicas(limit=1), counted_from=0.1)
+    busy = simulate([0.0, 0.2], lambda: SimulatedLeg(0.0, 0.5), Replicas(limit=1), counted_from=0.1)
     assert (len(busy.seconds), busy.refused) == (0, 1)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sizing.simulation import Leg, Replicas, Simulated, poisson, simulate
+from gateway.sizing.simulation import Replicas, Simulated, SimulatedLeg, poisson, simulate
 
 SEED = 20260728
 LONG = 20_000.0  # services
 ONE = Replicas()
 
 
-def run(share: float, leg: Callable[[Random], Leg], replicas: Replicas = ONE) -> Simulated:
+def run(share: float, leg: Callable[[Random], SimulatedLeg], replicas: Replicas = ONE) -> Simulated:
     """Let legs of one second on average arrive, so many that each replica has this share of its time to work."""
     random = Random(SEED)
     arrivals = poisson(share * replicas.count, LONG, random)
@@ -29,12 +29,12 @@ def busy_share(simulated: Simulated) -> float:
     return simulated.busy_seconds[0] / LONG
 
 
-def always_a_second(_random: Random) -> Leg:
-    return Leg(1.0)
+def always_a_second(_random: Random) -> SimulatedLeg:
+    return SimulatedLeg(1.0)
 
 
-def exponential(random: Random) -> Leg:
-    return Leg(random.expovariate(1.0))
+def exponential(random: Random) -> SimulatedLeg:
+    return SimulatedLeg(random.expovariate(1.0))
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
@@ -56,14 +56,14 @@ def test_legs_of_exponential_length_take_as_long_as_m_m_1_says(share: float) -> 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
 def test_legs_with_checkpoints_share_the_core_as_processor_sharing_says(share: float) -> None:
-    simulated = run(share, lambda _random: Leg(1.0, checkpoint_seconds=0.05))
+    simulated = run(share, lambda _random: SimulatedLeg(1.0, checkpoint_seconds=0.05))
 
     assert simulated.mean_seconds == pytest.approx(1 / (1 - busy_share(simulated)), rel=0.08)
 
 
 def test_legs_that_only_wait_are_refused_as_erlang_says() -> None:
     """A limit of 1 has no waiting room: M/G/1/1 refuses a/(1+a) of the legs, whatever they wait for."""
-    for leg in (lambda _random: Leg(0.0, 1.0), lambda random: Leg(0.0, random.expovariate(1.0))):
+    for leg in (lambda _random: SimulatedLeg(0.0, 1.0), lambda random: SimulatedLeg(0.0, random.expovariate(1.0))):
         assert run(0.8, leg, Replicas(limit=1)).refused_share == pytest.approx(0.8 / 1.8, rel=0.03)
 
 
@@ -72,7 +72,7 @@ def test_a_waiting_room_refuses_as_m_m_c_k_says() -> None:
     weights = [offered**n / math.factorial(n) for n in range(places + 1)]
     weights += [weights[places] * (offered / places) ** n for n in range(1, room + 1)]
 
-    simulated = run(offered, lambda random: Leg(0.0, random.expovariate(1.0)), Replicas(limit=places))
+    simulated = run(offered, lambda random: SimulatedLeg(0.0, random.expovariate(1.0)), Replicas(limit=places))
 
     assert simulated.refused_share == pytest.approx(weights[-1] / sum(weights), rel=0.05)
 
@@ -85,12 +85,12 @@ def test_the_core_is_busy_for_as_long_as_legs_need_it() -> None:
 
 def test_what_one_replica_refuses_another_one_takes() -> None:
     together = [0.0] * 4
-    two = simulate(together, lambda: Leg(0.0, 1.0), Replicas(count=2, limit=1))
-    four = simulate(together, lambda: Leg(0.0, 1.0), Replicas(count=4, limit=1))
+    two = simulate(together, lambda: SimulatedLeg(0.0, 1.0), Replicas(count=2, limit=1))
+    four = simulate(together, lambda: SimulatedLeg(0.0, 1.0), Replicas(count=4, limit=1))
 
     assert (two.refused, len(two.seconds)) == (2, 2)
     assert (four.refused, four.refusals, len(four.seconds)) == (0, 0, 4)
-    late = simulate([0.0, 0.5, 0.6], lambda: Leg(0.0, 1.0), Replicas(count=2, limit=1, caller_retries=1))
+    late = simulate([0.0, 0.5, 0.6], lambda: SimulatedLeg(0.0, 1.0), Replicas(count=2, limit=1, caller_retries=1))
     assert (late.refused, late.refusals) == (0, 2)
     assert late.seconds == pytest.approx([1.0, 1.0, 2.0])
 
@@ -99,12 +99,12 @@ def test_a_caller_who_is_refused_comes_back_so_often_and_no_more() -> None:
     at_once = [0.0, 0.0]
     once = Replicas(limit=1, caller_retries=1)
 
-    assert simulate(at_once, lambda: Leg(0.0, 0.9), once).seconds == pytest.approx([0.9, 1.9])
-    assert simulate(at_once, lambda: Leg(0.0, 5.0), once).refused == 1
+    assert simulate(at_once, lambda: SimulatedLeg(0.0, 0.9), once).seconds == pytest.approx([0.9, 1.9])
+    assert simulate(at_once, lambda: SimulatedLeg(0.0, 5.0), once).refused == 1
 
 
 def test_who_waits_too_long_for_a_place_is_refused() -> None:
-    simulated = simulate([0.0, 0.0, 0.0], lambda: Leg(0.0, 30.0), Replicas(limit=2))
+    simulated = simulate([0.0, 0.0, 0.0], lambda: SimulatedLeg(0.0, 30.0), Replicas(limit=2))
 
     assert (len(simulated.seconds), simulated.refused) == (2, 1)
 
@@ -112,8 +112,8 @@ def test_who_waits_too_long_for_a_place_is_refused() -> None:
 def test_long_legs_are_handed_on_under_too_much_load_and_at_most_twice() -> None:
     arrivals = poisson(30, 20, Random(SEED))
 
-    def legs() -> Leg:
-        return Leg(0.1, checkpoint_seconds=0.01)
+    def legs() -> SimulatedLeg:
+        return SimulatedLeg(0.1, checkpoint_seconds=0.01)
 
     calm = simulate(arrivals, legs, Replicas(count=4, target_seconds=0.05))
     busy = simulate(arrivals, legs, Replicas(count=2, target_seconds=0.05))
@@ -132,7 +132,7 @@ def test_callers_who_do_not_know_of_each_other_come_at_the_rate_that_was_asked_f
 
 
 LEGS = st.builds(
-    Leg,
+    SimulatedLeg,
     cpu_seconds=st.floats(0.001, 0.5),
     wait_seconds=st.floats(0, 2),
     checkpoint_seconds=st.sampled_from([0.01, 0.1, math.inf]),
@@ -148,7 +148,7 @@ REPLICAS = st.builds(
 
 @given(st.lists(st.tuples(st.floats(0, 10), LEGS), max_size=60), REPLICAS)
 def test_every_call_ends_once_and_no_core_works_more_than_legs_need(
-    calls: list[tuple[float, Leg]], replicas: Replicas
+    calls: list[tuple[float, SimulatedLeg]], replicas: Replicas
 ) -> None:
     calls.sort(key=lambda call: call[0])
     legs = iter([leg for _, leg in calls])

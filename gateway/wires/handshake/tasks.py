@@ -16,10 +16,10 @@ from gateway.protocol.handshake.questions import answer_of, request_params
 from gateway.protocol.jsonrpc import Response, server_request
 from gateway.protocol.notifications import progress
 from gateway.protocol.requests import read_cursor
-from gateway.sealing.return_address import TaskAddress
+from gateway.sealing.request_id import TaskAddress
 from gateway.tasks.model import Progress, TaskView
 from gateway.tokens.cursors import TaskCursors
-from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.request_ids import RequestIds
 from gateway.wires.methods import Incoming, Methods
 from gateway.wires.ports import Client
 from gateway.wires.replies import Reply
@@ -105,7 +105,7 @@ class TaskStream:
     def __init__(
         self,
         words: TaskWords,
-        addresses: ReturnAddresses,
+        addresses: RequestIds,
         caller: Caller,
         session: bytes,
         progress_token: str | int | None,
@@ -171,7 +171,7 @@ class HandshakeTasks:
         methods: Methods,
         access: TaskAccess,
         follower: TaskFollower,
-        addresses: ReturnAddresses,
+        addresses: RequestIds,
         cursors: TaskCursors,
     ) -> None:
         self._methods = methods

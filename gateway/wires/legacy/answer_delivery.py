@@ -11,9 +11,9 @@ from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.jsonrpc import Response, parse_message
 from gateway.protocol.strict_json import decode
 from gateway.sealing.principal import Principal
-from gateway.sealing.return_address import CallAddress
+from gateway.sealing.request_id import CallAddress
 from gateway.tokens.hop_messages import Hops
-from gateway.tokens.request_ids import ReplicaAddress, ReturnAddresses
+from gateway.tokens.request_ids import ReplicaAddress, RequestIds
 from gateway.wires.legacy.pending_answers import WaitingCalls
 
 ANSWER: Final = "answer"
@@ -35,7 +35,7 @@ class Deliveries:
         self,
         waiting: WaitingCalls,
         replica: ReplicaAddress,
-        addresses: ReturnAddresses,
+        addresses: RequestIds,
         hops: Hops,
         *,
         max_json_depth: int,

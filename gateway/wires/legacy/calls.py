@@ -26,7 +26,7 @@ from gateway.protocol.jsonrpc import server_request
 from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.runtime.sources import Clock
-from gateway.tokens.request_ids import ReturnAddresses
+from gateway.tokens.request_ids import RequestIds
 from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit
 from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
 from gateway.wires.methods import Incoming, Methods, RunLeg
@@ -52,7 +52,7 @@ class LegacyCalls:
     def __init__(
         self,
         methods: Methods,
-        addresses: ReturnAddresses,
+        addresses: RequestIds,
         waiting: WaitingCalls,
         *,
         answer_seconds: float,

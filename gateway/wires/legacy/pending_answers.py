@@ -15,7 +15,7 @@ from gateway.calls.authority import Authorities, Authority, Needs, Standing
 from gateway.engine.questions import Answer
 from gateway.errors import Overloaded
 from gateway.runtime.sources import RandomBytes
-from gateway.sealing.return_address import ID_BYTES
+from gateway.sealing.request_id import ID_BYTES
 
 
 class Leaving(Exception):

@@ -7,7 +7,7 @@ import sys
 import time
 
 from gateway.admission.inflight import InFlight
-from gateway.admission.limit import FixedLimit
+from gateway.admission.leg_limit import FixedLimit
 from gateway.cli import main as cli
 from gateway.process import replica
 from gateway.settings.model import Settings

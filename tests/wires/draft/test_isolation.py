@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from gateway.auth.tokens import mint
-from gateway.sealing.binding import return_address_binding
+from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
-from gateway.sealing.return_address import TaskAddress, seal_return_address
+from gateway.sealing.request_id import TaskAddress, seal_request_id
 from loadtest.cluster import new_key
 from tests.integration.fleet import Fleet
 from tests.integration.raw import Answer, post_bytes
@@ -135,11 +135,11 @@ async def test_a_question_is_answered_by_its_own_user_alone(
     """Whatever else comes is answered 202, changes nothing and is counted."""
     sealer = Sealer(KeyRing.parse(fleet.environ["GATEWAY_SEAL_KEYS"]), os.urandom)
     other_sealer = Sealer(KeyRing.parse(new_key()), os.urandom)
-    aad = return_address_binding(AUDIENCE, Principal("", name, ""))
+    aad = request_id_binding(AUDIENCE, Principal("", name, ""))
     async with call(user, "ask", name, call=name, kinds=["form"]) as request:
         question = (await request.hear("elicitation/create"))["id"]
-        expired = seal_return_address(sealer, TaskAddress(name, "form", 1.0), aad=aad)
-        forged = seal_return_address(other_sealer, TaskAddress(name, "form", 1e11), aad=aad)
+        expired = seal_request_id(sealer, TaskAddress(name, "form", 1.0), aad=aad)
+        forged = seal_request_id(other_sealer, TaskAddress(name, "form", 1e11), aad=aad)
         wrong: list[tuple[Any, Any, str]] = [
             (client_of("eve"), question, "not_authentic"),
             (user, altered(question), "not_authentic"),
@@ -224,7 +224,7 @@ async def test_a_token_that_lost_a_scope_reaches_no_task(client_of: ClientOf, fl
     await user.cancel_task(created)
 
 
-async def test_a_state_a_session_a_cursor_and_a_return_address_do_not_stand_for_each_other(
+async def test_a_state_a_session_a_cursor_and_a_request_id_do_not_stand_for_each_other(
     user: DraftClient, client_of: ClientOf, fleet: Deployment, name: str
 ) -> None:
     quiet = without_streams(client_of(name))
@@ -239,7 +239,7 @@ async def test_a_state_a_session_a_cursor_and_a_return_address_do_not_stand_for_
             "state": (await user.request("tools/call", called))["requestState"],
             "session": str(asking.session_id),
             "cursor": (await user.list_tasks())["nextCursor"],
-            "return address": (await request.hear("elicitation/create"))["id"],
+            "request id": (await request.hear("elicitation/create"))["id"],
         }
         assert (await user.request("tools/call", {**called, "requestState": sealed["state"]}))["requestState"]
         assert (await user.list_tasks(sealed["cursor"]))["tasks"]
@@ -253,7 +253,7 @@ async def test_a_state_a_session_a_cursor_and_a_return_address_do_not_stand_for_
         assert rejections(fleet, reason="not_authentic") >= 3
         assert rejections(fleet) == before + 3
         assert await status_of(user, name) == "input_required"
-        await user.respond(sealed["return address"], ADA)
+        await user.respond(sealed["request id"], ADA)
         await request.response()
 
 
@@ -267,7 +267,7 @@ async def presented(
     if kind == "cursor":
         error = await refusal(user.list_tasks(token))
         return error.message, error.data
-    if kind == "return address":
+    if kind == "request id":
         await user.respond(token, ADA)
         return ("accepted",)
     other.transport.headers["Mcp-Session-Id"] = token

@@ -17,7 +17,7 @@ from gateway.errors import HopReason, InsufficientScope, RejectReason
 from gateway.protocol.jsonrpc import Response
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
-from gateway.sealing.return_address import CallAddress
+from gateway.sealing.request_id import CallAddress
 from gateway.tokens.hop_messages import Hops
 from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_ids import ReplicaAddress

@@ -13,11 +13,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from gateway.sealing.binding import return_address_binding
+from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.principal import Principal
-from gateway.sealing.return_address import CallAddress, TaskAddress, open_return_address, seal_return_address
+from gateway.sealing.request_id import CallAddress, TaskAddress, open_request_id, seal_request_id
 from loadtest.cluster import new_key
 from tests.wires.draft.client import DraftClient
 from tests.wires.draft.deployment import AUDIENCE, Deployment
@@ -30,7 +30,7 @@ EVE: Final[Any] = {"result": accept(name="eve")}
 
 
 def aad(principal: str, audience: str = AUDIENCE) -> bytes:
-    return return_address_binding(audience, Principal("", principal, ""))
+    return request_id_binding(audience, Principal("", principal, ""))
 
 
 def sealer_of(fleet: Deployment) -> Sealer:
@@ -39,14 +39,14 @@ def sealer_of(fleet: Deployment) -> Sealer:
 
 def opened(fleet: Deployment, token: str, principal: str) -> CallAddress:
     """Open the id of a replica's request."""
-    address = open_return_address(sealer_of(fleet), token, aad=aad(principal), now=time.time())
+    address = open_request_id(sealer_of(fleet), token, aad=aad(principal), now=time.time())
     assert isinstance(address, CallAddress)
     return address
 
 
 def sealed(fleet: Deployment, address: CallAddress | TaskAddress, principal: str) -> str:
     """Seal an id as a replica would."""
-    return seal_return_address(sealer_of(fleet), address, aad=aad(principal))
+    return seal_request_id(sealer_of(fleet), address, aad=aad(principal))
 
 
 def all_rejected(fleet: Deployment, reason: str) -> float:
@@ -83,8 +83,8 @@ async def test_what_is_no_address_of_ours_for_the_caller_changes_nothing_and_is_
             (user, 7, "malformed"),
             (user, "s1." + "A" * 1600, "too_large"),
             (eve, good, "not_authentic"),
-            (user, seal_return_address(other_key, address, aad=aad(name)), "unknown_key"),
-            (user, seal_return_address(sealer_of(fleet), address, aad=aad(name, "elsewhere")), "not_authentic"),
+            (user, seal_request_id(other_key, address, aad=aad(name)), "unknown_key"),
+            (user, seal_request_id(sealer_of(fleet), address, aad=aad(name, "elsewhere")), "not_authentic"),
             (user, sealed(fleet, replace(address, expires_at=time.time() - 1), name), "expired"),
             (user, sealed(fleet, replace(address, key="other"), name), "late"),
             (user, sealed(fleet, replace(address, call=os.urandom(16)), name), "late"),
@@ -149,8 +149,8 @@ async def test_nothing_but_an_opened_address_says_where_an_answer_is_sent(
     good = sealed(fleet, address, name)
     other_key = Sealer(KeyRing.parse(new_key()), os.urandom)
     for bad in (
-        seal_return_address(other_key, address, aad=aad(name)),
-        seal_return_address(sealer_of(fleet), address, aad=aad("somebody")),
+        seal_request_id(other_key, address, aad=aad(name)),
+        seal_request_id(sealer_of(fleet), address, aad=aad("somebody")),
         sealed(fleet, replace(address, expires_at=time.time() - 1), name),
         msgspec.json.encode({"url": trap.url, "kind": "call"}).decode(),
         trap.url,

@@ -19,7 +19,7 @@ from gateway.sealing.state import open_payload
 SCHEMA: Final = 1
 """Raise it only for a layout that the release before cannot read."""
 
-MAX_RETURN_ADDRESS_CHARS: Final = 1_500
+MAX_REQUEST_ID_CHARS: Final = 1_500
 """Longest token that is sealed or opened: ids of this length have been seen to work with the usual clients."""
 
 ID_BYTES: Final = 16
@@ -62,40 +62,40 @@ class TaskAddress:
     session: bytes = b""
 
 
-ReturnAddress: TypeAlias = CallAddress | TaskAddress
+Address: TypeAlias = CallAddress | TaskAddress
 
 
-def seal_return_address(sealer: Sealer, address: ReturnAddress, *, aad: bytes) -> str:
-    """Seal an address into the id of a request, of at most `MAX_RETURN_ADDRESS_CHARS` characters.
+def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
+    """Seal an address into the id of a request, of at most `MAX_REQUEST_ID_CHARS` characters.
 
     Args:
         sealer: the process's sealer.
         address: where the answer belongs.
-        aad: `gateway.sealing.binding.return_address_binding` of the caller who is asked.
+        aad: `gateway.sealing.binding.request_id_binding` of the caller who is asked.
 
     Raises:
         ValueError: the URL, the key or the task's id is too long or holds a lone surrogate, or a name of a process or
             call has another size.
     """
     plaintext = pack({"v": SCHEMA, "exp": address.expires_at, "key": address.key, **_place(address)})
-    if token_chars(len(plaintext)) > MAX_RETURN_ADDRESS_CHARS:
-        raise ValueError(f"a return address has at most {MAX_RETURN_ADDRESS_CHARS} characters")
+    if token_chars(len(plaintext)) > MAX_REQUEST_ID_CHARS:
+        raise ValueError(f"a request id has at most {MAX_REQUEST_ID_CHARS} characters")
     return sealer.seal(plaintext, aad)
 
 
-def open_return_address(sealer: Sealer, token: object, *, aad: bytes, now: float) -> ReturnAddress:
+def open_request_id(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Address:
     """Open the id of a response. An address is expired at exactly its expiry.
 
     Args:
         sealer: the process's sealer.
         token: whatever the client sent.
-        aad: `gateway.sealing.binding.return_address_binding` of the caller who answers.
+        aad: `gateway.sealing.binding.request_id_binding` of the caller who answers.
         now: seconds since the epoch.
 
     Raises:
         Rejected: with the reason, which is for the log and the counter only.
     """
-    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_RETURN_ADDRESS_CHARS, now=now)
+    payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_REQUEST_ID_CHARS, now=now)
     session = payload.get("in", b"")
     match payload:
         case {"kind": "call", "key": str(key), "url": str(url), "boot": bytes(boot), "call": bytes(call)}:
@@ -105,7 +105,7 @@ def open_return_address(sealer: Sealer, token: object, *, aad: bytes, now: float
     raise Rejected(RejectReason.MALFORMED)
 
 
-def _place(address: ReturnAddress) -> dict[str, Any]:
+def _place(address: Address) -> dict[str, Any]:
     if isinstance(address, TaskAddress):
         session = {"in": address.session} if address.session else {}
         return {"kind": "task", "task": address.task_id, **session}

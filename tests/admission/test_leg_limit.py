@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admission.limit import FIRST, LEAST, MOST, AdaptiveLimit, FixedLimit
+from gateway.admission.leg_limit import FIRST, LEAST, MOST, AdaptiveLimit, FixedLimit
 
 TARGET = 0.05
 

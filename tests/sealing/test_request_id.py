@@ -9,22 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import RejectReason
-from gateway.sealing.binding import return_address_binding
+from gateway.sealing.binding import request_id_binding
 from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.keyring import KeyRing
 from gateway.sealing.packing import pack
-from gateway.sealing.return_address import (
-    MAX_RETURN_ADDRESS_CHARS,
+from gateway.sealing.request_id import (
+    MAX_REQUEST_ID_CHARS,
     SCHEMA,
+    Address,
     CallAddress,
-    ReturnAddress,
     TaskAddress,
-    open_return_address,
-    seal_return_address,
+    open_request_id,
+    seal_request_id,
 )
 
 NOW = 1_800_000_000
-AAD = return_address_binding("gateway", None)
+AAD = request_id_binding("gateway", None)
 BOOT, CALL = bytes(range(16)), bytes(range(16, 32))
 SEALER = Sealer(KeyRing.parse("00" * 31 + "0a"), os.urandom)
 
@@ -36,19 +36,19 @@ addresses = st.builds(CallAddress, texts, names, names, texts, expiries) | st.bu
 )
 
 
-def sealed(address: ReturnAddress) -> str:
-    return seal_return_address(SEALER, address, aad=AAD)
+def sealed(address: Address) -> str:
+    return seal_request_id(SEALER, address, aad=AAD)
 
 
-def opened(token: object) -> ReturnAddress:
-    return open_return_address(SEALER, token, aad=AAD, now=NOW)
+def opened(token: object) -> Address:
+    return open_request_id(SEALER, token, aad=AAD, now=NOW)
 
 
 @given(addresses)
-def test_every_address_comes_back_as_it_was(address: ReturnAddress) -> None:
+def test_every_address_comes_back_as_it_was(address: Address) -> None:
     token = sealed(address)
     assert opened(token) == address
-    assert len(token) <= MAX_RETURN_ADDRESS_CHARS
+    assert len(token) <= MAX_REQUEST_ID_CHARS
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_every_address_comes_back_as_it_was(address: ReturnAddress) -> None:
     ],
     ids=["call", "task"],
 )
-def test_the_longest_key_fits_beside_a_long_url_or_the_longest_task_id(address: ReturnAddress) -> None:
+def test_the_longest_key_fits_beside_a_long_url_or_the_longest_task_id(address: Address) -> None:
     assert len(sealed(address)) <= 1_500
 
 
