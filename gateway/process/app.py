@@ -322,6 +322,8 @@ def serve(
     """
     ending = Ending()
     services = build(settings)
+    if services.tracing is not None:
+        services.tracing.serve_libraries()
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
     server = make_server(services, app, answers_checks=not inherited, on_signal=ending.told)
     metrics = None

@@ -17,7 +17,6 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
-from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_creation import TaskCalls, TaskLimits
 from gateway.observability.audit import AuditLog
@@ -46,7 +45,8 @@ from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.ports import Carrier
 
-if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
+if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTelemetry or redis: they take memory
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisTaskStore
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Services:
     store: RedisTaskStore | None
     metadata: ResourceMetadata | None
     challenges: Challenges
-    tracing: Tracing | None
+    tracing: Traces | None
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Give what watches the file of the seal keys, if they come from one."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from gateway.calls.ports import Tracing
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
 from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
@@ -21,6 +20,7 @@ from gateway.tasks.ports import TaskStore
 from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisTaskStore, RedisWorkQueue
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ async def check(store: TaskStore) -> None:
         log.warning("task store cannot be reached yet; tasks wait for it")
 
 
-def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Traces | None:
     """Return what makes traces if the environment asks for them, or None. OpenTelemetry is imported only then.
 
     No trace is a reason not to serve: what is wrong with the environment goes to the log.
@@ -104,9 +104,7 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
     if problem is not None:
         log.warning("no traces", extra={"reason": problem})
         return None
-    traces = Traces(replica_id)
-    traces.serve_libraries()
-    return traces
+    return Traces(replica_id)
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:

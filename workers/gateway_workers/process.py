@@ -52,6 +52,8 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     """
     ending = Ending()
     services = build_worker(settings)
+    if services.tracing is not None:
+        services.tracing.serve_libraries()
     telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     telemetry.build_info(__version__, compiled=is_compiled())
     telemetry.audit_lines_lost = services.audit_lost

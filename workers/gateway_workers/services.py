@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
-from gateway.calls.ports import Tracing
 from gateway.observability.audit import AuditLog
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.services import (
@@ -26,6 +25,7 @@ from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisWorkQueue
 
 
@@ -51,7 +51,7 @@ class WorkerServices:
     host: AsyncioHost
     audit: AuditLog
     audit_lost: Callable[[], int]
-    tracing: Tracing | None
+    tracing: Traces | None
 
     def make_queue(self, telemetry: ProcessTelemetry) -> RedisWorkQueue:
         """Open a connection to the task store, for one event loop."""
