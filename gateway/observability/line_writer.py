@@ -39,23 +39,31 @@ CLOSE_SECONDS: Final = 2.0
 class LineWriter:
     """Appends lines to a file descriptor, in order and whole, from a thread of its own.
 
-    The descriptor stays open when the writer closes. Use `Lines` to write: each is one kind of line, with a count of
-    its own of what was lost.
+    Use `Lines` to write: each is one kind of line, with a count of its own of what was lost.
 
     Args:
         descriptor: where to.
         name: what the log calls it when it reports that lines cannot be written; "" where that is the log itself.
         max_queued_bytes: what may wait at a time.
+        owns_descriptor: whether the writer closes the descriptor after its last line.
 
     Attributes:
         keeps: whether lines that the destination refuses are kept and tried again, instead of dropped.
         max_queued_bytes: as given.
     """
 
-    def __init__(self, descriptor: int, *, name: str = "", max_queued_bytes: int = MAX_QUEUED_BYTES) -> None:
+    def __init__(
+        self,
+        descriptor: int,
+        *,
+        name: str = "",
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
+        owns_descriptor: bool = False,
+    ) -> None:
         self.keeps = False
         self.max_queued_bytes = max_queued_bytes
         self._descriptor = descriptor
+        self._owns_descriptor = owns_descriptor
         self._name = name
         # Entered for each line, and unlike a condition without a call. A signal handler or a finalizer may log while
         # its thread is inside.
@@ -114,9 +122,11 @@ class LineWriter:
                 self._is_idle = False
                 batch, self._queue = self._queue, []
             if not batch:
-                return
+                break
             self._write_out(batch)
             self._closing.wait(PAUSE_SECONDS)
+        if self._owns_descriptor:  # closed here, since `close` does not wait for a write that is stuck
+            os.close(self._descriptor)
 
     def _write_out(self, batch: list[tuple[Lines, bytes]]) -> None:
         left = b"".join([line for _, line in batch])
@@ -208,3 +218,9 @@ def closed_at_exit(writer: LineWriter) -> LineWriter:
     """Have a writer write its last lines when the process ends; return it."""
     atexit.register(writer.close)
     return writer
+
+
+def close_before_exit(writer: LineWriter) -> None:
+    """Close a writer of `closed_at_exit` now."""
+    atexit.unregister(writer.close)
+    writer.close()

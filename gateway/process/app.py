@@ -175,11 +175,11 @@ class GatewayApp:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, _site: FastAPI) -> AsyncIterator[None]:
-        async with self.running():
-            try:
+        try:
+            async with self.running():
                 yield
-            except asyncio.CancelledError:
-                log.debug("forced exit: no orderly shutdown")
+        except asyncio.CancelledError:
+            log.debug("forced exit: no orderly shutdown")
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -189,6 +189,7 @@ class GatewayApp:
             ConfigurationError: by the context, as it is entered: it cannot start as configured.
         """
         async with contextlib.AsyncExitStack() as stack:
+            stack.push(self._close_audit)
             if self._services.tracing is not None:
                 stack.push_async_callback(self._services.tracing.close)
             stack.callback(self._services.host.close)
@@ -206,6 +207,11 @@ class GatewayApp:
             finally:
                 del running_apps[self]
                 self.is_running = False
+
+    def _close_audit(self, error: type[BaseException] | None, *_: object) -> None:
+        """Close the audit log, except at a forced exit: the requests that it cuts off have lines to write yet."""
+        if error is not asyncio.CancelledError:
+            self._services.close_audit()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
         stack.enter_context(watchdog())
@@ -322,6 +328,8 @@ def serve(
     """
     ending = Ending()
     services = build(settings)
+    if services.tracing is not None:
+        services.tracing.serve_libraries()
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
     server = make_server(services, app, answers_checks=not inherited, on_signal=ending.told)
     metrics = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,13 +17,13 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
-from gateway.calls.ports import Tracing
 from gateway.calls.runner import CallRunner
 from gateway.calls.task_creation import TaskCalls, TaskLimits
 from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.process.preflight import load_tools
 from gateway.process.services import (
+    OpenAuditLog,
     make_audit_log,
     make_key_holder,
     make_task_store,
@@ -46,7 +46,8 @@ from gateway.wires.assembly import Wires
 from gateway.wires.legacy.pending_answers import WaitingCalls
 from gateway.wires.ports import Carrier
 
-if TYPE_CHECKING:  # a process without a task store never loads redis: it takes memory
+if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTelemetry or redis: they take memory
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisTaskStore
 
 log = logging.getLogger(__name__)
@@ -74,10 +75,11 @@ class Services:
     callers: CallerLimits
     load: InFlight
     audit: AuditLog
+    close_audit: Callable[[], None]
     store: RedisTaskStore | None
     metadata: ResourceMetadata | None
     challenges: Challenges
-    tracing: Tracing | None
+    tracing: Traces | None
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
         """Give what watches the file of the seal keys, if they come from one."""
@@ -93,6 +95,15 @@ def build(settings: Settings) -> Services:
     settings.check_serving()
     keys = make_key_holder(settings)
     registry = load_tools(settings)
+    audit = make_audit_log(settings)
+    try:
+        return _build(settings, keys, registry, audit)
+    except BaseException:
+        audit.close()
+        raise
+
+
+def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenAuditLog) -> Services:
     telemetry = Telemetry(registry.names)
     telemetry.build_info(__version__, compiled=is_compiled())
     changes = ChangeHub()
@@ -110,8 +121,7 @@ def build(settings: Settings) -> Services:
             extra={"resource": metadata.resource, "audience": settings.jwt_audience},
         )
     challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
-    audit, audit_lost = make_audit_log(settings)
-    telemetry.audit_lines_lost = audit_lost
+    telemetry.audit_lines_lost = audit.lost
     tracing = make_tracing(settings.replica_id)
     store = make_task_store(settings, keys, telemetry)
     calls = CallRunner(
@@ -119,7 +129,7 @@ def build(settings: Settings) -> Services:
         carrier=SealedCarrier(keys, _flow_limits(settings), telemetry),
         host=host,
         telemetry=telemetry,
-        audit=audit,
+        audit=audit.log,
         max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
@@ -141,7 +151,7 @@ def build(settings: Settings) -> Services:
         host=host,
         store=store,
         changes=changes,
-        audit=audit,
+        audit=audit.log,
         telemetry=telemetry,
         waiting=waiting,
         authorities=authorities,
@@ -162,7 +172,8 @@ def build(settings: Settings) -> Services:
         host=host,
         callers=CallerLimits(settings.rate_limit, settings.streams_per_principal, time.monotonic),
         load=load,
-        audit=audit,
+        audit=audit.log,
+        close_audit=audit.close,
         store=store,
         metadata=metadata,
         challenges=challenges,

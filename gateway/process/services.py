@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.calls.ports import Tracing
 from gateway.errors import ConfigurationError, TaskStoreDown
 from gateway.observability.audit import AuditLog
-from gateway.observability.line_writer import Lines, LineWriter, closed_at_exit, stderr_writer
+from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit, stderr_writer
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import not_appendable
 from gateway.runtime.file_watcher import FileWatcher
@@ -21,6 +22,7 @@ from gateway.tasks.ports import TaskStore
 from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisTaskStore, RedisWorkQueue
 
 log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ async def check(store: TaskStore) -> None:
         log.warning("task store cannot be reached yet; tasks wait for it")
 
 
-def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tracing | None:
+def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Traces | None:
     """Return what makes traces if the environment asks for them, or None. OpenTelemetry is imported only then.
 
     No trace is a reason not to serve: what is wrong with the environment goes to the log.
@@ -104,9 +106,7 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
     if problem is not None:
         log.warning("no traces", extra={"reason": problem})
         return None
-    traces = Traces(replica_id)
-    traces.serve_libraries()
-    return traces
+    return Traces(replica_id)
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:
@@ -147,21 +147,38 @@ def _parse_ring(content: bytes) -> KeyRing:
     return KeyRing.parse(text, setting=SEAL_KEYS_FILE)
 
 
-def make_audit_log(settings: Settings) -> tuple[AuditLog, Callable[[], int]]:
-    """Return the audit log that the settings ask for, and what reads how many of its lines were lost.
+@dataclass(frozen=True, slots=True)
+class OpenAuditLog:
+    """An audit log, and where its lines go.
+
+    Attributes:
+        log: the audit log.
+        lost: returns how many of its lines were lost.
+        close: writes what waits and closes its file. Later lines are lost. The end of the process closes it too.
+    """
+
+    log: AuditLog
+    lost: Callable[[], int]
+    close: Callable[[], None]
+
+
+def make_audit_log(settings: Settings) -> OpenAuditLog:
+    """Return the audit log that the settings ask for.
 
     Raises:
         ConfigurationError: its file cannot be written.
     """
     as_json = settings.log_format == "json"
     if settings.audit_log == "off":
-        return AuditLog(len, settings.replica_id, time.time, as_json=as_json), lambda: 0
-    writer = stderr_writer() if settings.audit_log == "stderr" else _file_writer(settings.audit_log)
+        return OpenAuditLog(AuditLog(len, settings.replica_id, time.time, as_json=as_json), int, _nothing)
+    to_stderr = settings.audit_log == "stderr"
+    writer = stderr_writer() if to_stderr else _file_writer(settings.audit_log)
     writer.keeps = settings.audit_log_required
     lines = Lines(writer)
     is_writable = (lambda: lines.is_writable) if settings.audit_log_required else None
     audit = AuditLog(lines.write, settings.replica_id, time.time, as_json=as_json, is_writable=is_writable)
-    return audit, lambda: lines.lost
+    close = _nothing if to_stderr else functools.partial(close_before_exit, writer)
+    return OpenAuditLog(audit, lambda: lines.lost, close)
 
 
 def _file_writer(path: str) -> LineWriter:
@@ -169,4 +186,8 @@ def _file_writer(path: str) -> LineWriter:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
     except OSError as error:
         raise not_appendable(path, error.errno or 0) from None
-    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG"))
+    return closed_at_exit(LineWriter(descriptor, name="GATEWAY_AUDIT_LOG", owns_descriptor=True))
+
+
+def _nothing() -> None:
+    """Close nothing: the process keeps its standard error."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from loadtest.cluster import Replica, wait_until
 from loadtest.cluster.common import REPOSITORY, clean_environment, new_key, port_of, reserve_port
 from tests.integration.fleet import Fleet
 from tests.integration.pipes import Pipe, unread
-from tests.integration.raw import Answer, RawConnection, post, tool_call
+from tests.integration.raw import Answer, RawConnection, head_of, post, tool_call
 
 ECHO = tool_call("echo", {"text": "hello"})
 LINES = 700
@@ -150,3 +151,20 @@ def test_a_process_whose_log_nobody_reads_serves_and_stops(tmp_path: Path) -> No
         finally:
             process.kill()
             process.wait()
+
+
+def test_calls_that_a_forced_exit_cuts_off_have_their_audit_lines(tmp_path: Path) -> None:
+    audit, started = tmp_path / "lines", [tmp_path / f"started{number}" for number in range(8)]
+    with (
+        replica_with(tmp_path, GATEWAY_AUDIT_LOG=str(audit), GATEWAY_DRAIN_SECONDS="0.1") as replica,
+        contextlib.ExitStack() as connections,
+    ):
+        for file in started:
+            held = connections.enter_context(RawConnection(replica))
+            message = tool_call("hold", {"started": str(file), "release": str(tmp_path / "never")})
+            body = msgspec.json.encode(message)
+            held.head([*head_of(message), ("content-length", str(len(body)))])
+            held.socket.sendall(body)
+        wait_until(lambda: all(file.exists() for file in started), "the calls to run")
+        assert replica.terminate() == 1
+    assert audit.read_bytes().count(b'"target":"hold"') == len(started)

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from gateway.observability.line_writer import Lines, LineWriter
+from gateway.observability.line_writer import Lines, LineWriter, close_before_exit, closed_at_exit
 from loadtest.cluster import wait_until
 
 
@@ -166,6 +166,28 @@ def test_the_first_line_after_a_pause_is_written_at_once(tmp_path: Path) -> None
     lines.close()
     os.close(reading)
     os.close(writing)
+
+
+def test_a_writer_that_is_closed_before_the_exit_writes_its_lines_and_leaves_nothing(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY)
+    writer = closed_at_exit(LineWriter(descriptor, owns_descriptor=True))
+    Lines(writer).write(b"line\n")
+    close_before_exit(writer)
+    assert (tmp_path / "log").read_bytes() == b"line\n"
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    assert sys.getrefcount(writer) == 2  # this function, and the argument
+
+
+def test_a_descriptor_stays_open_while_a_write_to_it_is_stuck(full_pipe: tuple[int, int]) -> None:
+    reading, writing = full_pipe
+    lines = Lines(writer := LineWriter(writing, owns_descriptor=True))
+    lines.write(b"line\n")
+    eventually(lambda: not lines.is_writable)
+    writer.close(seconds=0.01)
+    os.fstat(writing)
+    with os.fdopen(reading, "rb", closefd=False) as pipe:
+        assert pipe.read().endswith(b"xline\n")  # which ends only where the other end is closed
 
 
 INTERRUPTED: Final = """

@@ -209,7 +209,7 @@ async def working(services: WorkerServices) -> AsyncIterator[None]:
         queue=queue,
         host=services.host,
         telemetry=telemetry,
-        audit=services.audit,
+        audit=services.audit.log,
         random_bytes=os.urandom,
     )
     heart = Heart(

@@ -52,9 +52,11 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     """
     ending = Ending()
     services = build_worker(settings)
+    if services.tracing is not None:
+        services.tracing.serve_libraries()
     telemetry = WorkerTelemetry(services.registry.tools, services.settings.worker_concurrency)
     telemetry.build_info(__version__, compiled=is_compiled())
-    telemetry.audit_lines_lost = services.audit_lost
+    telemetry.audit_lines_lost = services.audit.lost
     metrics = None
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
         metrics = start_metrics_server(telemetry.registry, settings.metrics_host, settings.metrics_port)
@@ -82,7 +84,7 @@ async def _work(
         queue=queue,
         host=services.host,
         telemetry=telemetry,
-        audit=services.audit,
+        audit=services.audit.log,
         random_bytes=os.urandom,
         strict_asks=settings.strict_asks,
         tracing=services.tracing,
@@ -90,6 +92,7 @@ async def _work(
     heart = Heart(partial(services.make_queue, telemetry), settings.task_lease_seconds, loop)
     worker = Worker(work, heart, settings.worker_concurrency)
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(services.audit.close)
         if services.tracing is not None:
             stack.push_async_callback(services.tracing.close)
         stack.callback(services.host.close)

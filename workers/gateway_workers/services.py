@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.registry import Registry, load_registry
-from gateway.calls.ports import Tracing
-from gateway.observability.audit import AuditLog
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.services import (
+    OpenAuditLog,
     check,
     make_audit_log,
     make_key_holder,
@@ -26,6 +25,7 @@ from gateway.settings.model import Settings
 from gateway.tokens.key_holder import KeyHolder
 
 if TYPE_CHECKING:
+    from gateway.observability.tracing import Traces
     from gateway.storage import RedisWorkQueue
 
 
@@ -41,7 +41,6 @@ class WorkerServices:
         registry: what the tool modules define.
         host: runs legs, without a time limit: a task is limited by its time to live.
         audit: notes each leg.
-        audit_lost: reads how many lines of it were lost.
         tracing: traces legs, or None.
     """
 
@@ -49,9 +48,8 @@ class WorkerServices:
     keys: KeyHolder
     registry: Registry
     host: AsyncioHost
-    audit: AuditLog
-    audit_lost: Callable[[], int]
-    tracing: Tracing | None
+    audit: OpenAuditLog
+    tracing: Traces | None
 
     def make_queue(self, telemetry: ProcessTelemetry) -> RedisWorkQueue:
         """Open a connection to the task store, for one event loop."""
@@ -83,13 +81,11 @@ def build_worker(settings: Settings) -> WorkerServices:
     """
     settings.check_working()
     keys = make_key_holder(settings)
-    audit, audit_lost = make_audit_log(settings)
     return WorkerServices(
         settings=settings,
         keys=keys,
         registry=load_registry(settings.tools),
         host=AsyncioHost(None, settings.replica_id),
-        audit=audit,
-        audit_lost=audit_lost,
+        audit=make_audit_log(settings),
         tracing=make_tracing(settings.replica_id),
     )
