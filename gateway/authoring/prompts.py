@@ -22,12 +22,12 @@ class Prompt(Served):
         for name, schema in properties.items():
             if schema.get("type") in ("array", "object") or "$ref" in schema:
                 raise AuthoringError(f"{self}: its argument {name!r} is no text; clients send prompts nothing else")
-        self._told = [_argument(name, schema, name in required) for name, schema in properties.items()]
+        self._listed = [_argument(name, schema, name in required) for name, schema in properties.items()]
 
     @property
     def argument_names(self) -> frozenset[str]:
         """The names of the prompt's arguments."""
-        return frozenset(argument["name"] for argument in self._told)
+        return frozenset(argument["name"] for argument in self._listed)
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `GetPromptResult` (MCP "Prompts")."""
@@ -39,7 +39,7 @@ class Prompt(Served):
     def catalogue_entry(self) -> dict[str, Any]:
         """Return the prompt as `prompts/list` tells it (MCP "Prompts", Prompt)."""
         entry = super().catalogue_entry()
-        entry["arguments"] = self._told
+        entry["arguments"] = self._listed
         return entry
 
 

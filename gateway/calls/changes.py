@@ -52,11 +52,11 @@ class ChangeHub:
     """Hands announcements to the subscriptions of this process, and to other replicas.
 
     Attributes:
-        tell_others: notifies all other replicas of a change. It may be called from any thread.
+        forward: notifies all other replicas of a change. It may be called from any thread.
     """
 
     def __init__(self) -> None:
-        self.tell_others: Callable[[str], None] = lambda _topic: None
+        self.forward: Callable[[str], None] = lambda _topic: None
         self._subscriptions: set[Subscription] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -77,7 +77,7 @@ class ChangeHub:
     def announce(self, topic: str) -> None:
         """Announce a change on all replicas: the name of a list, or the URI of a resource. Any thread may."""
         self.announce_here(topic)
-        self.tell_others(topic)
+        self.forward(topic)
 
     def announce_here(self, topic: str) -> None:
         """Announce a change in this process alone, such as one that another replica has announced."""

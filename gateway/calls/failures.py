@@ -40,7 +40,7 @@ class Failures:
         return failed_result(self._message(served, error), journal.segments)
 
     def _message(self, served: Served, error: Exception) -> str:
-        if isinstance(error, RpcError) and _can_be_told(error):
+        if isinstance(error, RpcError) and _is_reportable(error):
             raise error
         if isinstance(error, InvalidArguments):
             message = f"Invalid arguments for {served.name}: {error}"
@@ -70,7 +70,7 @@ def failed_result(message: str, emitted: Sequence[Mapping[str, Any]] = ()) -> di
     return {"content": [*emitted, {"type": "text", "text": message}], "isError": True}
 
 
-def _can_be_told(error: RpcError) -> bool:
+def _is_reportable(error: RpcError) -> bool:
     """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
     try:
         encode([error.message, error.data])

@@ -45,7 +45,7 @@ MAX_ANSWERS = 100
 Post = Callable[[bytes], None]
 """Sends one notification ahead of the answer. May be called from any thread."""
 
-Told: TypeAlias = tuple[msgspec.Raw, str]
+Reported: TypeAlias = tuple[msgspec.Raw, str]
 """The result of a leg as JSON, and the name of its outcome."""
 
 
@@ -309,7 +309,7 @@ class LegRun:
             )
         return self._bound
 
-    def run(self) -> Coroutine[Any, Any, Told]:
+    def run(self) -> Coroutine[Any, Any, Reported]:
         """Run the leg; one of a tool for single use, only if its state was not used before.
 
         Raises:
@@ -325,7 +325,7 @@ class LegRun:
             return self._run({})
         return self._run_once(served)
 
-    async def _run_once(self, tool: Tool) -> Told:
+    async def _run_once(self, tool: Tool) -> Reported:
         tasks, call, carrier = self._runner.tasks, self.call, self._runner.carrier
         assert tasks is not None  # noqa: S101 - such a tool is not served without a store
         state, answers = call.continuation.request_state, call.continuation.input_responses
@@ -340,7 +340,7 @@ class LegRun:
         except AlreadyUsed:
             raise carrier.reject(RejectReason.ALREADY_USED) from None
 
-    async def _run(self, answers: Mapping[str, Any]) -> Told:
+    async def _run(self, answers: Mapping[str, Any]) -> Reported:
         shedding = self._runner.shedding
         sheds: Callable[[], bool] | None = None
         # Who is asked on the stream that waits for this leg cannot go on elsewhere.
@@ -353,7 +353,7 @@ class LegRun:
             except CannotContinue:
                 pass  # so nobody else can go on: it is finished here, from its checkpoint
             outcome = await self._outcome({}, None)
-        return await self._tell(outcome)
+        return await self._report(outcome)
 
     async def _outcome(self, answers: Mapping[str, Any], sheds: Callable[[], bool] | None) -> Outcome:
         """Run the function from the top."""
@@ -384,7 +384,7 @@ class LegRun:
             return False
         return order.at_once or served.starts_as_task
 
-    async def _tell(self, outcome: Outcome) -> Told:
+    async def _report(self, outcome: Outcome) -> Reported:
         call = self.call
         try:
             if isinstance(outcome, Completed):

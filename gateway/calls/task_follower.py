@@ -55,7 +55,7 @@ class TaskFollower:
                             view = await self._access.read(task.task_id, caller)
                         except TaskStoreDown:
                             continue  # the store is asked again in a few seconds
-                        if not self.may_be_told(task, caller):
+                        if not self.may_be_reported(task, caller):
                             return
                         yield view
                         if view is None or view.phase.ended:
@@ -65,7 +65,7 @@ class TaskFollower:
             expiry.cancel()
             self._changes.unsubscribe(subscription)
 
-    def may_be_told(self, task: TaskView, caller: Caller) -> bool:
+    def may_be_reported(self, task: TaskView, caller: Caller) -> bool:
         """Tell whether the caller may still reach a task; to be asked again after each wait for the store."""
         return self._authorities.hold(caller, lambda now: scopes_of(task, now))
 

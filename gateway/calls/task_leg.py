@@ -115,7 +115,7 @@ async def run_task_leg(
         detaching=Detaching.DONE,
         stepping=stepping,
     )
-    return _told(task.tool, await _outcome(task, leg), journal, Failures(random_bytes))
+    return _report(task.tool, await _outcome(task, leg), journal, Failures(random_bytes))
 
 
 def error_of(error: RpcError) -> dict[str, Any]:
@@ -141,16 +141,16 @@ async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
     return await run_leg(function, leg)
 
 
-def _told(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:
+def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) -> TaskOutcome:
     if isinstance(outcome, NotKept):
         raise outcome.error
     if isinstance(outcome, Shed):
         return HandedBack(_rest(journal))
     try:
         if isinstance(outcome, InputRequired):
-            return Waiting(_told_questions(outcome.questions), _rest(journal))
+            return Waiting(_stored_questions(outcome.questions), _rest(journal))
         if isinstance(outcome, Completed):
-            return Finished(result=_told_result(tool, outcome.value, journal))
+            return Finished(result=_stored_result(tool, outcome.value, journal))
     except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
         return _failed(tool, error, journal, failures)
     assert isinstance(outcome, Failed)  # noqa: S101 - a task cannot detach: it is one
@@ -164,13 +164,13 @@ def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) 
         return Finished(error=error_of(told))
 
 
-def _told_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion]:
+def _stored_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion]:
     """Return the questions as the store keeps them; raises what `encode` raises if one has no JSON form."""
     encode([question.params for question in questions.values()])
     return {key: TaskQuestion(asked.digest, asked.method, asked.params) for key, asked in questions.items()}
 
 
-def _told_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:
+def _stored_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:
     result = tool.whole_result(value, tool.name, journal)
     encode(result)
     return result

@@ -301,10 +301,10 @@ class Leg:
         if self._keeper is not None and await self._kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
         if self._sheds is not None:
-            self._hand_on(self._sheds, kept)
+            self._shed(self._sheds, kept)
         await self.host.yield_now()
 
-    def _hand_on(self, wanted: Callable[[], bool], kept: Json) -> None:
+    def _shed(self, wanted: Callable[[], bool], kept: Json) -> None:
         """End the leg if the process wants to be rid of it: another one goes on, or the call becomes a task.
 
         Only after progress, so that a call comes nearer to its end with each leg, and only so often.

@@ -213,21 +213,21 @@ class Cycle:
         self._body = self._body + part if self._body else part
         if len(self._body) > MAX_UNREAD_BYTES:
             self._flow.pause_reading()
-        self._tell()
+        self._wake_up()
 
     def end_body(self) -> None:
         """Note that the body is complete."""
         if not self.response_complete:
             self.more_body = False
-            self._tell()
+            self._wake_up()
 
     def disconnect(self) -> None:
         """Note that the client is gone, or as good as gone."""
         if not self.response_complete:
             self.disconnected = True
-        self._tell()
+        self._wake_up()
 
-    def _tell(self) -> None:
+    def _wake_up(self) -> None:
         """Wake up who waits for an event."""
         self._news = True
         if self._wake is not None:
@@ -329,7 +329,7 @@ class Cycle:
     def _complete(self) -> None:
         self.response_complete = True
         self._body = b""  # which nobody reads any more
-        self._tell()
+        self._wake_up()
         if not self.keep_alive:
             self._transport.close()
         if self._on_complete is not None:

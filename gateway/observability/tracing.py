@@ -263,7 +263,7 @@ class _LegSpan:
         span.set_attribute("gateway.leg", self._journal.legs)
         if task_id:
             span.set_attribute("gateway.task", task_id)
-        _tell_outcome(span, outcome)
+        _record_outcome(span, outcome)
         self._attached.end()
 
 
@@ -275,7 +275,7 @@ class _TaskSpan:
 
     def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - it is told at the start
         """See `gateway.calls.ports.LegTrace.end`."""
-        _tell_outcome(self._attached.span, outcome)
+        _record_outcome(self._attached.span, outcome)
         self._attached.end()
 
 
@@ -284,7 +284,7 @@ class _ToldOnce(SpanExporter):
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
-        self._told = False
+        self._reported = False
         for name in ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -292,11 +292,11 @@ class _ToldOnce(SpanExporter):
         """Hand spans over; called on a thread of OpenTelemetry's own."""
         result = self._exporter.export(spans)
         failed = result is not SpanExportResult.SUCCESS
-        if failed and not self._told:
+        if failed and not self._reported:
             log.warning("traces are not taken by the collector")
-        elif self._told and not failed:
+        elif self._reported and not failed:
             log.info("traces are taken by the collector again")
-        self._told = failed
+        self._reported = failed
         return result
 
     def shutdown(self) -> None:
@@ -352,7 +352,7 @@ def _read(kept: object) -> SpanContext | None:
     return place if place.is_valid else None
 
 
-def _tell_outcome(span: Span, outcome: str) -> None:
+def _record_outcome(span: Span, outcome: str) -> None:
     span.set_attribute("gateway.outcome", outcome)
     if outcome == _FAILED:
         _mark(span, "tool_error")

@@ -331,7 +331,7 @@ def serve(
     if services.tracing is not None:
         services.tracing.serve_libraries()
     app = GatewayApp(services, bound_to=sock.getsockname()[0], reload=reload)
-    server = make_server(services, app, answers_checks=not inherited, on_signal=ending.told)
+    server = make_server(services, app, answers_checks=not inherited, on_signal=ending.signalled)
     metrics = None
     if settings.metrics_port is not None:
         metrics = start_metrics_server(

@@ -16,12 +16,12 @@ class Ending:
 
     def __init__(self) -> None:
         self._began: Final = time.monotonic()
-        self._told_at: float | None = None
+        self._signalled_at: float | None = None
 
-    def told(self) -> None:
+    def signalled(self) -> None:
         """Note that the process was asked to stop. Only the first time counts."""
-        if self._told_at is None:
-            self._told_at = time.monotonic()
+        if self._signalled_at is None:
+            self._signalled_at = time.monotonic()
 
     def stopped(self, exit_code: int, busy_threads: int = 0) -> int:
         """Log that the process has stopped, as its last line; return the exit code.
@@ -34,7 +34,7 @@ class Ending:
         if busy_threads:
             log.warning("blocking functions of tools are left behind", extra={"threads": busy_threads})
         now = time.monotonic()
-        stopping = 0.0 if self._told_at is None else now - self._told_at
+        stopping = 0.0 if self._signalled_at is None else now - self._signalled_at
         times = {"seconds": round(stopping, 3), "uptime_seconds": round(now - self._began, 3)}
         log.info("stopped", extra={"exit_code": exit_code, **times})
         if busy_threads:

@@ -75,7 +75,7 @@ class LoopWatch:
         self._thread_id = threading.get_ident()
         self._seen_running = 0.0
         self._blocked_since: float | None = None
-        self._told = ""
+        self._reported = ""
         self._flow: Mapping[str, str] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -102,11 +102,11 @@ class LoopWatch:
                 seconds = round(seen - self._blocked_since, 3)
                 log.warning("event loop runs again", extra={"seconds": seconds, **self._flow})
                 self._blocked_since = self.blocker = None
-                self._told, self._flow = "", {}
+                self._reported, self._flow = "", {}
             return 0.0
         if self._blocked_since is None:
             self._blocked_since = seen
-        if self._told != _BLOCKED_BY_TOOL:
+        if self._reported != _BLOCKED_BY_TOOL:
             self._accuse()
         return now - self._blocked_since
 
@@ -116,9 +116,9 @@ class LoopWatch:
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - documented for this
         work = work_in(self._thread_id, frame)
         message = _what_blocks(frame, work)
-        if _CERTAINTY.index(message) <= _CERTAINTY.index(self._told):
+        if _CERTAINTY.index(message) <= _CERTAINTY.index(self._reported):
             return
-        self._told = message
+        self._reported = message
         self._flow = {} if work is None or work.journal is None else {"flow": work.journal.flow_id}
         fields = {"where": _where(frame), **self._flow}
         if work is not None:

@@ -214,10 +214,10 @@ class RedisClient:
 
     async def _ask_time(self, server: str, key: str) -> int:
         began = time.monotonic()
-        told_ms: int = await self._evaluate(NOW, [key], ())
-        self._clocks.learn(server, told_ms)
-        self.compare_clocks(told_ms, began)
-        return told_ms
+        server_ms: int = await self._evaluate(NOW, [key], ())
+        self._clocks.learn(server, server_ms)
+        self.compare_clocks(server_ms, began)
+        return server_ms
 
     async def _refresh(self, server: str, key: str) -> None:
         """Ask for the time before it is needed, so that nobody waits for it."""
@@ -227,9 +227,9 @@ class RedisClient:
         finally:
             self._asking = None
 
-    def compare_clocks(self, told_ms: float, began: float) -> None:
+    def compare_clocks(self, server_ms: float, began: float) -> None:
         """Compare our clock with what a server has just told, in answer to what was sent at a monotonic time."""
-        reading = Reading(told_ms / 1000, 0.001, time.time(), time.monotonic() - began)
+        reading = Reading(server_ms / 1000, 0.001, time.time(), time.monotonic() - began)
         self.telemetry.clocks.compare(ClockSource.REDIS, reading)
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:

@@ -28,10 +28,10 @@ class ServerClocks:
             return None
         return known[0] + now * 1000
 
-    def learn(self, server: str, told_ms: int) -> None:
+    def learn(self, server: str, server_ms: int) -> None:
         """Note what a server has just told. It did so some time ago: it may be later there by now, never earlier."""
         now = time.monotonic()
-        self._known[server] = (told_ms - now * 1000, now + KNOWN_SECONDS)
+        self._known[server] = (server_ms - now * 1000, now + KNOWN_SECONDS)
 
     def is_fresh(self, server: str) -> bool:
         """Tell whether a server was asked so recently that it need not be asked again."""

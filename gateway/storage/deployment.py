@@ -43,7 +43,7 @@ class Deployment:
         self._owners = owners
         self._max_ttl_ms = max_ttl_ms
         self._good_until = self._look_at = float("-inf")
-        self._told = ""
+        self._reported = ""
 
     async def ensure(self) -> None:
         """Check again what was not checked for a long time, or never.
@@ -57,13 +57,13 @@ class Deployment:
         try:
             await (self._look() if now < self._good_until else self.check())
         except ConfigurationError as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                log.critical("task store does not fit", extra={"reason": self._told})
+            if str(error) != self._reported:
+                self._reported = str(error)
+                log.critical("task store does not fit", extra={"reason": self._reported})
             raise TaskStoreAway from None
         except TaskStoreDown:
             raise TaskStoreAway from None  # what is to be done was not sent
-        self._told = ""
+        self._reported = ""
 
     async def check(self) -> None:
         """Check the server's version and eviction, agree on partitions and secret, and make the consumer groups.

@@ -27,7 +27,7 @@ class Outage:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._told = self._told_refused = False
+        self._reported = self._reported_refused = False
         self._failed_at = 0.0
         self.reason = ""
         self._lock = threading.Lock()
@@ -42,22 +42,22 @@ class Outage:
         with self._lock:
             self._failed_at = self._clock()
             self.reason = f"{type(error).__name__}: {error}"
-            if not self._told or (refused and not self._told_refused):
-                self._told = True
-                self._told_refused = refused
+            if not self._reported or (refused and not self._reported_refused):
+                self._reported = True
+                self._reported_refused = refused
                 log.warning("task store is not available", extra={"reason": self.reason})
 
     def worked(self) -> None:
         """Note that the server has done something."""
-        if self._told and self._ends():
+        if self._reported and self._ends():
             log.warning("task store is available again")
 
     def _ends(self) -> bool:
         """End the outage if nothing has failed for long enough; tell whether this call did so."""
         with self._lock:
-            if not self._told or self._clock() - self._failed_at < QUIET_SECONDS:
+            if not self._reported or self._clock() - self._failed_at < QUIET_SECONDS:
                 return False
-            self._told = self._told_refused = False
+            self._reported = self._reported_refused = False
             return True
 
 

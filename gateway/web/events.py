@@ -56,7 +56,7 @@ class EventStream:
                 chunk = b"".join(self._pending)
                 self._pending.clear()
                 self.pending_bytes = 0
-                await self._tell(chunk)
+                await self._send_chunk(chunk)
             elif self._ending:
                 return
             else:
@@ -65,7 +65,7 @@ class EventStream:
                     async with asyncio.timeout(self._keep_alive_seconds):
                         await self._wake.wait()
                 except TimeoutError:
-                    await self._tell(sse.comment())
+                    await self._send_chunk(sse.comment())
 
     async def drain(self) -> None:
         """Wait until all that is posted is written; nothing may be posted any more."""
@@ -79,7 +79,7 @@ class EventStream:
         await self._begin()
         try:
             while (message := await self._next(messages)) is not None:
-                await self._tell(sse.event(message))
+                await self._send_chunk(sse.event(message))
         finally:
             await messages.aclose()  # type: ignore[attr-defined]  # an async generator
 
@@ -87,7 +87,7 @@ class EventStream:
         upcoming = asyncio.ensure_future(anext(messages, None))
         try:
             while not (await asyncio.wait({upcoming}, timeout=self._keep_alive_seconds))[0]:
-                await self._tell(sse.comment())
+                await self._send_chunk(sse.comment())
             return upcoming.result()
         finally:
             upcoming.cancel()
@@ -107,5 +107,5 @@ class EventStream:
         self.begun = True
         await self._send({"type": "http.response.start", "status": 200, "headers": self._headers})
 
-    async def _tell(self, chunk: bytes) -> None:
+    async def _send_chunk(self, chunk: bytes) -> None:
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})

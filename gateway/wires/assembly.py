@@ -123,8 +123,8 @@ class Wires:
             max_bytes=max_message_bytes(settings.max_body_bytes),
         )
         self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
-        self.broadcasts.hand_on(CHANGED_TOPIC, changes.announce_here)
-        changes.tell_others = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
+        self.broadcasts.forward_to(CHANGED_TOPIC, changes.announce_here)
+        changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
         access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),

@@ -103,7 +103,7 @@ class Broadcasts:
         self._under_way: set[asyncio.Task[None]] = set()
         hops.handle(_KIND, self._take)
 
-    def hand_on(self, kind: str, taker: Callable[[str], object]) -> None:
+    def forward_to(self, kind: str, taker: Callable[[str], object]) -> None:
         """Hand hints of a kind, sent by other replicas, to a taker."""
         self._takers[kind] = taker
 

@@ -117,11 +117,11 @@ class Catalogue:
         """A list is private for everyone as soon as not everyone is told of all its entries."""
         visible = (
             place
-            for place in range(start, len(entries.told))
+            for place in range(start, len(entries.listed))
             if caller.grants(entries.scopes[place]) and (has_tasks or not entries.task_only[place])
         )
         page = list(itertools.islice(visible, self._page_size))
-        fields: dict[str, Any] = {name: [entries.told[place] for place in page]}
+        fields: dict[str, Any] = {name: [entries.listed[place] for place in page]}
         if next(visible, None) is not None:
             fields["nextCursor"] = self._keys.cursors.make(name, entries.names[page[-1]])
         differs = entries.has_scopes or (self._tasks is not None and any(entries.task_only))
@@ -138,14 +138,14 @@ class Catalogue:
 class _Entries:
     def __init__(self, served: Mapping[str, Served], entry: Callable[[Served], dict[str, Any]]) -> None:
         self.names: Sequence[str] = list(served)
-        self.told = [entry(each) for each in served.values()]
+        self.listed = [entry(each) for each in served.values()]
         self.scopes = [each.scopes for each in served.values()]
         self.has_scopes = any(self.scopes)
         self.task_only = [isinstance(each, Tool) and each.task == "required" for each in served.values()]
         self.positions = {name: position for position, name in enumerate(self.names)}
 
     def differs_from(self, other: _Entries) -> bool:
-        return (self.told, self.scopes) != (other.told, other.scopes)
+        return (self.listed, self.scopes) != (other.listed, other.scopes)
 
 
 def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:

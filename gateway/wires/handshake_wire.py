@@ -73,7 +73,7 @@ class HandshakeWire:
         self._tasks = tasks
         self._running = RunningRequests()
         self._late: set[asyncio.Task[None]] = set()
-        broadcasts.hand_on(CANCELLED_REQUEST, self._running.cancel)
+        broadcasts.forward_to(CANCELLED_REQUEST, self._running.cancel)
 
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
         """Serve newer catalogues, by version, from the next request on."""

@@ -26,7 +26,7 @@ META = {
     META_CAPABILITIES: {"elicitation": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
 }
 RUN = Call("engine.driver.run_leg", "authoring.served.Served._run")
-SHED = Call("engine.leg.Leg._hand_on", "admission.inflight.InFlight.wants_shed")
+SHED = Call("engine.leg.Leg._shed", "admission.inflight.InFlight.wants_shed")
 OWNER = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.owner")
 CREATE = Call("calls.task_creation.TaskCalls.create", "storage.task_store.RedisTaskStore.create")
 READ = Call("engine.leg.Leg._value", "authoring.questions.Ask.question.<locals>.<lambda>")

@@ -87,7 +87,7 @@ class Process:
         self.broadcasts = Broadcasts(self.hops, carriers, self.telemetry)
         self.heard: list[tuple[str, str]] = []
         for kind in (CANCELLED_REQUEST, CHANGED_TOPIC):
-            self.broadcasts.hand_on(kind, lambda text, kind=kind: self.heard.append((kind, text)))  # type: ignore[misc]
+            self.broadcasts.forward_to(kind, lambda text, kind=kind: self.heard.append((kind, text)))  # type: ignore[misc]
 
     def counted(self, name: str, **labels: str) -> float:
         return self.telemetry.registry.get_sample_value(name, labels) or 0.0

@@ -128,7 +128,7 @@ def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: flo
         name = signal.Signals(number).name
         if first_at is None:
             first_at = time.monotonic()
-            ending.told()
+            ending.signalled()
             _exit_later(drain_seconds + GRACE_SECONDS, ending)
             _schedule(loop, worker.leave)
             log.info("leaving", extra={"signal": name})

@@ -149,7 +149,7 @@ class TaskAnswers:
         async with contextlib.aclosing(self._follower.views(task, incoming.caller)) as views:
             async for view in views:
                 if view is None:
-                    yield _told(incoming, response(gone(sent or 0), sent or 0, task_id))
+                    yield _encoded(incoming, response(gone(sent or 0), sent or 0, task_id))
                     return
                 if sent is None and not at_once and ttl_form.has_ended(view):
                     yield _whole(incoming, view)
@@ -164,28 +164,28 @@ class TaskAnswers:
                     yield message
                 first = sent is None and (at_once or view.phase is Phase.WAITING)
                 if segments.complete or stored or first:
-                    yield _told(incoming, response(segments, sent or 0, task_id))
+                    yield _encoded(incoming, response(segments, sent or 0, task_id))
                     sent = segments.after + len(segments.blocks)
 
     async def _stored(self, task: TaskView, caller: Caller, after: int) -> Sequence[Mapping[str, Any]] | None:
         """Return what a task has emitted after a segment, as soon as the store answers; None if it may not be told."""
-        while self._follower.may_be_told(task, caller):
+        while self._follower.may_be_reported(task, caller):
             try:
                 stored = await self._access.segments(task.task_id, caller, after)
             except TaskStoreDown:
                 await asyncio.sleep(_STORE_RETRY_SECONDS)
             else:
-                return stored if self._follower.may_be_told(task, caller) else None
+                return stored if self._follower.may_be_reported(task, caller) else None
         return None
 
 
 def _whole(incoming: Incoming, view: TaskView) -> bytes:
     """Return the response with what a task that has ended came to."""
     try:
-        return _told(incoming, ttl_form.final_result(view))
+        return _encoded(incoming, ttl_form.final_result(view))
     except RpcError as error:
         return error_response(incoming.request.id, error)
 
 
-def _told(incoming: Incoming, result: Mapping[str, Any]) -> bytes:
+def _encoded(incoming: Incoming, result: Mapping[str, Any]) -> bytes:
     return result_response(incoming.request.id, result)

@@ -116,7 +116,7 @@ class TaskStream:
         self._session = session
         self._progress_token = progress_token
         self._progress: Progress | None = None
-        self._told: dict[str, Any] | None = None
+        self._reported: dict[str, Any] | None = None
         self._asked: set[str] = set()
         self._times: Counter[str] = Counter()
 
@@ -124,8 +124,8 @@ class TaskStream:
         """Return what tells that something about the task has changed, if it has."""
         messages = self._progress_of(view)
         told = timeless(self._words.task(view))
-        if told != self._told:
-            self._told = told
+        if told != self._reported:
+            self._reported = told
             messages.append(self._words.status_notification(view))
         return messages
 
