@@ -83,18 +83,29 @@ def refusal(answer: Answer) -> tuple[int, int]:
     return answer.error
 
 
-@WIRES
-async def test_progress_arrives_while_the_tool_runs(both: Front, site: Site, session: bool) -> None:
-    gate = f"progress of {both.program} {session}"
+async def follow(user: User, site: Site, gate: str) -> list[float]:
+    """Call a tool that waits halfway, let it go on at its first progress, and return the progress that arrived."""
     seen: list[float] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         seen.append(progress)
-        site.open(gate)  # the tool waits for this after its first half
+        site.open(gate)
 
+    await user.client.call_tool("tell", {"gate": gate}, progress_callback=note)
+    return seen
+
+
+@WIRES
+async def test_progress_arrives_while_the_tool_runs(both: Front, site: Site, session: bool) -> None:
     async with connect(both, session=session) as user:
-        await user.client.call_tool("tell", {"gate": gate}, progress_callback=note)
-    assert seen == [1, 2]
+        assert await follow(user, site, f"progress of {both.program} {session}") == [1, 2]
+
+
+async def test_streams_that_begin_at_once_are_not_cut_off(both: Front, site: Site) -> None:
+    """Even where the proxy has not yet seen the end of the request when the first event comes."""
+    async with connect(both) as user:
+        for number in range(40):
+            await follow(user, site, f"stream {number} of {both.program}")
 
 
 @WIRES
