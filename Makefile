@@ -117,7 +117,7 @@ command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis
 endef
 
 define need_curl
-command -v curl >/dev/null || sh scripts/need.sh curl "curl, which the recipes of docs/connect.md are tried with"
+command -v curl >/dev/null || sh scripts/need.sh curl "curl, which the recipes of docs/start/connect.md are tried with"
 endef
 
 define need_haproxy

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: which modules are compiled, and how. docs/compiled.md has the reasons.
+"""What pyproject.toml cannot say: which modules are compiled, and how. docs/run/compiled.md has the reasons.
 
 Nothing is compiled, and no compiler needed, unless the environment variable SEALED_GATEWAY_COMPILE is 1.
 """

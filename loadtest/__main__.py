@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m loadtest",
         description="Run a scenario against a cluster on this machine, or against your own deployment with --target.",
         epilog="The users' bearer token comes from LOADTEST_TOKEN, LOADTEST_TOKEN_FILE or LOADTEST_TOKEN_COMMAND. "
-        "See docs/loadtest.md.",
+        "See docs/run/loadtest.md.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for scenario in SCENARIOS.values():

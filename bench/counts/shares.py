@@ -44,7 +44,7 @@ def lines(shares: Mapping[str, float], compiled: Mapping[str, float]) -> Iterato
     """Write the table of setup.py anew, and what else has a share that is large enough."""
     for module in compiled:
         yield f'    "{module}": {shares.get(module, 0.0)},'
-    yield "\nInterpreted (docs/compiled.md says why):"
+    yield "\nInterpreted (docs/run/compiled.md says why):"
     for module, share in sorted(shares.items()):
         if module not in compiled and share >= LEAST_PERCENT:
             yield f"    {module}: {share}"

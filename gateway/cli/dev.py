@@ -108,7 +108,7 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
     settings = Settings.load(environ, problems=problems)
     for name, meant in settings.unknown.items():
         guess = "" if meant is None else f"; did you mean {meant}?"
-        console.say(f"{name} is not a setting, so it has no effect; see docs/settings.md{guess}")
+        console.say(f"{name} is not a setting, so it has no effect; see docs/run/settings.md{guess}")
     find_problems(settings, problems)
     for entry in filter(names_file, settings.tools):
         with problems.noted():

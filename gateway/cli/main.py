@@ -32,7 +32,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
-    "Everything else is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/settings.md."
+    "Everything else is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
 )
 
 _CLAIM_OPTIONS: Final = {
@@ -88,7 +88,7 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
         "--version",
         action="version",
         version=f"sealed-gateway {__version__} ({'compiled' if is_compiled() else 'interpreted'})",
-        help="show which version this is, and whether it is compiled (docs/compiled.md)",
+        help="show which version this is, and whether it is compiled (docs/run/compiled.md)",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands)
@@ -245,7 +245,7 @@ def _add_tools(commands: _Commands) -> None:
             "List the tools of GATEWAY_TOOLS, and prompts and resources if there are any: name, version, and what they "
             "declare to ask, each question with its digest. A question with another digest is asked again."
         ),
-        epilog="Compare the JSON of two releases before one replaces the other; see docs/upgrading.md.",
+        epilog="Compare the JSON of two releases before one replaces the other; see docs/run/upgrading.md.",
     )
     parser.add_argument(
         "--json", action="store_true", help="print them as JSON, with their schemas and what each digest covers"
@@ -262,7 +262,7 @@ def _add_size(commands: _Commands, *, with_options: bool) -> None:
             "Work out how many replicas, workers and Redis servers a number of users needs, from what they do at the "
             "busiest moment and from what one replica was measured to do."
         ),
-        epilog="docs/sizing.md explains the model, and how to measure your own machine.",
+        epilog="docs/run/sizing.md explains the model, and how to measure your own machine.",
     )
     if with_options:  # the model takes longer to load than the other commands have time for
         from gateway.sizing.command import add_options, perform

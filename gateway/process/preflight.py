@@ -110,4 +110,4 @@ def warn_of_unknown(settings: Settings) -> None:
     """Log the variables that look like settings and are none."""
     for name, meant in settings.unknown.items():
         hint = {} if meant is None else {"hint": f"did you mean {meant}?"}
-        log.warning("not a setting, so it has no effect; see docs/settings.md", extra={"setting": name, **hint})
+        log.warning("not a setting, so it has no effect; see docs/run/settings.md", extra={"setting": name, **hint})

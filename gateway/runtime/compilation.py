@@ -1,4 +1,4 @@
-"""Whether the modules of the hot path run compiled or interpreted, which nothing else tells; see docs/compiled.md."""
+"""Whether the hot path runs compiled or interpreted, which nothing else shows; see docs/run/compiled.md."""
 
 from __future__ import annotations
 

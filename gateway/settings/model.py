@@ -253,7 +253,7 @@ class Settings(BaseSettings):
     """The settings of one process. Make one with `Settings.load`.
 
     Attributes are named like their variables, without the prefix and in lower case. Each has a description, which
-    `docs/settings.md` repeats for operators. Secrets are masked in `repr`.
+    `docs/run/settings.md` repeats for operators. Secrets are masked in `repr`.
     """
 
     model_config = SettingsConfigDict(

@@ -197,11 +197,11 @@ class Redis:
 
 
 REDIS_TASK_BYTES: Final = 2200.0
-"""A task in Redis beside what it was given and has stored, indexes included; see docs/tasks.md."""
+"""A task in Redis beside what it was given and has stored, indexes included; see docs/run/tasks.md."""
 
 
 def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
-    """Return how many requests to Redis one task makes, from its creation to its end; see docs/tasks.md."""
+    """Return how many requests to Redis one task makes, from its creation to its end; see docs/run/tasks.md."""
     create, from_claim_to_result = 1, 3
     # The question, the claim of the leg after it with its read, and the answer, which reads first.
     each_round = 1 + 2 + 2

@@ -92,7 +92,7 @@ def refused_access(error: BaseException) -> str | None:
         if isinstance(error, AuthenticationError):
             return "the server refuses the login; check its user and password"
         if isinstance(error, NoPermissionError) or any(text in str(error) for text in _SCRIPT_REFUSALS):
-            return f"the server denies its user something: {str(error).rstrip('.')}; see docs/tasks.md#redis"
+            return f"the server denies its user something: {str(error).rstrip('.')}; see docs/run/tasks.md#redis"
         if error.__cause__ is None:
             return None
         error = error.__cause__

@@ -15,7 +15,7 @@ from tests.docs.markdown import anchors_of, text_of
 
 RULES = rules()
 SEVERITIES = {"critical", "warning", "info"}
-RUNBOOK = "docs/operating.md"
+RUNBOOK = "docs/run/operating.md"
 
 
 def promtool(*arguments: str) -> str:

@@ -65,7 +65,7 @@ def test_caddy_notices_a_replica_that_leaves_before_it_refuses_calls() -> None:
 
 
 def test_the_page_has_a_section_for_each_proxy_and_numbers_that_are_true() -> None:
-    text = section_of("docs/load.md", "Behind a proxy")
+    text = section_of("docs/run/load.md", "Behind a proxy")
     assert {title.lower() for title in re.findall(r"^### (\w+)$", text, re.MULTILINE)} == FILES.keys()
     told = re.findall(r"`GATEWAY_(\w+)`[ ,(]+(\d+)\)", text)
     assert len(told) >= 3

@@ -11,7 +11,7 @@ from typing import Final
 
 TOP: Final = Path(__file__).resolve().parent.parent.parent
 README: Final = "README.md"
-PAGES: Final = (README, *sorted(f"docs/{path.name}" for path in (TOP / "docs").glob("*.md")))
+PAGES: Final = (README, *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs").rglob("*.md")))
 _FENCED: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 

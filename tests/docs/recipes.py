@@ -1,4 +1,4 @@
-"""The recipes of `docs/connect.md`, and servers to try them on.
+"""The recipes of `docs/start/connect.md`, and servers to try them on.
 
 A recipe runs as it stands, with two things replaced: the address of the server, and what `npx` would download.
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 from loadtest.cluster import clean_environment, wait_until
 from tests.docs.markdown import Block, blocks_of
 
-PAGE: Final = "docs/connect.md"
+PAGE: Final = "docs/start/connect.md"
 BLOCKS: Final = tuple(blocks_of(PAGE))
 ADDRESS: Final = "http://127.0.0.1:8080"
 LEFT_OUT: Final = "…"

@@ -49,7 +49,7 @@ ADVICE: Final = sorted({(place, found[1] or found[2]) for place, text in TEXTS f
 
 def test_advice_to_install_is_found_in_documents_and_messages() -> None:
     places = {place for place, _ in ADVICE}
-    assert "docs/tracing.md" in places
+    assert "docs/run/tracing.md" in places
     assert "gateway/cli/embedded_store.py" in places
     assert "gateway/process/services.py" in places
 

@@ -17,7 +17,7 @@ from gateway import content, prompt, resource, testing, tool
 from gateway.authoring.context import AWAITED
 from gateway.authoring.tools import TaskStart, TaskSupport
 
-GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/authoring.md").read_text()
+GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/build/authoring.md").read_text()
 FENCED = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROSE = FENCED.sub("", GUIDE)
 CODE = "\n".join([*FENCED.findall(GUIDE), *re.findall(r"`([^`]+)`", PROSE)])
@@ -30,7 +30,7 @@ def public(names: typing.Iterable[str]) -> set[str]:
 def section(heading: str) -> str:
     """Everything under a heading of level three, up to the next heading."""
     found = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/authoring.md has no section {heading!r}"
+    assert found, f"docs/build/authoring.md has no section {heading!r}"
     return found[1]
 
 

@@ -1,4 +1,4 @@
-"""What `docs/clients.md` speaks of exists: defaults, metrics, messages."""
+"""What `docs/start/clients.md` speaks of exists: defaults, metrics, messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.docs.markdown import rows_of, section_of
 from tests.integration.frameworks.known import FRAMEWORKS, INSPECTOR
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/clients.md").read_text()
+TEXT = (TOP / "docs/start/clients.md").read_text()
 
 
 def test_every_version_that_is_served_is_told() -> None:
@@ -40,7 +40,7 @@ def test_every_metric_and_every_message_that_is_named_exists() -> None:
 
 def test_the_table_of_frameworks_has_what_is_locked_and_tested() -> None:
     tested = {framework.package: framework for framework in (*FRAMEWORKS.values(), INSPECTOR)}
-    rows = {_named(row[0])[0]: row for row in rows_of(section_of("docs/clients.md", "Frameworks"), 6)}
+    rows = {_named(row[0])[0]: row for row in rows_of(section_of("docs/start/clients.md", "Frameworks"), 6)}
     assert rows.keys() == tested.keys()
     for package, (_, version, sdks, wire, asks, _) in rows.items():
         framework = tested[package]

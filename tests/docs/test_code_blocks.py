@@ -35,30 +35,35 @@ BLOCKS: Final = [block for document in PAGES for block in blocks_of(document)]
 PYTHON: Final = [block for block in BLOCKS if block.language == "python"]
 CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]
 
+RECIPES: Final = "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients"
+
 PLAYED: Final[Mapping[tuple[str, str], str]] = {
-    ("docs/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
-    ("docs/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
-    ("docs/embedding.md", "console"): "tests/docs/test_embedding.py::test_the_hook_ends_a_stream_that_is_held",
-    ("docs/embedding.md", "python"): "tests/docs/test_embedding.py::test_the_test_passes",
-    ("docs/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
-    ("docs/logs.md", "text"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
-    ("docs/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
+    ("docs/build/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
+    ("docs/run/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
+    ("docs/build/embedding.md", "console"): "tests/docs/test_embedding.py::test_the_hook_ends_a_stream_that_is_held",
+    ("docs/build/embedding.md", "python"): "tests/docs/test_embedding.py::test_the_test_passes",
+    ("docs/run/upgrading.md", "console"): "tests/docs/test_upgrading.py::test_the_commands_print_what_is_shown",
+    ("docs/run/logs.md", "text"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
+    ("docs/run/logs.md", "json"): "tests/docs/test_logs.py::test_the_examples_have_the_form_of_what_is_written",
     (
-        "docs/operating.md",
+        "docs/run/operating.md",
         "text",
     ): "tests/docs/test_operating.py::test_the_example_of_a_check_has_the_form_of_its_report",
-    ("docs/clients.md", "json"): (
+    ("docs/start/clients.md", "json"): (
         "tests/integration/clients/test_login.py::test_a_client_logs_in_calls_and_answers_with_the_settings_of_a_first_start"
     ),
-    ("docs/clients.md", "yaml"): "tests/docs/test_code_blocks.py::test_what_is_set_on_kubernetes_can_be_read",
-    ("docs/connect.md", "bash"): "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients",
+    ("docs/start/clients.md", "yaml"): "tests/docs/test_code_blocks.py::test_what_is_set_on_kubernetes_can_be_read",
+    ("docs/start/connect.md", "bash"): RECIPES,
     (
-        "docs/connect.md",
+        "docs/start/connect.md",
         "javascript",
     ): "tests/integration/clients/test_recipes.py::test_the_ai_sdk_prints_what_is_shown",
-    ("docs/connect.md", "json"): "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients",
-    ("docs/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
-    ("docs/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
+    (
+        "docs/start/connect.md",
+        "json",
+    ): RECIPES,
+    ("docs/start/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
+    ("docs/start/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
 }
 """Blocks of one language on one page, and the test that tries all of them."""
 
@@ -100,7 +105,11 @@ NOT_HERE: Final[Mapping[str, str]] = {
 """Commands that begin like these, and why nobody runs them."""
 
 SUPPOSED: Final[Mapping[str, Mapping[str, str]]] = {
-    "docs/authoring.md": {"GATEWAY_SEAL_KEYS": "0" * 64, "GATEWAY_AUDIENCE": "docs", "GATEWAY_JWT_SECRET": "s" * 32}
+    "docs/build/authoring.md": {
+        "GATEWAY_SEAL_KEYS": "0" * 64,
+        "GATEWAY_AUDIENCE": "docs",
+        "GATEWAY_JWT_SECRET": "s" * 32,
+    }
 }
 """What a page leaves to another one to set."""
 
@@ -285,7 +294,7 @@ def test_what_make_runs_is_what_runs_here() -> None:
 
 
 def test_what_is_set_on_kubernetes_can_be_read() -> None:
-    (block,) = [block for block in BLOCKS if block.language == "yaml" and block.document == "docs/clients.md"]
+    (block,) = [block for block in BLOCKS if block.language == "yaml" and block.document == "docs/start/clients.md"]
     told = {entry["name"]: entry for entry in yaml.safe_load(block.text)["env"]}
     manifests = "".join(path.read_text() for path in (TOP / "deploy/kubernetes/base").glob("*.yaml"))
     assert told["POD_IP"]["valueFrom"]["fieldRef"]["fieldPath"] in manifests

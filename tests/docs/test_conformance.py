@@ -1,4 +1,4 @@
-"""`docs/conformance.md` lists what need not pass as the runner has it."""
+"""`docs/understand/conformance.md` lists what need not pass as the runner has it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.conformance.run import (
 )
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/conformance.md").read_text()
+TEXT = (TOP / "docs/understand/conformance.md").read_text()
 
 
 def test_every_check_that_need_not_pass_is_told_with_the_words_of_the_suite_and_no_other_is() -> None:

@@ -1,4 +1,4 @@
-"""The recipes of `docs/connect.md` do what the page shows: those that need curl and the official SDK alone.
+"""The recipes of `docs/start/connect.md` do what the page shows: those that need curl and the official SDK alone.
 
 Where the client cannot be installed here, the SDK sends what the configuration says.
 `tests/integration/clients/test_recipes.py` has those that need other programs.

@@ -1,4 +1,4 @@
-"""What `docs/embedding.md` tells to save and to run does what the page says."""
+"""What `docs/build/embedding.md` tells to save and to run does what the page says."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.docs.markdown import TOP, blocks_of, text_of
 from tests.integration.raw import post, request
 from tests.integration.streams import Stream, asking
 
-PAGE: Final = "docs/embedding.md"
+PAGE: Final = "docs/build/embedding.md"
 PYTHON: Final = {block.section: block.text for block in blocks_of(PAGE) if block.language == "python"}
 (CONSOLE,) = [block.text for block in blocks_of(PAGE) if block.language == "console"]
 (BUGS,) = [block.text for block in blocks_of("README.md") if "def resolve_bug(" in block.text]

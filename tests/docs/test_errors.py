@@ -1,4 +1,4 @@
-"""`docs/protocol.md` has every error that a gateway answers with, and no other."""
+"""`docs/build/protocol.md` has every error that a gateway answers with, and no other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.web.errors import STATUS_OF_CODE, STATUS_OF_LATER, to_http
 from gateway.wires.handshake.version import UNKNOWN_RESOURCE
 from tests.docs.markdown import TOP, rows_of, section_of
 
-PAGE: Final = "docs/protocol.md"
+PAGE: Final = "docs/build/protocol.md"
 ERRORS: Final = rows_of(section_of(PAGE, "Errors"), 4)
 DATA: Final = rows_of(section_of(PAGE, "Errors"), 3)
 STATUSES: Final = {int(status) for status, _ in rows_of(section_of(PAGE, "HTTP"), 2) if status.isdigit()}

@@ -75,6 +75,6 @@ def test_the_readme_installs_the_package(project: Path) -> None:
 
 
 def test_a_deployment_is_sized_without_a_checkout(project: Path) -> None:
-    found = SIZED.search(text_of("docs/sizing.md"))
+    found = SIZED.search(text_of("docs/run/sizing.md"))
     assert found
     assert installed(project, "-m", "gateway", *found[1].split()) == found[2]

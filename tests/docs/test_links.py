@@ -1,15 +1,23 @@
-"""Every page can be found from the README, and every link leads to a file and a heading that exist."""
+"""The README links a start page for each group, these link all pages, and every link leads to a heading that exists."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
 from tests.docs.markdown import PAGES, README, TOP, anchors_of, links_of
 
 
-def test_the_readme_links_every_page() -> None:
+def test_the_readme_links_the_start_page_of_each_group() -> None:
     linked = {file for file, _ in links_of(README)}
-    assert set(PAGES) - {README} - linked == set()
+    assert {page for page in PAGES if page.endswith("/index.md")} - linked == set()
+
+
+@pytest.mark.parametrize("page", sorted(set(PAGES) - {README}))
+def test_every_page_is_linked_from_the_start_page_of_its_group(page: str) -> None:
+    start = str(Path(page).with_name("index.md"))
+    assert page == start or Path(page).name in {file for file, _ in links_of(start)}
 
 
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])

@@ -1,4 +1,4 @@
-"""What `docs/loadtest.md` speaks of exists: scenarios, options, files, settings, metrics."""
+"""What `docs/run/loadtest.md` speaks of exists: scenarios, options, files, settings, metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.__main__ import main
 from loadtest.scenarios import SCENARIOS
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/loadtest.md").read_text()
+TEXT = (TOP / "docs/run/loadtest.md").read_text()
 USERS = TEXT.partition("## The users")[2].partition("## ")[0]
 
 

@@ -1,4 +1,4 @@
-"""docs/logs.md: every event and field that it names exists."""
+"""docs/run/logs.md: every event and field that it names exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.observability.metrics import RefusalReason
 from gateway.sealing.principal import Principal
 from tests.docs.markdown import TOP, blocks_of
 
-TEXT = (TOP / "docs" / "logs.md").read_text(encoding="utf-8")
+TEXT = (TOP / "docs/run/logs.md").read_text(encoding="utf-8")
 EXAMPLES = ("text", "json")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
@@ -97,7 +97,9 @@ def test_every_field_of_the_audit_log_is_in_its_table_and_the_other_way_round() 
 
 
 def test_the_examples_have_the_form_of_what_is_written() -> None:
-    text, as_json = (next(block for block in blocks_of("docs/logs.md") if block.language == name) for name in EXAMPLES)
+    text, as_json = (
+        next(block for block in blocks_of("docs/run/logs.md") if block.language == name) for name in EXAMPLES
+    )
     written: list[str] = []
     for created, formatter in ((1795512600.25, TextFormatter()), (1795512600.25, JsonFormatter("r1"))):
         record = logging.makeLogRecord(

@@ -1,4 +1,4 @@
-"""`docs/metrics.md` has every metric that there is and no other, and no file speaks of one that does not exist."""
+"""`docs/run/metrics.md` has every metric that there is and no other, and no file speaks of one that does not exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway_workers.metrics import LegEnd, WorkerTelemetry
 from loadtest.cluster import new_key
 from tests.docs.markdown import PAGES, TOP, rows_of, section_of, text_of
 
-PAGE: Final = "docs/metrics.md"
+PAGE: Final = "docs/run/metrics.md"
 REPLICA, WORKER = "replica", "worker"
 
 VALUES: Final = {

@@ -1,4 +1,4 @@
-"""What `docs/operating.md` quotes exists: log messages, answers, metrics and their labels, files."""
+"""What `docs/run/operating.md` quotes exists: log messages, answers, metrics and their labels, files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.observability.metrics import OUTCOMES, RefusalReason
 from gateway_workers.metrics import LegEnd
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
 
-PAGE: Final = "docs/operating.md"
+PAGE: Final = "docs/run/operating.md"
 TEXT: Final = text_of(PAGE)
 INCIDENTS: Final = rows_of(section_of(PAGE, "Incidents"), 3)
 SOURCES: Final = [path for name in ("gateway", "workers") for path in sorted((TOP / name).rglob("*.py"))]

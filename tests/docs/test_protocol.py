@@ -1,4 +1,4 @@
-"""The examples of `docs/protocol.md` are sent to a real replica as they are written, and answered as they say."""
+"""The examples of `docs/build/protocol.md` are sent to a real replica as they are written, and answered as they say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.docs.markdown import Block, blocks_of, rows_of, section_of
 from tests.integration.fleet import Fleet
 from tests.storage.servers import Server
 
-PAGE: Final = "docs/protocol.md"
+PAGE: Final = "docs/build/protocol.md"
 SECRET: Final = "a secret that only this test knows, 32 bytes"
 BLOCKS: Final = [block for block in blocks_of(PAGE) if block.language == "http"]
 LEFT_OUT: Final = "…"

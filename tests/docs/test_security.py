@@ -1,4 +1,4 @@
-"""What `docs/security.md` promises is shown by tests that exist, and speaks of metrics that exist."""
+"""What `docs/understand/security.md` promises is shown by tests that exist, and speaks of metrics that exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/security.md").read_text()
+TEXT = (TOP / "docs/understand/security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 
 
@@ -43,4 +43,4 @@ def test_every_metric_that_is_named_exists() -> None:
 def test_the_list_of_attacks_is_where_the_document_says() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", TEXT)
     assert links
-    assert [link for link in links if not (TOP / "docs" / link).exists()] == []
+    assert [link for link in links if not (TOP / "docs/understand" / link).exists()] == []

@@ -1,4 +1,4 @@
-"""What `docs/seeds.md` says of the proposals is shown by tests that exist, in modules that exist."""
+"""What `docs/understand/seeds.md` says of the proposals is shown by tests that exist, in modules that exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/seeds.md").read_text()
+TEXT = (TOP / "docs/understand/seeds.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", TEXT)))
 FILES = sorted(set(re.findall(r"`((?:gateway|workers|tests)/[\w/]+\.py)", TEXT)))
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in TEXT.splitlines() if line.startswith("| ")]

@@ -1,4 +1,4 @@
-"""What `docs/sizing.md` shows is what comes out, and what it speaks of exists."""
+"""What `docs/run/sizing.md` shows is what comes out, and what it speaks of exists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from loadtest.__main__ import main as loadtest
 from loadtest.sizing.check import KINDS, REPLICAS
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/sizing.md").read_text()
+TEXT = (TOP / "docs/run/sizing.md").read_text()
 
 
 def test_the_example_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

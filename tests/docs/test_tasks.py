@@ -1,4 +1,4 @@
-"""What `docs/tasks.md` speaks of exists: defaults, metrics, messages."""
+"""What `docs/run/tasks.md` speaks of exists: defaults, metrics, messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.settings.model import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/tasks.md").read_text()
+TEXT = (TOP / "docs/run/tasks.md").read_text()
 
 
 def test_a_default_that_is_told_is_the_default() -> None:

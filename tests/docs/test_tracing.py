@@ -1,4 +1,4 @@
-"""docs/tracing.md, and OpenTelemetry's variables in docs/settings.md: what they name exists, and is all."""
+"""docs/run/tracing.md, and OpenTelemetry's variables in docs/run/settings.md: what they name exists, and is all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gateway.observability.tracing import NAME_ATTRIBUTES
 from gateway.protocol.method_table import METHODS
 from tests.docs.markdown import TOP
 
-TEXT = (TOP / "docs" / "tracing.md").read_text(encoding="utf-8")
-SETTINGS = (TOP / "docs" / "settings.md").read_text(encoding="utf-8")
+TEXT = (TOP / "docs/run/tracing.md").read_text(encoding="utf-8")
+SETTINGS = (TOP / "docs/run/settings.md").read_text(encoding="utf-8")
 SOURCE = (TOP / "gateway" / "observability" / "tracing.py").read_text(encoding="utf-8")
 PREFIXES = "mcp|gen_ai|jsonrpc|rpc|error|network|gateway|service"
 ATTRIBUTE = rf"(?:{PREFIXES})\.[a-z_.]+[a-z]"

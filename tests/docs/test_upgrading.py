@@ -1,4 +1,4 @@
-"""What `docs/upgrading.md` shows and tells is so: its commands, what is asked again, defaults, metrics."""
+"""What `docs/run/upgrading.md` shows and tells is so: its commands, what is asked again, defaults, metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.authoring.questions import Ask
 from gateway.settings.model import Settings
 
 TOP = Path(__file__).resolve().parent.parent.parent
-TEXT = (TOP / "docs/upgrading.md").read_text()
+TEXT = (TOP / "docs/run/upgrading.md").read_text()
 SESSIONS = re.findall(r"^```console\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 

@@ -33,7 +33,7 @@ class Front(LoggedProcess):
         silence_seconds: how long a connection may be silent, instead of the time in the shipped file.
 
     Attributes:
-        program: its name, which is that of its Debian package and of its section in `docs/load.md`.
+        program: its name, which is that of its Debian package and of its section in `docs/run/load.md`.
         config: the shipped file.
         silence: the settings that limit silence.
         sees_leaving: whether it sends nothing more to a replica whose `/readyz` says 503.

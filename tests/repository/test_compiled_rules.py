@@ -1,6 +1,6 @@
 """Compiled modules keep the rules that compiled code imposes, as far as their syntax shows.
 
-Each rule has an example that breaks it, and the reason for it. What syntax does not show is in docs/compiled.md.
+Each rule has an example that breaks it, and the reason for it. What syntax does not show is in docs/run/compiled.md.
 """
 
 from __future__ import annotations

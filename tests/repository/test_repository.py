@@ -102,7 +102,7 @@ def test_what_is_installed_elsewhere_has_our_versions_of_what_it_shares_with_us(
 
 
 def test_every_dependency_is_explained() -> None:
-    explained = set(re.findall(r"`([\w.-]+)`", (TOP / "docs/dependencies.md").read_text()))
+    explained = set(re.findall(r"`([\w.-]+)`", (TOP / "docs/understand/dependencies.md").read_text()))
     assert required(PROJECT["project"]["dependencies"]) - {canonical(name) for name in explained} == set()
 
 

@@ -16,7 +16,7 @@ from gateway.settings.problems import Problems
 
 SECRET = "s" * MIN_JWT_SECRET_BYTES
 REDIS_URL = "rediss://user:s3cret@redis.example.com:6380/0"
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "settings.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs/run/settings.md"
 
 SERVING = {
     "GATEWAY_TOOLS": "some.tools",

@@ -62,7 +62,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description="Run tasks in the background: claim them from the task store, run them, store what came of them.",
         epilog="Needs GATEWAY_TOOLS, GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and GATEWAY_REDIS_URL as the replicas have "
-        "them. Everything is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/settings.md.",
+        "them. Set everything in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md.",
     )
     parser.add_argument(
         "--concurrency", metavar="N", help="how many tasks to run at once (default: GATEWAY_WORKER_CONCURRENCY, or 32)"

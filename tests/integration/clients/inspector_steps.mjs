@@ -1,4 +1,4 @@
-// Does with the Inspector's page what docs/connect.md says, in a Chromium without a window, and prints the results.
+// Does with the Inspector's page what docs/start/connect.md says, in a Chromium without a window, and prints the results.
 // Usage: node inspector_steps.mjs FOLDER ADDRESS NAMES, where FOLDER has playwright-core in its node_modules, and NAMES is
 // a JSON array of what the page names, in order. CHROMIUM names the browser.
 

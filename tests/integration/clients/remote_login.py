@@ -25,7 +25,7 @@ PROGRAM = "mcp-remote"
 
 def documented(url: str) -> list[str]:
     """Return the options of `mcp-remote` that the documentation names, with this URL for its own."""
-    (block,) = [block for block in blocks_of("docs/clients.md") if block.language == "json"]
+    (block,) = [block for block in blocks_of("docs/start/clients.md") if block.language == "json"]
     (server,) = json.loads(block.text)["mcpServers"].values()
     program, *options = server["args"]
     assert (server["command"], program) == ("npx", PROGRAM)

@@ -1,4 +1,4 @@
-"""The recipes of `docs/connect.md` that need other people's programs; `tests/docs/test_connect.py` has the others.
+"""The recipes of `docs/start/connect.md` that need other programs; `tests/docs/test_connect.py` has the rest.
 
 What `npx` and `npm install` would download is there already, in the versions that the page names.
 """

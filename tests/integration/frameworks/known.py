@@ -1,4 +1,4 @@
-"""The frameworks that people connect with, as tests drive them and as docs/clients.md lists them."""
+"""The frameworks that people connect with, as tests drive them and as docs/start/clients.md lists them."""
 
 from __future__ import annotations
 
