@@ -1,6 +1,6 @@
-"""`python -m loadtest SCENARIO`: run it, say what came out. Also `report DIRECTORY`, and `size`."""
+"""`python -m loadtest SCENARIO`: run a scenario and print its result. Also `report DIRECTORY`, and `size`."""
 
-# ruff: noqa: PLC0415 - what draws charts takes a second to load, and is wanted at the end
+# ruff: noqa: PLC0415 - importing the charts takes a second, and only the end of a run needs them
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXIT_PASSED, EXIT_FAILED, EXIT_NOT_RUN = 0, 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says. Exit code 0: within all bounds; 1: not; 2: it could not be run."""
+    """Run a command. Exit code 0: within all bounds; 1: out of bounds; 2: the run could not take place."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     parsed = _parser().parse_args(given)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for scenario in SCENARIOS.values():
         _add_scenario(commands.add_parser(scenario.name, help=scenario.summary, description=scenario.summary), scenario)
-    report = commands.add_parser("report", help="write the report of a run again from its raw data")
+    report = commands.add_parser("report", help="rewrite the report of a run from its raw data")
     report.add_argument("directory", type=Path, help="where the raw data is")
     report.set_defaults(command=_report)
     sizing = commands.add_parser(
@@ -72,28 +72,37 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
     users, replicas = sum(scenario.users.values()), scenario.replicas
-    parser.add_argument("--seconds", type=_positive, metavar="S", help=f"how long (default: {scenario.seconds:g})")
+    parser.add_argument(
+        "--seconds", type=_positive, metavar="S", help=f"how long to run (default: {scenario.seconds:g})"
+    )
     parser.add_argument(
         "--short",
         action="store_true",
-        help=f"only {scenario.short_seconds:g} seconds, as in CI, with fewer users in some scenarios",
+        help=f"run for {scenario.short_seconds:g} seconds, as in CI; some scenarios use fewer users",
     )
-    parser.add_argument("--users", type=_count, metavar="N", help=f"how many in all (default: {users})")
-    parser.add_argument("--replicas", type=_count, metavar="N", help=f"how many to start with (default: {replicas})")
+    parser.add_argument("--users", type=_count, metavar="N", help=f"total number of users (default: {users})")
     parser.add_argument(
-        "--out", type=Path, metavar="DIRECTORY", help=f"where the raw data goes (default: in {REPORTS})"
+        "--replicas", type=_count, metavar="N", help=f"number of replicas to start with (default: {replicas})"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIRECTORY",
+        help=f"where to write the raw data and the report (default: in {REPORTS})",
     )
     whom = parser.add_mutually_exclusive_group()
-    whom.add_argument("--target", metavar="URL", help="the MCP endpoint of a deployment that runs already")
+    whom.add_argument("--target", metavar="URL", help="the MCP endpoint of a running deployment")
     if not scenario.needs_cluster:
-        whom.add_argument("--peer", choices=PEERS, help="run this server instead, and let only ephemeral users call it")
+        whom.add_argument(
+            "--peer", choices=PEERS, help="run this server instead of the gateway, with ephemeral users only"
+        )
     parser.add_argument(
         "--metrics",
         type=_assignment,
         action="append",
         default=[],
         metavar="NAME=URL",
-        help="where a process of that deployment serves its metrics; may be repeated",
+        help="the metrics of one process of that deployment; repeatable",
     )
     parser.add_argument(
         "--set",
@@ -101,10 +110,13 @@ def _add_scenario(parser: argparse.ArgumentParser, scenario: Scenario) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of all processes of the cluster; may be repeated",
+        help="a setting for all processes of the cluster; repeatable",
     )
     parser.add_argument(
-        "--module", default="gateway", metavar="NAME", help="what `python -m` runs for them (default: %(default)s)"
+        "--module",
+        default="gateway",
+        metavar="NAME",
+        help="the module that `python -m` starts replicas and workers from (default: %(default)s)",
     )
     parser.set_defaults(command=_perform, scenario=scenario)
 
@@ -125,7 +137,7 @@ def _perform(given: argparse.Namespace) -> int:
         module=given.module,
         peer=getattr(given, "peer", None),
     )
-    Tokens.from_environment(os.environ).current()  # better missed now than by every user
+    Tokens.from_environment(os.environ).current()  # a missing token fails here, once, and not for every user
     print(f"{scenario.name}: {scenario.summary}", flush=True)
     verdict = perform(scenario, options)
     _tell(read(directory), verdict)
@@ -179,7 +191,7 @@ def _count(text: str) -> int:
 def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} must have the form NAME=VALUE")
     return name, value
 
 

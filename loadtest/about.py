@@ -1,4 +1,4 @@
-"""What a run was made with: the gateway's version and commit, and the machine. Neither its name nor any path."""
+"""The facts about a run: the gateway's version and commit, and the machine, without its name or any path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from loadtest.cluster import REPOSITORY
 
 SECONDS = 10
-"""How long a program may take to say what is asked."""
+"""How long a program may take to print a fact."""
 MEMINFO = Path("/proc/meminfo")
 
 
@@ -25,7 +25,7 @@ def program(top: Path = REPOSITORY) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the speed of a run depends on."""
+    """Return the facts about this machine that the speed of a run depends on."""
     memory = _memory_bytes()
     return {
         "cores": os.cpu_count(),

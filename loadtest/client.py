@@ -1,8 +1,8 @@
-"""An MCP client on Locust's fast HTTP session: calls leg by leg, tasks to their end, and every leg checked and told.
+"""An MCP client on Locust's fast HTTP session. It runs calls and tasks to their end, and checks and reports every leg.
 
-It does what a patient client does: goes on at once with a call that was handed on, comes back when a refusal says so,
-and sends a request again whose connection was lost. All of it is counted. Each leg is a request of Locust's; whoever
-wants to know more of legs and calls adds a function to `leg_listeners` and `call_listeners`.
+It behaves like a patient client: it resumes a call that was handed on at once, retries a refused request when the
+refusal says so, and retries a request whose connection was lost. All of it is counted. Each leg is a Locust request.
+For more about legs and calls, add a function to `leg_listeners` or `call_listeners`.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from loadtest.tokens import Tokens
 from loadtest.wire import Answer, Reply, Request
 
 MAX_LEGS: Final = 40
-"""More legs than any call needs, refused ones not counted: what takes more goes round in circles."""
+"""More legs than any call needs, not counting refused ones. A call with more is in a loop."""
 MAX_RETRIES: Final = 3
-"""How often a call sends a request again whose connection was lost."""
+"""How often a call retries a request whose connection was lost."""
 RETRY_SECONDS: Final = 0.2
-"""Before it is sent again for the first time; twice as long each time."""
+"""The wait before the first such retry; it doubles each time."""
 TASK_SECONDS: Final = 120.0
-"""How long a task is followed, over whatever refusals and lost connections."""
+"""How long a task is followed, despite refusals and lost connections."""
 
 CUT_OFF: Final = "the run ended before the call did"
-"""Why a call is unfinished."""
+"""The reason of an unfinished call."""
 
 Read: TypeAlias = Callable[[Reply], Answer]
 
 leg_listeners: Final[list[Callable[[Leg], object]]] = []
-"""Are told of each request that was answered or lost."""
+"""Called with each request that was answered or lost."""
 call_listeners: Final[list[Callable[[Call], object]]] = []
-"""Are told of each call, however it ended."""
+"""Called with each call, however it ended."""
 
 _call_numbers = itertools.count(1)
 
@@ -57,11 +57,9 @@ class McpClient:
     """One user's client.
 
     Args:
-        session: sends requests and tells Locust of them.
-        endpoint: the URL of the MCP endpoint.
+        session: sends requests and reports them to Locust.
         user: the kind of user.
-        clock: tells the seconds since the run began.
-        tokens: where the user's token comes from.
+        clock: returns the seconds since the run began.
         refusals: how often a call may be refused for load before the user gives up.
     """
 
@@ -83,20 +81,20 @@ class McpClient:
         self.refusals = refusals
 
     def call(self, errand: Errand) -> Answer | None:
-        """Run an errand to its end; returns the final answer, None if there is none.
+        """Run an errand to its end, and return the final answer, or None.
 
-        Whatever is answered is recorded, and raises nothing.
+        Every answer is recorded; none raises.
         """
         with Flow(self, errand) as flow:
             flow.answer = flow.run()
         return flow.answer
 
     def spoil(self, errand: Errand, spoil: Callable[[str], str]) -> Answer | None:
-        """Run an errand, and once bring a state that was spoiled: that must be refused, and do no harm to the call.
+        """Run an errand, and send a spoiled state once. It must be rejected, and the call must still succeed.
 
         Args:
-            errand: what asks at least one question.
-            spoil: makes a bad state of a good one.
+            errand: asks at least one question.
+            spoil: turns a good state into a bad one.
         """
         with Flow(self, errand) as flow:
             flow.answer = flow.run(spoil)
@@ -105,7 +103,7 @@ class McpClient:
     def exchange(
         self, request: Request, request_id: int, label: str, read: Read, on_notice: Notice
     ) -> tuple[float, Answer]:
-        """Send one request, and tell Locust what came of it; returns when it was sent, and the answer."""
+        """Send one request, report it to Locust, and return when it was sent, and the answer."""
         body, headers = request.body(request_id).decode(), request.headers(self._tokens.current())
         sent = self.clock()
         began = time.perf_counter()
@@ -140,15 +138,10 @@ def endpoint_of(host: str) -> str:
 
 
 class Flow:
-    """One call under way: its legs, and what is counted of it.
-
-    Args:
-        client: sends its requests.
-        errand: what it is for.
+    """One call in progress: its legs and its counters.
 
     Attributes:
-        errand: as given.
-        counts: what is counted of segments.
+        counts: the counters of its segments.
         answer: the final one, once it is there.
     """
 
@@ -243,20 +236,20 @@ class Flow:
         for key in questions:
             self._asked[wire.author_key(key)] += 1
             if wire.author_key(key) not in self.errand.answers:
-                raise CallEndedError(f"asked for {key}, which nobody expects")
+                raise CallEndedError(f"unexpected question {key}")
         gevent.sleep(self.errand.think())
         return {key: self.errand.answers[wire.author_key(key)] for key in questions}
 
     def elapsed(self) -> float:
-        """Return how long the call has taken until now, in seconds."""
+        """Return how long the call has taken so far, in seconds."""
         return round(self._client.clock() - self._began, 6)
 
     def begin_task(self) -> None:
-        """Follow the call as a task from now on: it is stored, and losing connections does it no harm."""
+        """Follow the call as a task from now on. It is stored, so it survives lost connections."""
         self._deadline = min(self._deadline, self._client.clock() + TASK_SECONDS)
 
     def is_late(self) -> bool:
-        """Whether its task should have ended long ago."""
+        """Whether its task has run for too long."""
         return self._client.clock() > self._deadline
 
     def give_up_late_task(self) -> None:
@@ -283,11 +276,11 @@ class Flow:
         """Send a request until it is answered, for as long as a patient client would.
 
         Args:
-            request: what is sent.
+            request: the request.
             stage: its place in the call, if it calls the tool.
-            read: tells what the reply means.
-            on_notice: is told the messages before the response.
-            again: returns what to send after a refusal or a lost connection; without it, the same request.
+            read: returns the meaning of the reply.
+            on_notice: called with each message before the response.
+            again: returns the request to send after a refusal or a lost connection; by default the same one.
 
         Raises:
             CallEndedError: it was refused or lost too often, or the answer says that the call has failed.
@@ -312,12 +305,12 @@ class Flow:
             request = again() if again is not None else request
 
     def _give_up_if(self, often: bool, answer: Answer) -> None:
-        """Give up a call that was not served so often. A task is stored: it is asked about until its time is over."""
+        """Give up a call that was refused or lost this often. A task is stored: poll it until its time is over."""
         if self.is_late() or (often and self._deadline == float("inf")):
             raise CallEndedError(answer.reason, "refused" if answer.outcome == "refused" else "failed")
 
     def _send(self, request: Request, label: str, read: Read, on_notice: Notice) -> Answer:
-        """Send a request once, look at what comes back, and record it."""
+        """Send a request once, check the reply, and record it."""
         number = next(self._numbers)
         if number - self._refusals > MAX_LEGS and self._deadline == float("inf"):
             raise CallEndedError(f"no end after {MAX_LEGS} legs")
@@ -346,6 +339,6 @@ class Flow:
         return answer
 
     def checked(self, answer: Answer) -> Answer:
-        """Look at the content of a tool's result; returns a wrong answer if it is not as it has to be."""
+        """Check the content of a tool's result; return a `wrong` answer if it is not as expected."""
         problem = self.errand.check(answer)
         return answer if problem is None else Answer("wrong", answer.reply, problem, answer.result)

@@ -1,4 +1,4 @@
-"""Pure: results in segments as a client of the draft wire speaks of them: requests, and what answers mean."""
+"""The draft wire's results in segments, as a client sees them: requests and the meaning of answers. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEGMENTS: Final = "partial-content"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
 _REFUSED: Final = frozenset({-31001, -31003, -31004})
-"""Codes of errors that a later try may not meet: too much to do, too many requests of the caller, no task store."""
+"""Codes of errors that a retry may avoid: overload, too many requests from the caller, no task store."""
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,19 @@ class DraftRequest(Request):
         return wire.common_headers(VERSION, token)
 
     def is_last(self, message: Mapping[str, Any]) -> bool:
-        """Whether a message on the stream that answers it is the last one: responses with segments go on until then."""
+        """Whether a message on the stream is the last one; responses with segments come before it."""
         result = message.get("result")
         goes_on = isinstance(result, dict) and SEGMENTS in result and result.get("isComplete") is not True
         return super().is_last(message) and not goes_on
 
 
 def call_tool(tool: str, arguments: Mapping[str, Any], *, state: str = "") -> DraftRequest:
-    """Return a leg of a tool's call whose result is wanted in segments.
+    """Return a leg of a tool call that asks for its result in segments.
 
     Args:
         tool: its name.
         arguments: the same in each leg of the call.
-        state: what the leg before gave back.
+        state: the one that the previous leg returned.
     """
     params: dict[str, Any] = {"name": tool, "arguments": arguments, "task": {"responseModes": ["streaming"]}}
     if state:
@@ -54,15 +54,15 @@ def call_tool(tool: str, arguments: Mapping[str, Any], *, state: str = "") -> Dr
 
 
 def task_result(task_id: str, after: int = 0) -> DraftRequest:
-    """Return a request for what there is now after a segment of a task's result; without one, for the whole result."""
+    """Return a request for the segments of a task's result after one of them, or for the whole result."""
     last = {"lastSeqNr": after} if after else {}
     return DraftRequest("tasks/result", {"taskId": task_id, **last})
 
 
 def read_answer(reply: Reply) -> Answer:
-    """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer.
+    """Return the meaning of a reply. It never raises: anything that breaks the protocol is a `wrong` answer.
 
-    On this wire a request that is refused for now is answered with status 200 as well; its code tells.
+    On this wire a request that is refused for now gets status 200 as well; the error code shows the difference.
     """
     answer = wire.read_result(reply, _meaning)
     error = wire.error_of(wire.decode(reply.body))

@@ -1,4 +1,4 @@
-"""What a user wants of a tool, and how a call ends that does not get it."""
+"""A user's errand: the call of a tool and its expected outcome; and the error that ends a call without it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from typing import Any, TypeAlias
 from loadtest.wire import Answer
 
 Check: TypeAlias = Callable[[Answer], str | None]
-"""Looks at a final answer; returns what is wrong with it, or None."""
+"""Checks a final answer; returns what is wrong with it, or None."""
 
 
 @dataclass(frozen=True)
 class Errand:
-    """What a user wants, and how to tell that it was done.
+    """The call of a tool that a user wants done, and the check of its result.
 
     Attributes:
-        tool: what is called.
-        arguments: with what.
-        answers: what the user fills in, by the key of the question.
-        check: looks at the final answer.
+        answers: the user's answers, by the key of the question.
+        check: checks the final answer.
         think: returns how many seconds the user thinks before answering.
         tasks: whether it may become a task.
-        listens: whether a task is listened to; otherwise it is asked about.
-        progress: whether to be told how far it is.
-        breaks: asks for the result in segments, and tells after each lot of them whether to break the connection.
+        listens: whether to listen to a task rather than poll it.
+        progress: whether to ask for progress.
+        breaks: if set, asks for the result in segments; returns after each batch whether to break the connection.
     """
 
     tool: str
@@ -40,11 +38,10 @@ class Errand:
 
 
 class CallEndedError(Exception):
-    """A call cannot go on.
+    """A call cannot continue.
 
     Attributes:
-        outcome: of the call: failed or refused.
-        reason: why.
+        outcome: failed or refused.
     """
 
     def __init__(self, reason: str, outcome: str = "failed") -> None:

@@ -1,4 +1,4 @@
-"""A call that has become a task: followed to its end by asking or by listening, and answered what it asks."""
+"""A call that has become a task: polled or listened to until it ends, its questions answered on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.legs import Legs
 from loadtest.wire import Answer, Reply
 
 LISTEN_AGAIN_SECONDS: Final = 0.2
-"""Before a stream that has ended is begun anew."""
+"""The wait before a stream that has ended is opened again."""
 
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 
@@ -23,7 +23,6 @@ class FollowedTask:
 
     Args:
         flow: the call's legs.
-        task_id: the task.
     """
 
     def __init__(self, flow: Legs, task_id: str) -> None:
@@ -32,7 +31,7 @@ class FollowedTask:
         self._answered: set[str] = set()
 
     def poll(self) -> Answer:
-        """Ask about the task until it has ended."""
+        """Poll the task until it has ended."""
         while True:
             task = self._flow.leg(wire.get_task(self._task_id), read=self._read)
             if task.result["status"] in _ENDED:
@@ -42,7 +41,7 @@ class FollowedTask:
                 gevent.sleep(task.result.get("pollIntervalMs", 500) / 1000)
 
     def listen(self) -> Answer:
-        """Listen to the task until it has ended, on one stream after the other if they end before."""
+        """Listen to the task until it has ended, on a new stream each time one ends early."""
         task: Mapping[str, Any] = {}
         problem: CallEndedError | None = None
 
@@ -71,7 +70,7 @@ class FollowedTask:
             gevent.sleep(LISTEN_AGAIN_SECONDS)
 
     def _answer(self, questions: Mapping[str, Any]) -> bool:
-        """Answer what the task asks and was not told yet; returns whether there was anything."""
+        """Answer the task's new questions; return whether there were any."""
         new = {key: question for key, question in questions.items() if key not in self._answered}
         if not new:
             return False
@@ -84,7 +83,7 @@ class FollowedTask:
         return self._meaning(reply, answer.result) if answer.outcome == "completed" else answer
 
     def _meaning(self, reply: Reply, task: Mapping[str, Any]) -> Answer:
-        """Tell what the state of the task means: once it has ended, its result is the call's, and checked like it."""
+        """Return the meaning of the task's state. Once it has ended, its result is the call's and is checked."""
         match task.get("status"):
             case "completed":
                 result = task.get("result") or {}

@@ -1,4 +1,4 @@
-"""What became of every call of a run: what was begun, and how all of it ended. Computed from the raw data alone."""
+"""The ledger of a run: every call that began, and how it ended. Computed from the raw data alone."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class Ledger:
     """The sums of a run.
 
     Attributes:
-        calls: how many calls ended in each way, by outcome.
-        legs: likewise the legs.
-        calls_by_user: kind of user → how many of their calls ended in each way.
-        legs_by_replica: replica → how many legs it answered; empty for those that nobody answered.
-        why: reason → how many calls were not finished because of it.
-        hops: how many legs another replica answered than the one before.
-        sheds: how many legs were handed on.
-        refusals: how many requests were refused for load.
-        retries: how many requests were sent again because the connection was lost.
-        questions: how many questions were asked.
-        segments: how many segments of results were read.
-        breaks: how many connections their readers broke on purpose.
-        resumes: how many requests asked for the segments after the last one.
-        states: what the processes count: states sealed, opened and rejected. Empty without their metrics.
+        calls: outcome → number of calls.
+        legs: outcome → number of legs.
+        calls_by_user: kind of user → outcome → number of calls.
+        legs_by_replica: replica → number of legs it answered; the empty name has the unanswered legs.
+        why: reason → number of unfinished calls.
+        hops: legs that another replica answered than the previous leg.
+        sheds: legs that were handed on.
+        refusals: requests that were refused for load.
+        retries: requests that were retried after a lost connection.
+        questions: questions that were asked.
+        segments: segments of results that were read.
+        breaks: connections that their readers broke on purpose.
+        resumes: requests that resumed after the last segment.
+        states: states sealed, opened and rejected, as the processes count them. Empty without their metrics.
     """
 
     calls: Mapping[str, int] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Ledger:
         return self.calls.get("failed", 0)
 
     def rows(self) -> list[tuple[str, int]]:
-        """Return its lines, for people."""
+        """Return its lines as text and number."""
         others = [(f"calls {outcome}", count) for outcome, count in sorted(self.calls.items()) if outcome != "finished"]
         return [
             ("calls started", self.started),
@@ -72,16 +72,16 @@ class Ledger:
             ("hops to another replica", self.hops),
             ("legs handed on", self.sheds),
             ("requests refused for load", self.refusals),
-            ("requests sent again after a lost connection", self.retries),
+            ("requests retried after a lost connection", self.retries),
             ("segments read", self.segments),
-            ("streams of segments broken on purpose", self.breaks),
-            ("requests for the segments after the last one", self.resumes),
+            ("segment streams broken on purpose", self.breaks),
+            ("requests that resumed after the last segment", self.resumes),
             *((f"states {what}", count) for what, count in self.states.items()),
         ]
 
 
 def ledger(run: RawRun) -> Ledger:
-    """Add a run up."""
+    """Sum up a run."""
     calls_by_user: dict[str, Counter[str]] = {}
     for call in run.calls:
         calls_by_user.setdefault(call.user, Counter())[call.outcome] += 1

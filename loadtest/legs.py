@@ -1,4 +1,4 @@
-"""What sends the legs of one call, as those who follow it to its end see it."""
+"""The interface that sends the legs of one call, for the code that follows the call to its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.wire import Answer, Reply, Request
 
 @dataclass(slots=True)
 class SegmentCounts:
-    """What a call that came in segments is counted by; the attributes are those of `rawdata.Call`."""
+    """The counters of a call that came in segments; the attributes are those of `rawdata.Call`."""
 
     segments: int = 0
     breaks: int = 0
@@ -22,12 +22,7 @@ class SegmentCounts:
 
 
 class Legs(Protocol):
-    """Sends requests of one call until they are answered, and counts what happens to it.
-
-    Attributes:
-        errand: what the call is for.
-        counts: what is counted of segments.
-    """
+    """Sends the requests of one call until they are answered, and counts what happens to it."""
 
     errand: Errand
     counts: SegmentCounts
@@ -56,11 +51,11 @@ class Legs(Protocol):
         ...
 
     def checked(self, answer: Answer) -> Answer:
-        """Return a final answer, once its content is seen to be right."""
+        """Return a final answer after checking its content."""
         ...
 
     def elapsed(self) -> float:
-        """Return how long the call has taken until now, in seconds."""
+        """Return how long the call has taken so far, in seconds."""
         ...
 
     def begin_task(self) -> None:
@@ -68,7 +63,7 @@ class Legs(Protocol):
         ...
 
     def is_late(self) -> bool:
-        """Whether its task should have ended long ago."""
+        """Whether its task has run for too long."""
         ...
 
     def give_up_late_task(self) -> None:

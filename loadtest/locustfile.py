@@ -1,6 +1,6 @@
 """All users, for Locust: `locust -f loadtest/locustfile.py --host https://gateway.example.com`.
 
-Classes and tags choose among them; Locust's web UI, headless mode, shapes and distributed mode work as ever.
+Classes and tags choose among them; Locust's web UI, headless mode, shapes and distributed mode work as usual.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["ComputeUser", "EphemeralUser", "HostileUser", "StreamingUser", "Task
 
 
 def begin(environment: Environment, **_: Any) -> None:
-    """Add the rows of calls and replicas to the statistics, and record raw data if that is wanted."""
+    """Add the rows of calls and replicas to the statistics, and record raw data if asked to."""
     add_rows(environment)
     if environment.parsed_options is not None and environment.parsed_options.record:
         recorder = Recorder(Path(environment.parsed_options.record), BEGAN)

@@ -1,4 +1,4 @@
-"""How fast a run went, from one thing that was done to the deployment to the next. Computed from the raw data alone."""
+"""The rates of a run, from one event to the next. Computed from the raw data alone."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from dataclasses import dataclass
 from loadtest.rawdata import RawRun
 
 SHORTEST_SECONDS = 0.5
-"""A shorter part of a run says little about rates: it counts with the part before."""
+"""A shorter part of a run says little about rates, so it counts with the part before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a run, and what happened in it per second.
+    """A part of a run, and its rates per second.
 
     Attributes:
-        began: what it began with.
+        began: the event that it began with.
         seconds: how long it lasted.
-        finished: calls that were finished.
-        legs: requests that were answered, in whatever way.
+        legs: requests that were answered, whatever the outcome.
         shed: legs that were handed on.
         refused: requests that were refused for load.
     """
@@ -37,7 +36,7 @@ class Part:
 def parts(run: RawRun) -> list[Part]:
     """Return the parts of a run in order, from its first answer to its last event."""
     first = min((leg.ended for leg in run.legs), default=0.0)
-    marks: list[tuple[float, str]] = [(first, "the users begin")]
+    marks: list[tuple[float, str]] = [(first, "the users start")]
     for event in sorted(run.events, key=lambda event: event.t):
         if event.t - marks[-1][0] >= SHORTEST_SECONDS:
             marks.append((event.t, event.what))

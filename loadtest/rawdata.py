@@ -1,8 +1,8 @@
-"""The raw data of a run, read back: what everybody who looks at a run begins with.
+"""Reads the raw data of a run, the input of every analysis.
 
-A run leaves a directory: `run.json` says what was run, `legs.jsonl` and `calls.jsonl` what the users saw,
-`events.jsonl` what was done to the deployment meanwhile, `metrics.jsonl` what its processes said of themselves once a
-second. All times are seconds since the run began.
+The directory of a run has `run.json`, which describes the run; `legs.jsonl` and `calls.jsonl`, which users record;
+`events.jsonl`, the changes to the deployment; and `metrics.jsonl`, the metrics of its processes once a second. All
+times are seconds since the run began.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 class RawDataError(Exception):
-    """A directory does not hold the raw data of a run. The message says what is missing or wrong, and where."""
+    """A directory does not hold the raw data of a run. The message says which part is missing or wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +40,14 @@ class Leg:
         t: when it began.
         seconds: how long it took.
         user: the kind of user.
-        call: which call it belongs to.
+        call: the id of its call.
         leg: its place in the call, from 1.
         method: the JSON-RPC method.
-        tool: what was called.
-        replica: who answered; empty if nobody did.
+        replica: the one that answered; empty if none did.
         status: the HTTP status, 0 if there was none.
         outcome: completed, input_required, shed, task_created, refused, failed or wrong.
         reason: why it was refused, failed or is wrong.
-        state_bytes: the size of the state that came back.
+        state_bytes: the size of the returned state.
     """
 
     t: float
@@ -76,22 +75,21 @@ class Call:
 
     Attributes:
         t: when it began.
-        seconds: how long it took, the user's thinking included.
+        seconds: how long it took, including the user's thinking.
         user: the kind of user.
         call: its id.
-        tool: what was called.
         legs: how many it took.
-        hops: how many of them another replica answered than the one before.
+        hops: how many of them another replica answered than the previous leg.
         sheds: how many were handed on.
         refusals: how many were refused for load.
-        retries: how many were sent again because the connection was lost.
-        asked: how often each question was asked, by its key.
+        retries: how many were retried after a lost connection.
+        asked: question key → how often it was asked.
         outcome: finished, failed, refused or unfinished.
         reason: why it was not finished.
         segments: how many came, of a result in segments.
         breaks: how often its user broke the connection on purpose.
-        resumes: how many requests asked for the segments after the last one.
-        first_segment: the seconds until the first segment was there; None without one.
+        resumes: how many requests resumed after the last segment.
+        first_segment: the seconds until the first segment arrived; None without one.
     """
 
     t: float
@@ -120,12 +118,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that was done to the deployment, or a part of the run that begins.
+    """A change to the deployment, or the start of a part of the run.
 
     Attributes:
         t: when.
         what: a few words, for a mark in a chart.
-        detail: more of it.
     """
 
     t: float
@@ -135,11 +132,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one process said of itself at one moment.
+    """The metrics of one process at one moment.
 
     Attributes:
         t: when.
-        process: which.
         values: `metric{labels}` → number.
     """
 
@@ -153,11 +149,9 @@ class RawRun:
     """A run.
 
     Attributes:
-        about: what `run.json` says.
+        about: the content of `run.json`.
         legs: in the order of their end.
         calls: in the order of their end.
-        events: in order.
-        samples: in order.
     """
 
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -172,7 +166,7 @@ class RawRun:
         return float(self.about.get("seconds", 0)) or max((call.ended for call in self.calls), default=0.0)
 
     def moment(self, what: str) -> float:
-        """Return when an event happened first; never, if it did not."""
+        """Return when an event first happened; infinity if it did not."""
         return next((event.t for event in self.events if event.what == what), math.inf)
 
     def process_samples(self) -> dict[str, list[Sample]]:
@@ -184,10 +178,10 @@ class RawRun:
 
 
 def read(directory: Path) -> RawRun:
-    """Read the raw data of a run. What a run that was cut short has not written is missing, and no error.
+    """Read the raw data of a run. An interrupted run may lack some of it, which is not an error.
 
     Raises:
-        RawDataError: there is no run, or a line is not one of a run.
+        RawDataError: there is no run, or a line is not valid.
     """
     about = directory / RUN
     try:
@@ -199,9 +193,9 @@ def read(directory: Path) -> RawRun:
             [Sample(**line) for line in _lines(directory / METRICS)],
         )
     except FileNotFoundError:
-        raise RawDataError(f"{directory} is no run: {about.name} is missing") from None
+        raise RawDataError(f"no run in {directory}: {about.name} is missing") from None
     except (TypeError, ValueError) as error:
-        raise RawDataError(f"{directory} holds something else than a run: {error}") from None
+        raise RawDataError(f"the data in {directory} is not that of a run: {error}") from None
 
 
 def increase(
@@ -210,10 +204,10 @@ def increase(
     """Return by how much a counter of one process has risen, over its restarts.
 
     Args:
-        samples: of the process, in order. What the first one says was there before.
+        samples: those of the process, in order. The first one is the starting point.
         metric: the counter's name.
-        labels: which of its series count; all without.
-        by: a label to tell them apart by; without it, or where a series lacks it, it is the empty string.
+        labels: which of its series count; by default all.
+        by: a label to group by; a series without it, or all series without `by`, go to the empty string.
     """
     risen: dict[str, float] = {}
     wanted = (labels or {}).items()
@@ -235,14 +229,14 @@ def parse_series(series: str) -> tuple[str, Mapping[str, str]]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that this share of all does not exceed (nearest rank); not a number if there are none."""
+    """Return the value that this share of all does not exceed (nearest rank); NaN if there are none."""
     if not values:
         return math.nan
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file, if it is there. Its last one may be cut short, as the end of a run may be."""
+    """Yield the lines of a file, if it exists. The last line of an interrupted run may be incomplete."""
     if not path.exists():
         return
     with path.open(encoding="utf-8") as file:
@@ -252,5 +246,5 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _shared(line: dict[str, Any]) -> dict[str, Any]:
-    """Keep one copy of the few words that come in every line: runs may have a million of them."""
+    """Share one copy of the few words that every line repeats; runs may have a million lines."""
     return {name: sys.intern(value) if isinstance(value, str) else value for name, value in line.items()}

@@ -1,4 +1,4 @@
-"""Writes what users see as raw data of a run (`loadtest.rawdata` reads it back)."""
+"""Writes the raw data of a run as users see it (`loadtest.rawdata` reads it back)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FULL_BYTES: Final = 1 << 20
 
 
 def run_clock(began: float) -> Callable[[], float]:
-    """Return a clock that tells the seconds since a run began, and never goes back.
+    """Return a clock of the seconds since a run began, which never goes back.
 
     Args:
-        began: when it did, in seconds since 1970; several processes of one run are told the same.
+        began: the start in seconds since 1970, the same for all processes of the run.
     """
     offset = time.monotonic() - (time.time() - began)
     return lambda: time.monotonic() - offset
@@ -31,11 +31,11 @@ class Recorder:
     """Appends legs and calls to their files, from any thread or greenlet; a context manager.
 
     Lines are collected and written once a second, so no user waits for the disk. Several processes may write to the
-    same files, for lines arrive whole.
+    same files, as lines arrive whole.
 
     Args:
-        directory: where the files are; it is made if it is missing.
-        began: when the run did, in seconds since 1970.
+        directory: where the files are; created if it does not exist.
+        began: the start of the run, in seconds since 1970.
     """
 
     def __init__(self, directory: Path, began: float) -> None:
@@ -57,7 +57,7 @@ class Recorder:
         self.close()
 
     def write(self, record: Leg | Call) -> None:
-        """Take one record. After `close` it is dropped: the run is over."""
+        """Add one record. After `close` it is dropped, as the run is over."""
         line = msgspec.json.encode(record) + b"\n"
         with self._lock:
             if self._closing.is_set():

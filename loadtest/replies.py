@@ -1,4 +1,4 @@
-"""Reads what comes back for a request from Locust's fast HTTP session: one message, or a stream of them."""
+"""Reads the reply to a request from Locust's fast HTTP session: one message, or a stream of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from loadtest import wire
 from loadtest.wire import Reply, Request
 
 Notice: TypeAlias = Callable[[Mapping[str, Any]], bool]
-"""Is told each message of a stream (empty for a sign of life); returns whether that is enough."""
+"""Called with each message of a stream (empty for a keep-alive); returns whether to stop reading."""
 
 
 def read_reply(response: ResponseContextManager, request: Request, request_id: int, on_notice: Notice) -> Reply:
-    """Read the whole reply to a request, or of a stream what there is until `on_notice` has heard enough."""
+    """Read the whole reply to a request, or a stream until `on_notice` asks to stop."""
     if response.status_code == 0 or response.headers is None:
         return Reply(request_id, 0)
     replica = str(response.headers.get(wire.REPLICA_HEADER, ""))
@@ -35,9 +35,9 @@ def read_reply(response: ResponseContextManager, request: Request, request_id: i
 def _read_events(
     response: ResponseContextManager, request: Request, notices: list[Mapping[str, Any]], on_notice: Notice
 ) -> bytes:
-    """Read a stream to its end, and return its response; empty if enough was heard before.
+    """Read a stream to its end, and return its response; empty if `on_notice` asked to stop first.
 
-    What comes after the response does not belong there, and makes it unreadable.
+    A message after the response breaks the protocol, and makes the reply unreadable.
     """
     while block := response.stream.readline(b"\n\n"):
         data = wire.read_event(block)

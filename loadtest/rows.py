@@ -1,6 +1,6 @@
-"""More rows in Locust's statistics: one a tool for whole calls, one a replica for the legs that it answered.
+"""More rows in Locust's statistics: one per tool for whole calls, one per replica for the legs that it answered.
 
-They do not count into `Aggregated`, which stays the sum of HTTP requests.
+They do not count towards `Aggregated`, which stays the sum of HTTP requests.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from loadtest.rawdata import Call, Leg
 
 
 def add_rows(environment: Environment) -> None:
-    """Let the statistics of this run have rows for calls and replicas."""
+    """Add rows for calls and replicas to the statistics of this run."""
     stats = environment.stats
 
     def on_leg(leg: Leg) -> None:
-        if leg.replica and leg.method != "subscriptions/listen":  # a stream is open for as long as one likes
+        if (
+            leg.replica and leg.method != "subscriptions/listen"
+        ):  # a stream has no latency: the client decides when it ends
             stats.get(leg.replica, "replica").log(round(leg.seconds * 1000), 0)
 
     def on_call(call: Call) -> None:

@@ -1,8 +1,7 @@
-"""One run of a scenario: users in a process of their own, a deployment, and what is done to it meanwhile.
+"""One run of a scenario: users in a separate process, a deployment, and the changes made to it.
 
-Locust runs in a child process, so that this one stays free of gevent's patches: it plays the scenario, and reads the
-metrics of every process once a second. What both of them write into the run's directory is all that is known of the
-run afterwards.
+Locust runs in a child process, so this one stays free of gevent's patches. This one plays the scenario, and reads the
+metrics of every process once a second. Both write to the run's directory, which has everything known about the run.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ _LOOK_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a scenario, where that differs from what the scenario says.
+    """How to run a scenario, where that differs from the scenario's own values.
 
     Attributes:
         directory: where the raw data goes.
         seconds: how long it takes.
-        users: how many there are in all; their kinds keep their shares.
-        replicas: how many there are at the begin.
-        target: the MCP endpoint of a deployment that runs already; None starts a cluster on this machine.
-        metrics: name → URL of the metrics of the processes of that deployment.
-        environ: settings of all processes of the cluster.
-        module: what `python -m` runs for replicas and workers.
-        peer: somebody else's server to run instead of this gateway, one of `PEERS`; only ephemeral users call it.
-        tell: told what happens, a line at a time.
+        users: how many there are in total; their kinds keep their shares.
+        replicas: how many to start with.
+        target: the MCP endpoint of a running deployment; None starts a cluster on this machine.
+        metrics: process name → URL of its metrics, for that deployment.
+        environ: settings for all processes of the cluster.
+        module: the module that `python -m` starts replicas and workers from.
+        peer: a server to run instead of the gateway, one of `PEERS`; only ephemeral users call it.
+        tell: called with each line of progress.
     """
 
     directory: Path
@@ -59,11 +58,10 @@ class Options:
 
 
 def perform(scenario: Scenario, options: Options) -> Verdict:
-    """Run a scenario, and leave the raw data and the verdict in its directory.
+    """Run a scenario, and write the raw data and the verdict to its directory.
 
     Raises:
-        ClusterError: a process did not start, or ended, or something else did not go as it must for the run to say
-            anything.
+        ClusterError: a process did not start, or ended, or something else made the run worthless.
     """
     scenario = _adjusted(scenario, options)
     options.directory.mkdir(parents=True, exist_ok=True)
@@ -74,7 +72,7 @@ def perform(scenario: Scenario, options: Options) -> Verdict:
         cluster = None if options.target else stack.enter_context(_cluster(scenario, options))
         run = stack.enter_context(Run(scenario, options, cluster))
         if cluster is None and scenario.needs_cluster:
-            options.tell(f"It is up to you to do what {scenario.name} is about, within {run.seconds:g} seconds.")
+            options.tell(f"Carry out the {scenario.name} yourself now: the users call for {run.seconds:g} seconds.")
             run.wait(run.seconds)
         else:
             scenario.play(run)
@@ -109,17 +107,16 @@ def _cluster(scenario: Scenario, options: Options) -> Cluster:
 
 
 class Run:
-    """A run under way: what scenarios are played with. A context manager that lets users call while it is entered.
+    """A run in progress, which scenarios act on. A context manager; users call while it is entered.
 
     Args:
-        scenario: what is run, with everything as it is wanted for this run.
-        options: as given.
-        cluster: the cluster that is called, if it is one of our own.
+        scenario: the scenario, with the values for this run.
+        cluster: the cluster that users call, if the run started one.
 
     Attributes:
         seconds: how long the run is meant to take.
-        now: tells how long ago the run began, in seconds.
-        exit_codes: name → exit code of those who were asked to leave; for the scenario to note.
+        now: returns how long ago the run began, in seconds.
+        exit_codes: name → exit code of the processes that were asked to stop; the scenario fills it in.
     """
 
     def __init__(self, scenario: Scenario, options: Options, cluster: Cluster | None) -> None:
@@ -139,7 +136,7 @@ class Run:
         self._scraper = Scraper(options.directory / METRICS, self._sources, self.now)
 
     def __enter__(self) -> Self:
-        """Let the users begin, and wait until they have answers."""
+        """Start the users, and wait until they get answers."""
         self._write(self._about())
         self._scraper.start()
         try:
@@ -151,7 +148,7 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let the users finish their calls, and read the metrics a last time."""
+        """Let the users finish their calls, and read the metrics one last time."""
         self._users.stop()
         self._scraper.stop()
         self._events.close()
@@ -159,17 +156,17 @@ class Run:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that is called.
+        """The cluster that users call.
 
         Raises:
-            ClusterError: the run has none of its own.
+            ClusterError: the run did not start one.
         """
         if self._cluster is None:
-            raise ClusterError(f"{self._scenario.name} does something to a cluster, but calls a target")
+            raise ClusterError(f"{self._scenario.name} changes a cluster, but this run calls a target")
         return self._cluster
 
     def mark(self, what: str, detail: str = "") -> None:
-        """Note that something happens now, or that a part of the run begins."""
+        """Record an event, or the start of a part of the run."""
         self._options.tell(f"{self.now():6.1f} s  {what}{f': {detail}' if detail else ''}")
         self._events.write(json.dumps({"t": round(self.now(), 3), "what": what, "detail": detail}) + "\n")
         self._events.flush()
@@ -178,7 +175,7 @@ class Run:
         """Let the users call for a while.
 
         Raises:
-            ClusterError: they do not any more.
+            ClusterError: they have stopped calling.
         """
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
@@ -189,7 +186,7 @@ class Run:
         """Let the users call until a condition holds.
 
         Raises:
-            ClusterError: it takes too long, or the users do not call any more.
+            ClusterError: it takes too long, or the users have stopped calling.
         """
 
         def holds() -> bool:
@@ -199,11 +196,11 @@ class Run:
         wait_until(holds, what)
 
     def users(self, times: float) -> None:
-        """Let there be this many times as many users as at the begin."""
+        """Set the number of users to this multiple of the initial number."""
         self._users.multiply(times)
 
     def finish(self) -> Verdict:
-        """Hold the run to its bounds, and write down what came out."""
+        """Judge the run by its bounds, and write the verdict."""
         directory = self._options.directory
         facts = {**self._about(), "seconds": round(self._ended, 3)}
         self._write(facts)
@@ -244,7 +241,7 @@ class Run:
             if not member.alive:
                 continue
             if member.pid not in self._metrics_urls:
-                # A process that has just been started has not said yet where they are.
+                # A process that has just started has not logged its metrics URL yet.
                 with contextlib.suppress(ClusterError):
                     self._metrics_urls[member.pid] = member.metrics_url
             if member.pid in self._metrics_urls:

@@ -1,4 +1,4 @@
-"""What a scenario is: who calls, what is done to the deployment meanwhile, and what must hold."""
+"""The definition of a scenario: its users, its changes to the deployment, and its bounds."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any, Protocol
 from loadtest.cluster import Cluster
 from loadtest.verdict import Bound
 
-END = "the users leave"
-"""The event that ends every run: calls under way are finished, and no new ones begun."""
+END = "the users stop"
+"""The event that ends every run: users finish their calls and begin no new ones."""
 
 NO_CALL_FAILED = Bound("Calls that failed", "calls_failed", at_most=0)
 NO_CALL_REFUSED = Bound("Calls that were refused to the end", "calls_refused", at_most=0)
 NO_ANSWER_WRONG = Bound("Answers with wrong content", "answers_wrong", at_most=0)
 CALLS_FINISHED = Bound("Calls finished", "calls_finished", at_least=10)
-ASKED_ONCE = Bound("Questions that a user was asked again in the same call", "asked_again", at_most=0)
-FEW_SHEDS = Bound("Times that one call was handed on", "most_sheds", at_most=2)
-RESUMED = Bound("Requests for the segments after the last one", "resumes", at_least=1)
+ASKED_ONCE = Bound("Questions asked again in the same call", "asked_again", at_most=0)
+FEW_SHEDS = Bound("Times that any one call was handed on", "most_sheds", at_most=2)
+RESUMED = Bound("Requests that resumed after the last segment", "resumes", at_least=1)
 NO_STATE_REJECTED = Bound("States that did not open", "states_rejected", at_most=0)
 
 SOUND = (CALLS_FINISHED, NO_CALL_FAILED, NO_ANSWER_WRONG, ASKED_ONCE, FEW_SHEDS)
-"""What holds whatever happens to the deployment."""
+"""The bounds that hold whatever happens to the deployment."""
 
 
 class UnderWay(Protocol):
-    """A run under way, as scenarios are played with it.
+    """A run in progress, as scenarios see it.
 
     Attributes:
         seconds: how long the run is meant to take.
-        now: tells how long ago the run began, in seconds.
-        exit_codes: name → exit code of those who were asked to leave; for the scenario to note.
+        now: returns how long ago the run began, in seconds.
+        exit_codes: name → exit code of the processes that were asked to stop; the scenario fills it in.
     """
 
     seconds: float
@@ -41,22 +41,22 @@ class UnderWay(Protocol):
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that is called.
+        """The cluster that users call.
 
         Raises:
-            ClusterError: the run has none of its own.
+            ClusterError: the run did not start one.
         """
         ...
 
     def mark(self, what: str, detail: str = "") -> None:
-        """Note that something happens now, or that a part of the run begins."""
+        """Record an event, or the start of a part of the run."""
         ...
 
     def wait(self, seconds: float) -> None:
         """Let the users call for a while.
 
         Raises:
-            ClusterError: they do not any more.
+            ClusterError: they have stopped calling.
         """
         ...
 
@@ -64,12 +64,12 @@ class UnderWay(Protocol):
         """Let the users call until a condition holds.
 
         Raises:
-            ClusterError: it takes too long, or the users do not call any more.
+            ClusterError: it takes too long, or the users have stopped calling.
         """
         ...
 
     def users(self, times: float) -> None:
-        """Let there be this many times as many users as at the begin."""
+        """Set the number of users to this multiple of the initial number."""
         ...
 
 
@@ -83,22 +83,22 @@ class Scenario:
     """A load test with a verdict.
 
     Attributes:
-        name: what it is called on the command line.
-        summary: what it shows, in a sentence.
+        name: its name on the command line.
+        summary: one sentence that says what it shows.
         users: how many of each kind call at the same time.
         seconds: how long it takes.
-        short_seconds: how long it takes where it only has to work, as in CI.
-        short: what else differs there, by the names of these attributes: fewer users, cheaper settings.
-        bounds: what must hold of what the users see.
-        cluster_bounds: what must hold beside that if the run has a cluster of its own: it takes the metrics of its
-            processes, or something that is done to it.
-        play: what is done while the users call; it returns when the run is over.
-        needs_cluster: whether `play` needs a cluster of its own. Against a target somebody else has to do it.
-        replicas: how many there are at the begin.
+        short_seconds: how long a short run takes, as in CI.
+        short: other attributes that a short run changes: fewer users, cheaper settings.
+        bounds: the bounds on what users see.
+        cluster_bounds: further bounds for a run that starts its own cluster: they need the metrics of its processes,
+            or a change made to it.
+        play: acts on the deployment while the users call; it returns when the run is over.
+        needs_cluster: whether `play` needs its own cluster. Against a target, the operator has to act instead.
+        replicas: how many to start with.
         workers: likewise.
-        redis: whether there is a Redis, as there always is for workers.
-        environ: settings of all processes of the cluster.
-        prepare: makes more of these settings, and what they name, given a directory.
+        redis: whether there is a Redis; workers always have one.
+        environ: settings for all processes of the cluster.
+        prepare: returns more of these settings, given a directory for the files that they name.
         user_environ: settings of the users.
     """
 
@@ -120,5 +120,5 @@ class Scenario:
     user_environ: Mapping[str, str] = field(default_factory=dict)
 
     def shortened(self) -> Scenario:
-        """Return it as it is run where it only has to work, as in CI."""
+        """Return its short version, as CI runs it."""
         return replace(self, seconds=self.short_seconds, **self.short)

@@ -1,4 +1,4 @@
-"""What the processes of a deployment say of themselves, once a second, beside how much memory they take."""
+"""Records the metrics of a deployment's processes once a second, and how much memory they use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEFT_OUT = ("_bucket", "_created")
 
 @dataclass(frozen=True)
 class Source:
-    """A process that can be looked at.
+    """A process whose metrics can be read.
 
     Attributes:
         process: its name.
@@ -38,9 +38,9 @@ class Scraper(threading.Thread):
     """Reads metrics once a second until it is stopped, and writes them down.
 
     Args:
-        path: the file to write, one JSON object a line.
-        sources: asked each time for the processes that there are.
-        now: seconds since the run began.
+        path: the file to write, one JSON object per line.
+        sources: returns the current processes, each time.
+        now: returns the seconds since the run began.
     """
 
     def __init__(self, path: Path, sources: Callable[[], Iterable[Source]], now: Callable[[], float]) -> None:
@@ -51,13 +51,13 @@ class Scraper(threading.Thread):
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Look for the first time, and go on."""
+        """Read the metrics for the first time, then start the thread."""
         self._path.write_text("", encoding="utf-8")
         self._look()
         super().start()
 
     def run(self) -> None:
-        """Look until stopped, and once more then."""
+        """Read the metrics until stopped, then once more."""
         while not self._stopping.wait(SECONDS):
             self._look()
         self._look()
@@ -65,14 +65,14 @@ class Scraper(threading.Thread):
     def _look(self) -> None:
         with self._path.open("a", encoding="utf-8") as file:
             for source in self._sources():
-                # A process that leaves, or stands still, has nothing to say meanwhile.
+                # A process that stops or is paused serves no metrics.
                 with contextlib.suppress(OSError, http.client.HTTPException):
                     values = {**dict(_read(source.url)), **dict(_resources(source.pid))}
                     line = {"t": round(self._now(), 3), "process": source.process, "values": values}
                     file.write(json.dumps(line) + "\n")
 
     def stop(self) -> None:
-        """Look a last time, and end."""
+        """Read the metrics one last time, and end."""
         self._stopping.set()
         self.join()
 
@@ -86,7 +86,7 @@ def _read(url: str) -> Iterator[tuple[str, float]]:
 
 
 def _resources(pid: int | None) -> Iterator[tuple[str, float]]:
-    """Yield what the system says of a process, in the words of Prometheus. Only Linux does."""
+    """Yield the system's numbers for a process, under Prometheus names. Only Linux has them."""
     process = Path(f"/proc/{pid}")
     if process.exists():
         resident_pages = int((process / "statm").read_text().split()[1])

@@ -1,4 +1,4 @@
-"""A call whose result comes in segments: read as they come, gone on with after a break, compared with the whole."""
+"""A call whose result comes in segments: read as they come, resumed after a break, compared with the whole result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from loadtest.segments import Segments
 from loadtest.wire import Answer, Reply
 
 RESUME_SECONDS: Final = 0.5
-"""Before it is asked again what there is after a segment."""
+"""The wait before the next request for further segments."""
 
 
 class SegmentedCall:
-    """One such call. Who loses its stream goes on with `tasks/result`, on any replica, which at last tells all again.
+    """One such call. If its stream breaks, `tasks/result` on any replica resumes it, and finally gets the whole result.
 
     Args:
         flow: the call's legs.
-        breaks: asked after each response that has brought segments: whether to break the connection.
+        breaks: called after each response with segments; returns whether to break the connection.
     """
 
     def __init__(self, flow: Legs, breaks: Callable[[], bool]) -> None:
@@ -45,7 +45,7 @@ class SegmentedCall:
                 gevent.sleep(RESUME_SECONDS)
 
     def _next(self) -> DraftRequest:
-        """Return the request to go on with from what has come until now."""
+        """Return the request that resumes after the segments read so far."""
         segments, errand = self._segments, self._flow.errand
         if not segments.task_id:
             return draft_wire.call_tool(errand.tool, errand.arguments, state=self._state)
@@ -55,14 +55,14 @@ class SegmentedCall:
         return draft_wire.task_result(segments.task_id, after=len(segments.blocks))
 
     def _hear(self, message: Mapping[str, Any]) -> bool:
-        """Take a response that is not the last one; returns whether to hear no more."""
+        """Handle a response that is not the last one; return whether to stop reading."""
         if isinstance(message.get("result"), dict) and self._take(message["result"]) and self._breaks():
             self._flow.counts.breaks += 1
             return True
         return self._problem is not None
 
     def _take(self, result: Mapping[str, Any]) -> bool:
-        """Take a response with segments; returns whether it has brought any."""
+        """Handle a response with segments; return whether it had any."""
         known, counts = len(self._segments.blocks), self._flow.counts
         self._problem = self._segments.add(result)
         counts.segments = len(self._segments.blocks)
@@ -72,7 +72,7 @@ class SegmentedCall:
         return counts.segments > known
 
     def _read(self, reply: Reply) -> Answer:
-        """Tell what a reply means, with all that was heard before its last message."""
+        """Return the meaning of a reply, including the messages before its last one."""
         ended_early = reply.status == 200 and not reply.body and self._segments.task_id != ""
         answer = Answer("completed", reply) if ended_early else draft_wire.read_answer(reply)
         if self._problem is None and any(of_another(notice, reply.request_id) for notice in reply.notices):

@@ -1,4 +1,4 @@
-"""Pure: the segments of one result as they come, held to what a client may rely on: 1, 2, 3, … and each once."""
+"""The segments of one result, checked as they come: 1, 2, 3, … and each once, as clients rely on. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from loadtest.draft_wire import RELATED_TASK, SEGMENTS
 
 @dataclass(slots=True)
 class Segments:
-    """What has come of a result, on whichever connections.
+    """The segments of a result read so far, over all connections.
 
     Attributes:
-        task_id: whose result it is; empty before the first response.
+        task_id: the task of the result; empty before the first response.
         blocks: the content of the segments in order, without their numbers.
-        complete: whether it was said that this is all.
+        complete: whether the server has marked the result as complete.
     """
 
     task_id: str = ""
@@ -24,10 +24,9 @@ class Segments:
     complete: bool = False
 
     def add(self, result: Mapping[str, Any]) -> str | None:
-        """Take the segments of one response; returns what is wrong with it, or None.
+        """Add the segments of one response; return what is wrong with it, or None.
 
-        No answer repeats what came before the segment that it goes on from, so the first number that is not the next
-        one is a fault of the server.
+        No response repeats segments, so the first number that is not the next one is a fault of the server.
         """
         problem = self._not_its_own(result)
         for segment in [] if problem else result[SEGMENTS]:
@@ -40,7 +39,7 @@ class Segments:
         related = meta.get(RELATED_TASK) if isinstance(meta, dict) else None
         task_id = related.get("taskId") if isinstance(related, dict) else None
         if not isinstance(result.get(SEGMENTS), list):
-            return f"{SEGMENTS} is no list"
+            return f"{SEGMENTS} is not a list"
         if not isinstance(task_id, str) or self.task_id not in ("", task_id):
             return f"segments of the task {task_id!r:.200}, not of {self.task_id or 'any'}"
         if self.complete:
@@ -54,14 +53,14 @@ class Segments:
             return f"a segment without a number: {segment!r:.200}"
         following = len(self.blocks) + 1
         if number < following:
-            return f"segment {number} came again, or too late: {following} was to come"
+            return f"segment {number} came again or too late: expected {following}"
         if number > following:
-            return f"segment {following} is missing: {number} came"
+            return f"segment {following} is missing: got {number}"
         self.blocks.append({name: value for name, value in segment.items() if name != "seqNr"})
         return None
 
     def differ_from(self, content: Any) -> str | None:
-        """Tell how the content of the whole result differs from the segments that came, if any did."""
+        """Return how the content of the whole result differs from the segments, or None."""
         if not self.blocks or content == self.blocks:
             return None
         return f"the whole result is {content!r:.200}, but its segments were {self.blocks!r:.200}"

@@ -1,4 +1,4 @@
-"""Lets another process say how many users there are: a shape of Locust's that reads their number from a file."""
+"""Lets another process set the number of users: a Locust shape that reads it from a file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from locust import LoadTestShape
 from loadtest.users_process import USERS_FILE
 
 SPAWN_RATE = 100
-"""How many users come or go in a second."""
+"""How many users start or stop per second."""
 
 
 class Steered(LoadTestShape):
-    """As many users as the file says now; when it says 0 the run is over."""
+    """Keeps as many users as the file says; 0 ends the run."""
 
     def tick(self) -> tuple[int, float] | None:
-        """Return how many users there shall be, and how fast they come or go."""
+        """Return the number of users, and how fast they start or stop."""
         users = int(Path(os.environ[USERS_FILE]).read_text(encoding="ascii"))
         return (users, SPAWN_RATE) if users > 0 else None

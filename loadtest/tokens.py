@@ -14,21 +14,21 @@ from typing import Final
 
 VARIABLES: Final = ("LOADTEST_TOKEN", "LOADTEST_TOKEN_FILE", "LOADTEST_TOKEN_COMMAND")
 RENEW_SECONDS: Final = 30.0
-"""How long before its end a token is replaced."""
+"""How long before it expires a token is replaced."""
 
 
 class TokenError(Exception):
-    """There is no token where one was promised. The message says where, and never shows a token."""
+    """A configured source has no token. The message names the source, and never shows a token."""
 
 
 class Tokens:
-    """The token that users show, replaced shortly before it expires.
+    """The users' bearer token, replaced shortly before it expires.
 
-    A token is read again if it says when it ends (a JWT with `exp`); any other is used for the whole run.
+    A JWT with `exp` is read again before it expires; any other token is used for the whole run.
 
     Args:
-        read: gets a token; None for users without one.
-        clock: the time, in seconds since 1970.
+        read: returns a token; None for users without one.
+        clock: returns the time in seconds since 1970.
     """
 
     def __init__(self, read: Callable[[], str] | None = None, clock: Callable[[], float] = time.time) -> None:
@@ -47,7 +47,7 @@ class Tokens:
         """
         given = [name for name in VARIABLES if environ.get(name)]
         if len(given) > 1:
-            raise TokenError(f"{' and '.join(given)} are set: set one of them")
+            raise TokenError(f"{' and '.join(given)} are set: set only one of them")
         if not given:
             return cls()
         value = environ[given[0]]
@@ -60,12 +60,12 @@ class Tokens:
                 return cls(lambda: value)
 
     def current(self) -> str:
-        """Return the token to show now; empty for none.
+        """Return the token to use now; empty for none.
 
         Raises:
-            TokenError: there is none to be had.
+            TokenError: the source has none.
         """
-        # One renews it while the others go on with the one before; only for the first one all have to wait.
+        # One user renews it while the others use the previous one; all have to wait for the first one only.
         if self._read is not None and self._is_due() and self._lock.acquire(blocking=not self._token):
             try:
                 if self._is_due():
@@ -90,12 +90,12 @@ def _from_command(command: str) -> str:
     try:
         run = subprocess.run(shlex.split(command), capture_output=True, text=True, check=True, timeout=RENEW_SECONDS)
     except (OSError, subprocess.SubprocessError) as error:
-        raise TokenError(f"LOADTEST_TOKEN_COMMAND: {command!r} gave no token: {type(error).__name__}") from None
+        raise TokenError(f"LOADTEST_TOKEN_COMMAND: {command!r} returned no token: {type(error).__name__}") from None
     return run.stdout
 
 
 def _end_of(token: str) -> float:
-    """Return when a JWT expires, in seconds since 1970; never, if it does not say."""
+    """Return when a JWT expires, in seconds since 1970; infinity for a token without an expiry."""
     try:
         payload = token.split(".")[1]
         return float(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])

@@ -1,4 +1,4 @@
-"""The users of a run: Locust, in a process of its own."""
+"""The users of a run: Locust, in a separate process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from loadtest.rawdata import LEGS
 from loadtest.scenario import Scenario
 
 USERS_FILE = "LOADTEST_USERS_FILE"
-"""The variable that names the file which says how many users there shall be."""
+"""The variable that names the file with the number of users."""
 
 LOCUSTFILES = "loadtest/locustfile.py,loadtest/steering.py"
 LAST_CALLS_SECONDS = 10
-"""How long users may take to finish their calls when the run is over."""
+"""How long users may take to finish their calls at the end of the run."""
 
 _LOG_CHARACTERS = 3000
 
 
 class Users(LoggedProcess):
-    """Locust without its web page. It calls as soon as it has started, until `stop`.
+    """Locust without its web page. Users call from the start of the process until `stop`.
 
     Args:
-        scenario: which users there are.
-        directory: where they write what they see, and their log.
-        url: whom they call.
+        scenario: defines the users.
+        directory: where they write raw data and their log.
+        url: the MCP endpoint that they call.
         began: when the run began, in seconds since the epoch.
     """
 
@@ -70,19 +70,19 @@ class Users(LoggedProcess):
         self._wait_started(lambda: legs.exists() and legs.stat().st_size > 0)
 
     def multiply(self, times: float) -> None:
-        """Let there be this many times as many users as at the begin; none ends them."""
+        """Set the number of users to this multiple of the initial number; 0 stops them."""
         new = self._count_path.with_suffix(".new")
         new.write_text(str(round(sum(self._mix.values()) * times)), encoding="ascii")
         new.replace(self._count_path)
 
     def check(self) -> None:
-        """See that they still call.
+        """Check that they still call.
 
         Raises:
             ClusterError: they do not.
         """
         if not self.alive:
-            raise ClusterError(f"the users ended before the run did:\n{self.log_text()[-_LOG_CHARACTERS:]}")
+            raise ClusterError(f"the users' process ended before the run did:\n{self.log_text()[-_LOG_CHARACTERS:]}")
 
     def stop(self) -> None:
         """Let them finish their calls, and end the process in any case."""

@@ -1,7 +1,7 @@
-"""Did a run stay within its bounds? Computed from the raw data alone, so it can be computed again.
+"""Judges whether a run stayed within its bounds. Computed from the raw data alone, so it can be computed again.
 
-A bound names a measure and says how much of it is allowed. Measures are counts, and ratios of two parts of the same
-run: how fast the machine is does not matter, nor what else it does.
+A bound limits a measure. Measures are counts, or ratios of two parts of the same run, so neither the speed of the
+machine nor its other work matters.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from loadtest.wire import STORE_AWAY, STORE_SILENT
 P99 = 0.99
 
 _STORE_DOWN = {STORE_SILENT, STORE_AWAY}
-"""Why a request is refused that needs the task store while there is none."""
+"""The reasons of requests that are refused because the task store is down."""
 
 _SERVED = ("completed", "input_required", "shed", "task_created")
-"""How a leg ends that a replica took on and worked at."""
+"""The outcomes of a leg that a replica accepted and worked on."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Window:
     """A part of a run, between two of its events.
 
     Attributes:
-        after: the event that it begins with; empty for the begin of the run.
+        after: the event that it begins with; empty for the start of the run.
         before: the event that it ends with; empty for the end.
     """
 
@@ -37,7 +37,7 @@ class Window:
     before: str = ""
 
     def of(self, run: RawRun) -> tuple[float, float]:
-        """Return its begin and its end in a run; not numbers if one of the events is missing."""
+        """Return its start and its end in a run; NaN if one of the events is missing."""
         begin = run.moment(self.after) if self.after else 0.0
         end = run.moment(self.before) if self.before else max(run.seconds, begin)
         return (begin, end) if begin < end < math.inf else (math.nan, math.nan)
@@ -45,17 +45,17 @@ class Window:
 
 @dataclass(frozen=True)
 class Bound:
-    """How much of a measure is allowed.
+    """A limit on a measure.
 
     Attributes:
-        what: what is measured, for people.
+        what: the measure in words, for the report.
         measure: its name in `MEASURES`.
-        at_least: the least allowed, if there is one.
-        at_most: the most allowed, if there is one.
-        users: whose calls and legs count; all if empty.
-        replica: who answered the legs that count; anybody if empty.
-        window: which part of the run counts.
-        compared: the part of the run that the other one is compared with, for ratios.
+        at_least: the lowest allowed value, if any.
+        at_most: the highest allowed value, if any.
+        users: the kinds of users whose calls and legs count; all if empty.
+        replica: the replica whose legs count; all if empty.
+        window: the part of the run that counts.
+        compared: the part of the run to compare with, for ratios.
     """
 
     what: str
@@ -68,7 +68,7 @@ class Bound:
     compared: Window = field(default_factory=Window)
 
     def allows(self, measured: float) -> bool:
-        """Tell whether a value is within. What could not be measured is not."""
+        """Return whether a value is within the limit. NaN, for no measurement, is not."""
         return (
             not math.isnan(measured)
             and (self.at_least is None or measured >= self.at_least)
@@ -76,7 +76,7 @@ class Bound:
         )
 
     def text(self) -> str:
-        """Say what is allowed."""
+        """Return the limit in words."""
         least = [] if self.at_least is None else [f"at least {self.at_least:g}"]
         most = [] if self.at_most is None else [f"at most {self.at_most:g}"]
         return " and ".join(least + most)
@@ -109,7 +109,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Reason:
-    """What became of one bound."""
+    """One bound and its result."""
 
     what: str
     bound: str
@@ -133,7 +133,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether all hold. Without any bound nothing is shown, so it is not."""
+        """Whether all bounds hold. Without any bound the run shows nothing, so it fails."""
         return bool(self.reasons) and all(reason.passed for reason in self.reasons)
 
     def as_json(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Verdict:
 
 
 def judge(run: RawRun, bounds: Sequence[Bound] | None = None) -> Verdict:
-    """Hold a run to bounds, by default to those that it was started with."""
+    """Judge a run by bounds, by default by those that it was started with."""
     if bounds is None:
         bounds = [Bound.from_json(given) for given in run.about.get("bounds", ())]
     return Verdict(tuple(_reason(run, bound) for bound in bounds))
@@ -221,15 +221,15 @@ def _finished(run: RawRun, bound: Bound, window: Window) -> list[Call]:
 
 
 def _goodput_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how many calls were finished a second."""
+    """Compare how many calls were finished per second."""
     rates = (_rate(run, len(_finished(run, bound, window)), window) for window in (bound.window, bound.compared))
     return _ratio(*rates)
 
 
 def _efficiency_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how many calls were finished with each second of CPU time that the processes had.
+    """Compare how many calls were finished per second of CPU time of the processes.
 
-    Unlike what is finished in a second, it does not depend on what else the machine does meanwhile.
+    Unlike calls per second, this does not depend on other work of the machine.
     """
 
     def efficiency(window: Window) -> float:
@@ -244,7 +244,7 @@ def _efficiency_ratio(run: RawRun, bound: Bound) -> float:
 
 
 def _offered_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how much was asked for a second, refused or finished, with how much was finished."""
+    """Compare the load offered per second, refused or finished, with the rate of finished calls."""
     refused = sum(leg.outcome == "refused" for leg in _legs(run, bound))
     asked_for = refused + len(_finished(run, bound, bound.window))
     finished = len(_finished(run, bound, bound.compared))
@@ -252,10 +252,10 @@ def _offered_ratio(run: RawRun, bound: Bound) -> float:
 
 
 def _p99_ratio(run: RawRun, bound: Bound) -> float:
-    """Compare how long the legs took that replicas took on.
+    """Compare how long accepted legs took.
 
-    Those of the window only have to begin in it, for a leg that takes longer than the window is the worst of all. Those
-    that they are compared with have to end in theirs too, for what comes after it may have held them up.
+    Legs of the window only have to begin in it, as a leg that outlasts the window is the worst of all. Legs of the
+    other window have to end in it too, as later events may have held them up.
     """
     (begin, end), (begin_compared, end_compared) = bound.window.of(run), bound.compared.of(run)
     legs = [leg for leg in _legs(run, replace(bound, window=Window())) if leg.outcome in _SERVED]
@@ -265,7 +265,7 @@ def _p99_ratio(run: RawRun, bound: Bound) -> float:
 
 
 def _risen(metric: str) -> Measure:
-    """Measure by how much a counter has risen at all processes that show it; without processes there is no number."""
+    """Measure the increase of a counter over all processes that have it; NaN without processes."""
 
     def measure(run: RawRun, _bound: Bound) -> float:
         processes = run.process_samples().values()
@@ -288,7 +288,7 @@ def _bad_exits(run: RawRun, _bound: Bound) -> float:
 
 
 def _growth(metric: str) -> Measure:
-    """Compare the median of a gauge in the window with that in the other one, at the process where it grew most."""
+    """Compare the median of a gauge in the two windows, for the process where it grew most."""
 
     def median(run: RawRun, process: str, window: Window) -> float:
         begin, end = window.of(run)
@@ -341,4 +341,4 @@ MEASURES: Mapping[str, Measure] = {
     "memory_growth": _growth("process_resident_memory_bytes"),
     "descriptor_growth": _growth("process_open_fds"),
 }
-"""What can be measured of a run, by name."""
+"""Name → measure of a run."""

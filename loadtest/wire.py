@@ -1,4 +1,4 @@
-"""Pure: the 2026-07-28 wire as a client speaks it: requests with the headers that fit them, and what answers mean."""
+"""The 2026-07-28 wire as a client speaks it: requests with matching headers, and the meaning of answers. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ META_PROGRESS: Final = "dev.sealedgateway/progress"
 
 Outcome: TypeAlias = Literal["completed", "input_required", "shed", "task_created", "refused", "failed", "wrong"]
 Meaning: TypeAlias = Callable[[Mapping[str, Any]], tuple[Outcome, str]]
-"""Tells how a leg with this result has ended, and what is wrong with the result."""
+"""Returns the outcome of a leg with this result, and what is wrong with the result."""
 
 _META: Final = "io.modelcontextprotocol"
 _CLIENT_INFO: Final = {"name": "loadtest", "version": "1"}
@@ -26,10 +26,10 @@ _REFUSED: Final = frozenset({429, 503})
 _BROKEN_GATEWAYS: Final = frozenset({502, 504})
 
 STORE_SILENT: Final = "-31004"
-"""Why a request is refused whose task store did not answer in time."""
+"""The reason when the task store did not answer in time: the error's code."""
 
-STORE_AWAY: Final = "store away"
-"""Why a request is refused whose task store cannot be reached; its code is that of an overload."""
+STORE_AWAY: Final = "store unreachable"
+"""The reason when the task store cannot be reached. The error has the code of an overload."""
 
 _STORE_AWAY_CODE: Final = -31001
 _STORE_AWAY_MESSAGE: Final = "The task store is not available"
@@ -48,9 +48,9 @@ class Request:
     Attributes:
         method: the JSON-RPC method.
         params: its parameters without `_meta`.
-        name: what its `Mcp-Name` header says; empty for methods without one.
-        tasks: whether the client says that it can follow tasks.
-        progress: whether it wants to hear of progress.
+        name: the value of its `Mcp-Name` header; empty for methods without one.
+        tasks: whether the client declares that it can follow tasks.
+        progress: whether it asks for progress.
     """
 
     method: str
@@ -60,7 +60,7 @@ class Request:
     progress: bool = False
 
     def body(self, request_id: int) -> bytes:
-        """Return the message as JSON; the id is the progress token too."""
+        """Return the message as JSON; the id is also the progress token."""
         capabilities: dict[str, Any] = {"elicitation": {}}
         if self.tasks:
             capabilities["extensions"] = {TASKS: {}}
@@ -76,14 +76,14 @@ class Request:
         )
 
     def headers(self, token: str = "") -> dict[str, str]:
-        """Return the headers that fit the message, with a bearer token if there is one."""
+        """Return the headers that match the message, with a bearer token if there is one."""
         headers = {**common_headers(PROTOCOL_VERSION, token), "Mcp-Method": self.method}
         if self.name:
             headers["Mcp-Name"] = self.name
         return headers
 
     def is_last(self, message: Mapping[str, Any]) -> bool:
-        """Whether a message on the stream that answers it is the last one, to which all before are notices."""
+        """Whether a message on the stream is the last one; all messages before it are notices."""
         return "result" in message or "error" in message
 
 
@@ -114,10 +114,10 @@ def call_tool(
     Args:
         tool: its name.
         arguments: the same in each leg of the call.
-        state: what the leg before gave back.
-        answers: the content of the forms that it asked to be filled in, by key.
+        state: the one that the previous leg returned.
+        answers: the content of the forms that it asked for, by key.
         tasks: whether the call may become a task.
-        progress: whether to tell how far it is.
+        progress: whether to ask for progress.
     """
     params: dict[str, Any] = {"name": tool, "arguments": arguments}
     if answers:
@@ -128,17 +128,17 @@ def call_tool(
 
 
 def get_task(task_id: str) -> Request:
-    """Return a request for what has become of a task."""
+    """Return a request for the state of a task."""
     return Request("tasks/get", {"taskId": task_id}, task_id, tasks=True)
 
 
 def update_task(task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> Request:
-    """Return the answers to what a task asks, by key."""
+    """Return a request that answers a task's questions, by key."""
     return Request("tasks/update", {"taskId": task_id, "inputResponses": _accepted(answers)}, task_id, tasks=True)
 
 
 def listen(task_ids: Sequence[str]) -> Request:
-    """Return a request to be told what becomes of tasks."""
+    """Return a request for notifications about tasks."""
     return Request("subscriptions/listen", {"notifications": {"taskIds": list(task_ids)}}, tasks=True)
 
 
@@ -148,15 +148,14 @@ def _accepted(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back for one request.
+    """The reply to one request.
 
     Attributes:
-        request_id: of the request.
         status: the HTTP status, 0 if the connection was lost before the reply was complete.
         body: one JSON-RPC message: the whole body, or the last event of a stream.
         notices: the messages of a stream before its last one.
-        replica: who says that it has answered.
-        retry_after: the seconds to wait before trying again, if it says so.
+        replica: the name of the replica that answered.
+        retry_after: the seconds to wait before a retry, if the reply says so.
     """
 
     request_id: int
@@ -169,13 +168,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reply means.
+    """The meaning of a reply.
 
     Attributes:
         outcome: how the leg ended.
         reason: why it was refused, failed or is wrong.
         result: the result, if there is one.
-        reply: what was read.
     """
 
     outcome: Outcome
@@ -185,17 +183,17 @@ class Answer:
 
     @property
     def lost(self) -> bool:
-        """Whether nobody knows how far the request came: it was sent, and no replica's reply arrived."""
+        """Whether the fate of the request is unknown: it was sent, and no replica's reply arrived."""
         return self.outcome == "failed" and (self.reply.status == 0 or self.reply.status in _BROKEN_GATEWAYS)
 
     @property
     def state(self) -> str:
-        """What the next leg has to bring."""
+        """The state for the next leg."""
         return str(self.result.get("requestState") or "")
 
     @property
     def questions(self) -> Mapping[str, Any]:
-        """What is asked, by key."""
+        """The questions, by key."""
         return self.result.get("inputRequests") or {}
 
     @property
@@ -205,7 +203,7 @@ class Answer:
 
     @property
     def progress(self) -> list[Mapping[str, Any]]:
-        """How far the call was, in order: told of this request, or of the task that was listened to."""
+        """The progress notifications in order, about this request or about the task that was listened to."""
         told = [params_of(notice) for notice in self.reply.notices]
         mine = [params for params in told if params.get("progressToken") == self.reply.request_id]
         return mine or [params["_meta"][META_PROGRESS] for params in told if META_PROGRESS in params.get("_meta", ())]
@@ -219,23 +217,23 @@ def texts_of(result: Mapping[str, Any]) -> list[str]:
 
 
 def error_text(result: Mapping[str, Any]) -> str:
-    """Return what a tool's error says, without the reference that is different each time."""
+    """Return the text of a tool's error, without the reference that differs each time."""
     return _REFERENCE.sub("", " ".join(texts_of(result))) or "the tool failed"
 
 
 def tells_of_task(message: Mapping[str, Any], task_id: str) -> bool:
-    """Whether a message of a stream tells what has become of this task; its `params` are the task."""
+    """Whether a message of a stream is about this task; its `params` are the task."""
     return message.get("method") == "notifications/tasks" and params_of(message).get("taskId") == task_id
 
 
 def params_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the parameters of a message; none if they are no object."""
+    """Return the parameters of a message; empty unless they are an object."""
     params = message.get("params")
     return params if isinstance(params, dict) else {}
 
 
 def author_key(key: str) -> str:
-    """Return the key by which the author of a task asks; on the wire a question asked anew has `~2`, `~3`."""
+    """Return the key that the tool's author chose; on the wire a repeated question has the suffix `~2`, `~3`."""
     return key.partition("~")[0]
 
 
@@ -245,12 +243,12 @@ def read_event(block: bytes) -> bytes:
 
 
 def read_answer(reply: Reply) -> Answer:
-    """Tell what a reply means. It never raises: what is not of the protocol is a `wrong` answer."""
+    """Return the meaning of a reply. It never raises: anything that breaks the protocol is a `wrong` answer."""
     return read_result(reply, _meaning)
 
 
 def read_result(reply: Reply, meaning: Meaning) -> Answer:
-    """Tell what a reply means on a wire whose results mean what `meaning` says. It never raises."""
+    """Return the meaning of a reply on a wire whose results `meaning` reads. It never raises."""
     if reply.status == 0:
         return Answer("failed", reply, "connection")
     message = decode(reply.body)
@@ -268,7 +266,7 @@ def read_result(reply: Reply, meaning: Meaning) -> Answer:
 
 
 def refusal(error: Mapping[str, Any]) -> str:
-    """Return why a request is refused, by the error that it is answered with; empty if there is none."""
+    """Return the reason of a refusal from the error of the reply; empty if it is not a refusal."""
     code = error.get("code")
     if code == _STORE_AWAY_CODE and error.get("message") == _STORE_AWAY_MESSAGE:
         return STORE_AWAY
@@ -288,11 +286,11 @@ def _meaning(result: Mapping[str, Any]) -> tuple[Outcome, str]:
         case "task" if isinstance(result.get("taskId"), str):
             return "task_created", ""
         case other:
-            return "wrong", f"a result of type {other!r} without what belongs to it"
+            return "wrong", f"an incomplete result of type {other!r}"
 
 
 def read_state_refusal(reply: Reply) -> Answer:
-    """Tell whether a reply is the one refusal that every bad state gets, to the byte; all else is `wrong`."""
+    """Check that a reply is the refusal that every bad state gets, to the byte; anything else is `wrong`."""
     answer = read_answer(reply)
     if answer.lost or answer.outcome == "refused":
         return answer
@@ -302,7 +300,7 @@ def read_state_refusal(reply: Reply) -> Answer:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """Return a JSON object; empty if it is none."""
+    """Return a JSON object; empty if the body is not one."""
     try:
         message = msgspec.json.decode(body)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""A cluster on this machine, of real processes: a balancer, replicas, workers, Redis.
+"""A cluster of real processes on this machine: a balancer, replicas, workers, Redis.
 
-For load tests, benchmarks and tests, from plain scripts, pytest, or a thread beside Locust. All of it is plain
-synchronous Python. The gateway is started and watched only as an operator would: by its command, its logs, HTTP.
+For load tests, benchmarks and tests: in plain scripts, in pytest, or in a thread next to Locust. All of it is plain
+synchronous Python. It starts and watches the gateway only as an operator would: by its command, its logs and HTTP.
 """
 
 from loadtest.cluster.balancer import Balancer

@@ -20,7 +20,7 @@ def main() -> int:
     arguments = _parser().parse_args()
     directory = arguments.directory or Path(tempfile.mkdtemp(prefix="cluster-"))
     environ = dict(setting.split("=", 1) for setting in arguments.set)
-    for ending in (signal.SIGINT, signal.SIGTERM):  # a shell's background job begins with SIGINT ignored
+    for ending in (signal.SIGINT, signal.SIGTERM):  # a background job of a shell starts with SIGINT ignored
         signal.signal(ending, signal.default_int_handler)
     try:
         with Cluster(
@@ -45,12 +45,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m loadtest.cluster", description="Run a balancer, replicas, workers and Redis until Ctrl-C."
     )
-    parser.add_argument("--replicas", type=int, default=2, metavar="N", help="how many (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=0, metavar="N", help="how many (default: none)")
-    parser.add_argument("--redis", action="store_true", help="start a Redis for tasks; workers have one anyway")
-    parser.add_argument("--no-balancer", action="store_true", help="start no HAProxy; the URL is the first replica's")
-    parser.add_argument("--directory", type=Path, help="where logs and data go (default: a new one in the temporary)")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of all processes")
+    parser.add_argument(
+        "--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)"
+    )
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="number of workers (default: none)")
+    parser.add_argument("--redis", action="store_true", help="start a Redis for tasks; implied by --workers")
+    parser.add_argument(
+        "--no-balancer", action="store_true", help="do not start HAProxy; print the URL of the first replica"
+    )
+    parser.add_argument("--directory", type=Path, help="where logs and data go (default: a temporary one)")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting for all processes")
     return parser
 
 
@@ -62,7 +66,7 @@ def _describe(cluster: Cluster) -> None:
         print(f"{process.name:<13} metrics {process.metrics_url}  log {process.log_path}")
     if cluster.redis is not None:
         print(f"redis         {cluster.redis.url}  log {cluster.redis.log_path}")
-    print("Ctrl-C ends it.", flush=True)
+    print("Press Ctrl-C to stop it.", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""HAProxy with the configuration that is shipped, told at run time where the replicas are."""
+"""HAProxy with the shipped configuration. It gets the addresses of the replicas at run time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ NOWHERE = f"{HOST}:1"
 
 
 class Balancer(LoggedProcess):
-    """HAProxy, at one address over all its restarts.
+    """HAProxy, at the same address over all its restarts.
 
-    It starts with places for replicas of which none is taken: `set_servers` says who is where.
+    It starts with empty places for replicas; `set_servers` fills them.
 
     Args:
         directory: where its log goes.
-        config: its configuration.
 
     Raises:
         ClusterError: the system has no HAProxy.
@@ -64,7 +63,7 @@ class Balancer(LoggedProcess):
         return [self._program, "-db", "-f", str(self.config)]
 
     def wait_ready(self) -> None:
-        """Wait until it takes connections and knows where the replicas are."""
+        """Wait until it accepts connections and knows where the replicas are."""
         self._wait_started(self._answers)
         self._places = {}
         self.set_servers(self._servers)
@@ -76,10 +75,10 @@ class Balancer(LoggedProcess):
             return False
 
     def set_servers(self, servers: Mapping[str, tuple[str, int]]) -> None:
-        """Say which replicas there are, by name, and where. Those that stay where they are are not touched.
+        """Set the replicas, name → address. Replicas whose address stays the same are not touched.
 
         Raises:
-            ClusterError: the configuration has no place for so many.
+            ClusterError: the configuration has too few places.
         """
         states = self._states()
         stay = {name for name, address in servers.items() if self._servers.get(name) == address}
@@ -100,20 +99,20 @@ class Balancer(LoggedProcess):
             self.command(f"set server {BACKEND}/{place} state ready")
 
     def up(self) -> set[str]:
-        """Return the names of the replicas that requests are sent to now."""
+        """Return the names of the replicas that it sends requests to now."""
         states = self._states()
         return {name for name, place in self._places.items() if states[place].startswith("UP")}
 
     def wait_up(self, *names: str) -> None:
-        """Wait until requests are sent to these replicas."""
+        """Wait until it sends requests to these replicas."""
         wait_until(lambda: self.up() >= set(names), f"the balancer to see {', '.join(names)} up")
 
     def wait_down(self, *names: str) -> None:
-        """Wait until no request is sent to these replicas."""
+        """Wait until it sends no request to these replicas."""
         wait_until(lambda: not self.up() & set(names), f"the balancer to see {', '.join(names)} down")
 
     def command(self, text: str) -> str:
-        """Send one command to the runtime API, and return what it says."""
+        """Send one command to the runtime API, and return its reply."""
         with socket.create_connection((HOST, self._admin_port), timeout=STOP_SECONDS) as connection:
             connection.sendall(f"{text}\n".encode())
             with connection.makefile("r", encoding="utf-8") as said:

@@ -1,4 +1,4 @@
-"""The cluster as a whole: started at once, changed while it runs, ended without a trace."""
+"""A whole cluster: started together, changed while it runs, and stopped without leaving a process behind."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from loadtest.cluster.processes import Replica, Worker
 from loadtest.cluster.redis_server import RedisServer
 
 OnEvent = Callable[[str, str], object]
-"""Told of each step of a rolling restart: `leaving`, `left` or `ready`, and the name of the replica or worker."""
+"""Called for each step of a rolling restart: `leaving`, `left` or `ready`, and the name of the replica or worker."""
 
 
 class Cluster:
-    """Identical replicas, and what they need: a context manager that leaves no process behind.
+    """Identical replicas and the processes they need: a context manager that leaves no process behind.
 
     Args:
-        directory: where the logs and the data of Redis go; it is made if need be.
+        directory: where the logs and the data of Redis go; created if it does not exist.
         replicas: how many, called r1, r2, …; or their names.
         workers: the same for workers, w1, w2, …
-        redis: whether there is a Redis server, which workers need.
-        balancer: whether HAProxy stands in front. Without it, connections to a replica that is away wait until it is
-            back.
+        redis: whether to start a Redis server, which workers need.
+        balancer: whether to put HAProxy in front. Without it, connections to a stopped replica wait until it is back.
         environ: the settings of all replicas and workers, on top of loopback defaults: the demo tools, no identity,
             and a seal key made for this cluster.
         own: further settings, by the name of the replica or worker.
         worker_environ: further settings of the workers.
-        module: what `python -m` runs for replicas and workers.
+        module: the module that `python -m` starts replicas and workers from.
 
     Raises:
-        ClusterError: something does not start, or is missing on this system.
+        ClusterError: a process does not start, or a program is missing on this system.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything: first what serves and works, then what that needs."""
+        """Stop everything: first replicas and workers, then the processes they need."""
         try:
             _stop_all(self._members())
         finally:
@@ -116,11 +115,11 @@ class Cluster:
         return next(worker for worker in self.workers if worker.name == name)
 
     def add_replica(self, name: str | None = None, *options: str, **environ: str) -> Replica:
-        """Start one more replica, and wait until requests are sent to it.
+        """Start one more replica, and wait until it gets requests.
 
         Args:
-            name: its name; None takes the next one that is free.
-            options: more for its command line.
+            name: its name; by default the next free one.
+            options: further options of its command line.
             environ: further settings.
         """
         replica = self._make_replica(name or _free_name("r", self.replicas), *options, **environ)
@@ -130,7 +129,7 @@ class Cluster:
         return replica
 
     def remove_replica(self, name: str) -> int:
-        """Let a replica leave for good, in its own time, and return its exit code."""
+        """Let a replica drain and stop for good, and return its exit code."""
         replica = self[name]
         code = replica.terminate()
         self.replicas.remove(replica)
@@ -142,8 +141,8 @@ class Cluster:
         """Start one more worker, and wait until it takes tasks.
 
         Args:
-            name: its name; None takes the next one that is free.
-            options: more for its command line.
+            name: its name; by default the next free one.
+            options: further options of its command line.
             environ: further settings.
         """
         worker = self._make_worker(name or _free_name("w", self.workers), *options, **environ)
@@ -154,17 +153,17 @@ class Cluster:
     def rolling_restart(
         self, environ_changes: Mapping[str, str] | None = None, *, on_event: OnEvent | None = None
     ) -> dict[str, int]:
-        """Start every process anew, one after the other, as a rolling update does: the replicas, then the workers.
+        """Restart every process, one after the other, as a rolling update does: the replicas, then the workers.
 
-        Before the next one is touched, each has been asked to leave, has ended, was started at the same address,
-        serves again, and is seen by the balancer. What is added later starts with the changes too.
+        Each is asked to stop, ends, starts at the same address, serves again and is seen by the balancer before the
+        next one is touched. Processes that are added later start with the changes too.
 
         Args:
             environ_changes: the settings that change.
-            on_event: told of each step as it happens.
+            on_event: called for each step as it happens.
 
         Returns:
-            The exit codes by name: 0 means that it left in good order.
+            Name → exit code; 0 is a clean exit.
         """
         changes = environ_changes or {}
         tell = on_event or (lambda _event, _name: None)
@@ -219,7 +218,7 @@ def _free_name(letter: str, taken: Sequence[LoggedProcess]) -> str:
 
 
 def _stop_all(processes: Sequence[LoggedProcess]) -> None:
-    """Ask all to leave at once, and see to it that each has ended, also when this is interrupted."""
+    """Ask all of them to stop at once, and make sure that each ends, even if this is interrupted."""
     try:
         for process in processes:
             if process.alive:

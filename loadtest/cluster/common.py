@@ -1,4 +1,4 @@
-"""What all processes of a cluster need: waiting, ports, keys, environments, programs; and a process with a log."""
+"""The basics of a cluster's processes: waiting, ports, keys, environments, programs, and a process with a log."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ SYSTEM_DIRECTORIES = (
 
 
 class ClusterError(Exception):
-    """The cluster is not as it should be. The message says what, and shows the log of the process at fault."""
+    """Something is wrong with the cluster. The message shows the log of the process at fault."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
     """Poll until `condition` holds.
 
     Args:
-        condition: what is polled.
-        what: what is waited for, for the error.
-        seconds: how long at most; it only ends a wait that is in vain.
+        condition: the condition, which must be cheap to ask.
+        what: the condition in words, for the error.
+        seconds: how long at most; this only ends a wait that cannot succeed.
 
     Raises:
         ClusterError: the time is over.
@@ -60,7 +60,7 @@ def new_key() -> str:
 
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment with its settings of the gateway and of traces replaced by `environ`."""
+    """Return this process's environment, with its settings for the gateway and for traces replaced by `environ`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "OTEL_"))}
     return {**kept, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1", **environ}
 
@@ -72,10 +72,10 @@ def free_port() -> int:
 
 
 def reserve_port() -> socket.socket:
-    """Return a socket that keeps a free port for processes started here, until it is closed.
+    """Return a socket that reserves a free port for processes started here, until it is closed.
 
-    It is bound and does not listen: nobody else gets the port, a server that sets SO_REUSEADDR (as all of ours do)
-    can listen on it, and while none does, connections are refused.
+    It is bound and does not listen: no other process gets the port, a server that sets SO_REUSEADDR (as all of ours
+    do) can listen on it, and while none does, connections are refused.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,10 +91,10 @@ def port_of(bound: socket.socket) -> int:
 def find_program(*names: str, package: str) -> str:
     """Return the path of the first of these programs that the system has.
 
-    Those of an active virtual environment do not count: the Redis that comes in a wheel is old and knows no TLS.
+    Programs of an active virtual environment do not count: the Redis that comes in a wheel is old and has no TLS.
 
     Raises:
-        ClusterError: it has none; the message names the Debian package.
+        ClusterError: the system has none of them; the message names the Debian package.
     """
     own = str(Path(sys.executable).parent)
     searched = [*os.environ.get("PATH", "").split(os.pathsep), *SYSTEM_DIRECTORIES]
@@ -106,7 +106,7 @@ def find_program(*names: str, package: str) -> str:
 
 
 class Process(Protocol):
-    """What `subprocess.Popen` offers, as far as it is used here."""
+    """The part of `subprocess.Popen` that is used here."""
 
     @property
     def pid(self) -> int:
@@ -116,7 +116,7 @@ class Process(Protocol):
         """Return its exit code, negative for a signal, or None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end, and return its exit code, or raise TimeoutExpired."""
+        """Wait until it ends, and return its exit code, or raise TimeoutExpired."""
 
     def send_signal(self, sig: int, /) -> None:
         """Send a signal, unless it has ended."""
@@ -128,16 +128,16 @@ class Process(Protocol):
 class LoggedProcess:
     """A process over all its restarts, with one log for all of them.
 
-    Subclasses say in `_command` what is started, and in `wait_ready` when it can be used.
+    Subclasses define in `_command` what to start, and in `wait_ready` when it can be used.
 
     Args:
-        name: what it is called in errors.
-        environ: its environment, on top of this process's without settings of the gateway; changes count from the
-            next start.
+        name: its name in errors.
+        environ: its environment, on top of this process's without settings of the gateway; changes take effect at
+            the next start.
         log_path: where its output is appended.
 
     Attributes:
-        popen: what starts it. Tests, which start hundreds, put something quicker here.
+        popen: starts it. Tests start hundreds, and put something faster here.
     """
 
     popen: ClassVar[Callable[..., Process]] = subprocess.Popen
@@ -176,7 +176,7 @@ class LoggedProcess:
 
     @property
     def pid(self) -> int:
-        """The process that runs or ran last."""
+        """The id of the process that runs or ran last."""
         return self._last.pid
 
     @property
@@ -192,7 +192,7 @@ class LoggedProcess:
             ClusterError: it runs already.
         """
         if self.alive:
-            raise ClusterError(f"{self.name} runs already")
+            raise ClusterError(f"{self.name} is already running")
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
             self._process = self.popen(
@@ -203,23 +203,23 @@ class LoggedProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for whoever started the cluster
+                start_new_session=True,  # Ctrl-C is for the process that started the cluster
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone."""
+        """Send a signal to the process, but not to its children."""
         self._last.send_signal(number)
 
     def pause(self) -> None:
-        """Let the process stand still."""
+        """Pause the process."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let the paused process continue."""
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process without a chance to say goodbye."""
+        """Kill the process, without a chance to clean up."""
         self._last.kill()
         self.wait()
 
@@ -232,15 +232,15 @@ class LoggedProcess:
         try:
             return self._last.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise ClusterError(f"{self.name} has not ended in {seconds:g} seconds:\n{self.log_text()}") from None
+            raise ClusterError(f"{self.name} did not stop within {seconds:g} seconds:\n{self.log_text()}") from None
 
     def terminate(self) -> int:
-        """Ask the process to leave, and return its exit code."""
+        """Ask the process to stop, and return its exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def restart(self) -> None:
-        """Start the process again, after it has ended in whatever way, and wait until it can be used."""
+        """Start the process again after it has ended, and wait until it can be used."""
         if self.alive:
             self.terminate()
         self.start()
@@ -274,7 +274,7 @@ class LoggedProcess:
             return log.read().decode(errors="replace")
 
     def _wait_started(self, condition: Callable[[], bool]) -> None:
-        """Wait until it can be used, or fail at once when it ends."""
+        """Wait until `condition` holds, or fail at once when the process ends."""
         try:
             wait_until(lambda: not self.alive or condition(), f"{self.name} to start")
         except ClusterError as error:

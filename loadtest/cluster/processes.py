@@ -1,4 +1,4 @@
-"""Replicas and workers as real processes, and what their logs and metrics say."""
+"""Replicas and workers as real processes, with their logs and metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ READY_SECONDS = 1.0
 """How long one look at `/readyz` may take."""
 
 WRITTEN_SECONDS = 0.05
-"""Five times as long as a process lets lines wait, to write several at once."""
+"""Five times as long as a process holds lines back to write several at once."""
 
 MOST_LOOKS = 10
-"""How often a log is looked at that grows all the time."""
+"""How often to look at a log that keeps growing."""
 
 _BACKLOG = 1024
 _METRIC = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
@@ -33,14 +33,14 @@ _DEFAULTS = {"GATEWAY_LOG_FORMAT": "json", "GATEWAY_METRICS_PORT": "0"}
 
 
 class GatewayProcess(LoggedProcess):
-    """A process of the gateway: it logs one JSON object a line, and serves metrics on a free port.
+    """A process of the gateway: it logs one JSON object per line, and serves metrics on a free port.
 
     Args:
-        name: what it is called in logs.
-        environ: the settings it starts with; change them before a restart to start it with others.
+        name: its name in logs.
+        environ: the settings it starts with; changes take effect at the next start.
         log_path: where its output goes.
-        options: more for its command line.
-        module: what `python -m` runs.
+        options: further options of its command line.
+        module: the module that `python -m` runs.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class GatewayProcess(LoggedProcess):
         self.module = module
 
     def log_lines(self) -> list[dict[str, Any]]:
-        """Return the log records so far; output that is none counts as a message.
+        """Return the log records so far; a line that is not JSON becomes a message.
 
-        Lines are written shortly after their events: they are waited for until no more come, or for a while.
+        The process writes lines shortly after their events, so this waits until no more come, or for a while.
         """
         return _records(self._written_text())
 
     def logged(self, message: str | None = None, /, **fields: object) -> list[dict[str, Any]]:
-        """Return the log records so far with this message, if one is given, and these fields."""
+        """Return the log records so far that have this message, if one is given, and these fields."""
         lines = _records(self._written_text(), message)
         return [line for line in lines if all(line.get(name) == value for name, value in fields.items())]
 
     def wait_for_log(self, message: str | None = None, /, count: int = 1, **fields: object) -> list[dict[str, Any]]:
-        """Return the same when there are so many. A process that has too much to do writes them when it can.
+        """Wait until there are `count` such records, and return them. A busy process may write them late.
 
         Raises:
-            ClusterError: there are not.
+            ClusterError: there are fewer.
         """
         wait_until(
             lambda: len(self.logged(message, **fields)) >= count, f"{count} lines of {self.name}: {message}, {fields}"
@@ -90,11 +90,11 @@ class GatewayProcess(LoggedProcess):
         """Where it serves its metrics.
 
         Raises:
-            ClusterError: it has not said so.
+            ClusterError: its log does not say.
         """
         started = self._said("metrics")
         if not started:
-            raise ClusterError(f"{self.name} serves no metrics:\n{self.log_text()}")
+            raise ClusterError(f"{self.name} does not serve metrics:\n{self.log_text()}")
         return str(started[0]["url"])
 
     def metric(self, metric: str, /, **labels: str) -> float:
@@ -116,16 +116,16 @@ class GatewayProcess(LoggedProcess):
 
 
 class Replica(GatewayProcess):
-    """One replica, at one address over all its restarts.
+    """One replica, at the same address over all its restarts.
 
     Args:
         name: its replica id.
-        environ: the settings it starts with; change them before a restart to start it with others.
+        environ: the settings it starts with; changes take effect at the next start.
         log_path: where its output goes.
-        options: more for its command line.
-        module: what `python -m` runs.
-        hold: whether connections wait in the kernel while no process serves them. False is the world as it is:
-            they are refused, which a balancer needs to notice.
+        options: further options of its command line.
+        module: the module that `python -m` runs.
+        hold: whether connections wait in the kernel while no process serves them. In production they are refused,
+            which a balancer needs to notice.
     """
 
     def __init__(
@@ -160,11 +160,11 @@ class Replica(GatewayProcess):
         return (self.listener.fileno(),) if self.hold else ()
 
     def wait_ready(self) -> None:
-        """Wait until `/readyz` says 200, or fail at once when the process ends."""
+        """Wait until `/readyz` answers 200, or fail at once when the process ends."""
         self._wait_started(self.is_ready)
 
     def is_ready(self) -> bool:
-        """Tell whether `/readyz` says 200 now."""
+        """Return whether `/readyz` answers 200 now."""
         connection = http.client.HTTPConnection(*self.address, timeout=READY_SECONDS)
         try:
             connection.request("GET", "/readyz", headers={"connection": "close"})
@@ -192,7 +192,7 @@ def _records(text: str, message: str | None = None) -> list[dict[str, Any]]:
     """Return the log records of a text, or those with one message."""
     if message is None:
         return [_record(line) for line in text.splitlines()]
-    # Logs grow long and are read often, so that only lines that may have the message are parsed.
+    # Logs grow long and are read often, so only lines that may have the message are parsed.
     part = max(_AS_WRITTEN.findall(message), key=len, default="")
     records = (_record(line) for line in text.splitlines() if part in line)
     return [record for record in records if record.get("message") == message]

@@ -14,13 +14,13 @@ PATIENCE_SECONDS = 5.0
 
 
 class RedisServer(LoggedProcess):
-    """The system's Redis or Valkey, at one port over all its restarts. What it wrote to its directory stays.
+    """The system's Redis or Valkey, at the same port over all its restarts. The files in its directory stay.
 
     Every write is on disk before it is acknowledged, unless the options say otherwise.
 
     Args:
         directory: where its files and its log are.
-        options: more for its command line; they win over those given here.
+        options: further options of its command line; they override those given here.
         program: the server's path, if not the system's.
 
     Raises:
@@ -37,7 +37,7 @@ class RedisServer(LoggedProcess):
 
     @property
     def url(self) -> str:
-        """What `GATEWAY_REDIS_URL` is set to."""
+        """The value for `GATEWAY_REDIS_URL`."""
         return f"redis://:{self.password}@{HOST}:{self.port}" if self.password else f"redis://{HOST}:{self.port}"
 
     def _command(self) -> Sequence[str]:
@@ -46,11 +46,11 @@ class RedisServer(LoggedProcess):
         return [self._program, *where, *durable, "--daemonize", "no", *self.options]
 
     def wait_ready(self) -> None:
-        """Wait until it answers, its data loaded."""
+        """Wait until it has loaded its data and answers."""
         self._wait_started(self.is_ready)
 
     def is_ready(self) -> bool:
-        """Tell whether it answers now."""
+        """Return whether it answers now."""
         try:
             return bool(self.ask("PING"))
         except redis.AuthenticationError:
@@ -59,7 +59,7 @@ class RedisServer(LoggedProcess):
             return False
 
     def ask(self, *command: str) -> object:
-        """Send one command, and return the reply as redis-py shapes it."""
+        """Send one command, and return the reply as redis-py returns it."""
         password = self.password or None
         with redis.Redis(host=HOST, port=self.port, password=password, socket_timeout=PATIENCE_SECONDS) as client:
             return client.execute_command(*command)

@@ -1,4 +1,4 @@
-"""Other people's servers with the tools of ephemeral users, run like the gateway: several behind HAProxy."""
+"""Other projects' servers with the tools of ephemeral users, run like the gateway: several behind HAProxy."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _READY_SECONDS = 1.0
 
 @contextlib.contextmanager
 def peer_cluster(name: str, directory: Path, *, replicas: int = 2) -> Iterator[str]:
-    """Run a peer behind the balancer that is shipped, and yield the URL of its MCP endpoint.
+    """Run a peer behind the shipped balancer configuration, and yield the URL of its MCP endpoint.
 
     Args:
-        name: which of `PEERS`.
+        name: one of `PEERS`.
         directory: where the logs go.
         replicas: how many; they are called sdk1, sdk2, …
 
     Raises:
-        ClusterError: something does not start, or the peer's environment is missing.
+        ClusterError: a process does not start, or the peer's environment is missing.
     """
     directory.mkdir(parents=True, exist_ok=True)
     key = new_key()
@@ -48,9 +48,9 @@ class PeerServer(LoggedProcess):
     """One process of a peer.
 
     Args:
-        peer: which of `PEERS`.
+        peer: one of `PEERS`.
         number: from 1.
-        key: what all of them seal their states with.
+        key: the key that all of them seal states with.
         directory: where its log goes.
 
     Raises:

@@ -1,7 +1,7 @@
 """The official SDK's server with the tools of ephemeral users: the same names, questions and results.
 
-It is run by the Python of an environment of its own, several at once behind one balancer. States open at each of them,
-for they share a key; the questions are asked in the SDK's return style, which costs it least.
+The Python of a separate environment runs it, in several processes behind one balancer. They share a key, so states
+open at each of them. The questions are asked in the SDK's return style, which costs it least.
 
 Usage: sdk_server.py NAME HOST PORT, with the key in PEER_STATE_KEY.
 """
@@ -41,7 +41,7 @@ async def get_weather(ctx: Context, location: str) -> str | InputRequiredResult:
 @server.tool(structured_output=False)
 async def update_work_item(
     ctx: Context,
-    workItemId: int,  # noqa: N803 - as the argument is called
+    workItemId: int,  # noqa: N803 - the name of the argument
     fields: dict[str, str],
 ) -> str | InputRequiredResult:
     """Update a work item; resolving a bug asks for what the project's rules require."""
@@ -80,7 +80,7 @@ async def link_accounts(ctx: Context) -> str | InputRequiredResult:
 
 
 def answers(ctx: Context) -> dict[str, Any]:
-    """Return the content of all forms that were filled in so far, by key: those in the state, and those just given."""
+    """Return the content of all forms filled in so far, by key: from the state and from this request."""
     known: dict[str, Any] = json.loads(ctx.request_state or "{}")
     for key, response in (ctx.input_responses or {}).items():
         if isinstance(response, ElicitResult) and response.action == "accept":
@@ -89,7 +89,7 @@ def answers(ctx: Context) -> dict[str, Any]:
 
 
 def ask(known: dict[str, Any], **questions: tuple[str, dict[str, Any]]) -> InputRequiredResult:
-    """Ask questions, each a message and the properties of a form; what is known rests in the state meanwhile."""
+    """Ask questions, each a message and the properties of a form; the state keeps the known answers."""
     requests: InputRequests = {
         key: ElicitRequest(
             params=ElicitRequestFormParams(
@@ -103,7 +103,7 @@ def ask(known: dict[str, Any], **questions: tuple[str, dict[str, Any]]) -> Input
 
 
 async def ready(_request: Request) -> PlainTextResponse:
-    """Tell the balancer that requests are served."""
+    """Answer the balancer's health check."""
     return PlainTextResponse("ready")
 
 
@@ -119,5 +119,5 @@ if __name__ == "__main__":
         http="httptools",
         access_log=False,
         log_level="warning",
-        headers=[("X-Gateway-Replica", name)],  # so that the users know who has answered
+        headers=[("X-Gateway-Replica", name)],  # names the server that answered
     )

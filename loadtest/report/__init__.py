@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, and its charts as PNG files, made from the raw data."""
+"""The report of a run: one self-contained HTML file, and its charts as PNG files, made from the raw data."""
 
 from loadtest.report.write import write_report
 

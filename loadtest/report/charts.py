@@ -1,4 +1,4 @@
-"""The charts of a report, drawn with Matplotlib from what a run was summed up to."""
+"""The charts of a report, drawn with Matplotlib from the summary of a run."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ MOST_TOOLS = len(theme.SERIES)
 MOST_TROUBLES = 6
 SHARES = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 WORKERS_SHARE = 0.22
-"""How high the axes for workers are, against those for replicas."""
+"""The height of the axes for workers, compared with those for replicas."""
 NO_LEG_ANSWERED = "No leg was answered in this run."
 FULL = 1.08
-"""How much higher than what is drawn an axis is."""
+"""The height of an axis, compared with its highest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What is stacked: its rate in each bucket."""
+    """One layer of a stack: its rate in each bucket."""
 
     name: str
     values: Sequence[float]
@@ -37,7 +37,7 @@ class Band:
 
 
 def timeline(summary: Summary, size: Size) -> Chart:
-    """Draw the calls that ended per second, by the replica that gave the last answer; below, what workers did."""
+    """Draw the calls that ended per second, by the replica of the last answer; below, the work of workers."""
     bands, workers = _bands(summary), _workers(summary)
     names = [band.name for band in (*workers, *bands)]
     chart = Chart(
@@ -87,7 +87,7 @@ def _stack(
 
 
 def _workers(summary: Summary) -> list[Band]:
-    """Return what the workers did, in colours that no replica has unless there are many."""
+    """Return the legs of workers, in colours that no replica has unless there are many."""
     colours = list(reversed(theme.SERIES))
     busiest = sorted(summary.worker_legs, key=lambda name: -sum(summary.worker_legs[name]))[: len(colours)]
     shown = [name for name in summary.worker_legs if name in busiest]
@@ -95,7 +95,7 @@ def _workers(summary: Summary) -> list[Band]:
 
 
 def _bands(summary: Summary) -> list[Band]:
-    """Return what ended, from the bottom of the stack to its top."""
+    """Return the calls that ended, from the bottom of the stack to its top."""
     busiest = sorted(summary.finished, key=lambda replica: -sum(summary.finished[replica]))[:MOST_REPLICAS]
     shown = [replica for replica in summary.finished if replica in busiest]
     found = [Band(name, summary.finished[name], colour) for name, colour in zip(shown, theme.SERIES, strict=False)]
@@ -133,7 +133,7 @@ def latency(summary: Summary, size: Size) -> Chart:
 
 
 def distribution(summary: Summary, size: Size) -> Chart:
-    """Draw how long legs took, by tool: the latency that each share of them kept within, out to the slowest."""
+    """Draw how long legs took by tool: the latency that each share of them did not exceed, up to the slowest."""
     busiest = sorted(summary.tools, key=lambda tool: (-summary.tools[tool].count, tool))[:MOST_TOOLS]
     chart = Chart(size, "Latency of a leg by tool", legend_lines=_legend_lines(size, busiest) + 1)
     axes = chart.axes[0]
@@ -156,7 +156,7 @@ def distribution(summary: Summary, size: Size) -> Chart:
 
 
 def refusals(summary: Summary, size: Size) -> Chart:
-    """Draw what kept legs from a plain answer: sheds, refusals, failures and wrong answers, a row each."""
+    """Draw the legs without a plain answer: sheds, refusals, failures and wrong answers, one row each."""
     shown = sorted(summary.troubles, key=lambda name: (-summary.trouble_counts[name], name))[:MOST_TROUBLES]
     chart = Chart(
         size,
@@ -180,10 +180,9 @@ class Drawing:
     """One chart of the report.
 
     Attributes:
-        caption: what it shows, and how it is read.
-        draw: the function that draws it.
+        caption: what it shows, and how to read it.
         is_empty: whether there is nothing to draw.
-        otherwise: the sentence that stands in its place then.
+        otherwise: the sentence that replaces an empty chart.
     """
 
     caption: str
@@ -194,31 +193,31 @@ class Drawing:
 
 CHARTS = {
     "timeline": Drawing(
-        "Calls that were finished, by the replica that gave their last answer. Calls that were refused to the end, "
-        "or failed, are on top. Below, if there are workers: the legs of tasks that each of them ran. Dashed lines "
-        "mark what was done to the deployment meanwhile.",
+        "Finished calls, by the replica that gave the last answer. Calls that failed or were refused to the end "
+        "are on top. Below, if there are workers: the legs of tasks that each of them ran. Dashed lines mark changes "
+        "to the deployment.",
         timeline,
         lambda summary: not summary.finished and not summary.lost,
         "No call ended in this run.",
     ),
     "latency": Drawing(
-        "How long legs took that were answered, for the kind of user with the most of them: half took no longer than "
-        "p50, all but 10 % no longer than p90, all but 1 % no longer than p99. Refusals are left out, as they are "
-        "quick. The scale is logarithmic.",
+        "How long answered legs took, for the kind of user with the most of them: half took no longer than p50, all "
+        "but 10 % no longer than p90, all but 1 % no longer than p99. Refusals are left out, as they are quick. The "
+        "scale is logarithmic.",
         latency,
         lambda summary: not summary.tools,
         NO_LEG_ANSWERED,
     ),
     "refusals": Drawing(
-        "Legs that were not simply answered. A leg that is shed loses nothing: another replica goes on with the call. "
-        "Each row has a scale of its own; the number is how many there were in the whole run.",
+        "Legs without a plain answer. Shedding a leg loses nothing: another replica continues the call. Each row has "
+        "its own scale; the number is the total of the whole run.",
         refusals,
         lambda summary: not summary.troubles,
         "No leg was handed on or refused, and none failed.",
     ),
     "distribution": Drawing(
-        "How long legs took that were answered, of all users and by tool: from the time that half of them kept within "
-        "to that of the slowest. The scale is logarithmic.",
+        "How long the answered legs of all users took, by tool, from the median to the slowest. The scale is "
+        "logarithmic.",
         distribution,
         lambda summary: not summary.tools,
         NO_LEG_ANSWERED,
@@ -238,7 +237,7 @@ def _count_axis(axes: Axes, highest: float, most: int) -> None:
 
 
 def _latency_axis(axes: Axes, values: Sequence[float], most: int) -> tuple[float, float]:
-    """Make the vertical axis one of latencies, logarithmic, and return its ends."""
+    """Make the vertical axis a logarithmic one of latencies, and return its ends."""
     positive = [value for value in values if value > 0] or [0.001, 0.1]
     low, high = min(positive) / 1.3, max(positive) * 1.3
     while not layout.latency_ticks(low, high, most)[1:]:
@@ -253,12 +252,12 @@ def _latency_axis(axes: Axes, values: Sequence[float], most: int) -> tuple[float
 
 
 def _legend_lines(size: Size, names: Sequence[str]) -> int:
-    """Return how many lines of legend to keep free below the axes: none where names stand beside them."""
+    """Return how many lines of legend to keep free below the axes: none where names are next to them."""
     return 0 if size.wide else legend_lines(names)
 
 
 def _name(chart: Chart, axes: Axes, names: Sequence[tuple[float, str, theme.Colour]]) -> None:
-    """Say what is what: beside the axes where there is room, else below them."""
+    """Write the names: next to the axes where there is room, else below them."""
     if chart.size.wide:
         chart.name_at_right(axes, names)
     else:

@@ -30,16 +30,14 @@ MOST_KEYS = 18
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a picture is, in inches, and its text, in points. It grows with what is written above and below.
+    """The size of a picture in inches, and of its text in points. Text above and below makes it higher.
 
     Attributes:
-        width: of the whole picture.
-        plot: the height of what is drawn, without what is written above and below.
+        plot: the height of the axes, without the text above and below.
         left: the margin with the numbers of the vertical axis.
-        right: the margin with the names of what is drawn; a narrow picture has a legend below instead.
-        font: the size of text.
-        ticks: how many times the time axis names at most, beside 0.
-        wide: whether there is room for names beside what they name.
+        right: the margin with the names of the curves; a narrow picture has a legend below instead.
+        ticks: the most times that the time axis names, besides 0.
+        wide: whether there is room for names next to the curves.
     """
 
     width: float
@@ -62,17 +60,15 @@ LONGEST_LABEL = 3.5
 SAME_PLACE = 0.03
 """The distance of marks that look like one, in inches."""
 BOLD, TITLE_SCALE = 1.15, 1.15
-"""How much wider bold text is, and how much larger a title."""
+"""The factors by which bold text is wider, and a title larger."""
 
 
 class Chart:
     """A picture with a title, one or more axes below each other, and marks of events through all of them.
 
     Args:
-        size: its size.
-        title: what it shows, in few words.
         seconds: how long the run took; `None` for a chart that is not over time.
-        events: what is marked, in order.
+        events: the events to mark, in order.
         rows: the axes from the top to the bottom, by their share of the height.
         titled: whether the axes have titles.
         legend_lines: how many lines of text the legend below takes.
@@ -111,11 +107,11 @@ class Chart:
         self._draw_key(key)
 
     def png(self) -> bytes:
-        """Return the picture as a PNG, on light ground."""
+        """Return the picture as a PNG, on a light background."""
         return self._saved("png")
 
     def svg(self) -> str:
-        """Return the picture as an SVG that needs no fonts and follows the reader's light or dark ground."""
+        """Return the picture as an SVG that needs no fonts and follows the reader's light or dark mode."""
         return theme.follow_reader(self._saved("svg").decode())
 
     def _saved(self, form: str) -> bytes:
@@ -125,10 +121,10 @@ class Chart:
             return stream.getvalue()
 
     def name_at_right(self, axes: Axes, names: Sequence[tuple[float, str, theme.Colour]]) -> None:
-        """Write names to the right of the axes, each at the height of what it names as near as can be.
+        """Write names to the right of the axes, each as near as possible to the height of its curve.
 
         Args:
-            axes: beside which.
+            axes: the axes.
             names: place as a share of the axes' height, text and colour, from the bottom to the top.
         """
         box = axes.get_position()
@@ -142,7 +138,7 @@ class Chart:
             self._text(left + 0.24, at, self._fitted(text, self.size.right - 0.5), va="center")
 
     def name_below(self, names: Sequence[tuple[float, str, theme.Colour]]) -> None:
-        """Write a legend into the lines below the axes that were kept free for it, in columns."""
+        """Write a legend in columns, in the lines reserved for it below the axes."""
         columns = legend_columns([text for _, text, _ in names])
         width = (self.size.width - 0.24) / columns
         lines = -(-len(names) // columns)
@@ -157,11 +153,11 @@ class Chart:
         self._on_ground(self.size.left, y, self._fitted(text, self.size.width - self.size.left - 0.2), ha="left")
 
     def unit(self, axes: Axes, text: str) -> None:
-        """Write what the numbers of the vertical axis are."""
+        """Write the unit of the vertical axis."""
         axes.set_ylabel(text, color=theme.MUTED.light, size=self.size.font)
 
     def _fitted(self, text: str, inches: float) -> str:
-        """Shorten a text in its middle to the room that there is: names that differ often do so at their ends."""
+        """Shorten a text in its middle to fit: names that differ often do so at their ends."""
         line = layout.squeeze(readable(text), LONGEST_TEXT)
         candidates = (layout.squeeze(line, most) for most in range(len(line), 0, -1))
         return next((line for line in candidates if self._width_of(line) <= inches), "")
@@ -199,7 +195,7 @@ class Chart:
             axes.tick_params(axis="x", labelbottom=last)
 
     def _labels(self, places: Sequence[float], texts: Sequence[str]) -> list[tuple[float, str]]:
-        """Return where events' labels begin, and texts that fit to the right of it. Events at one place share one."""
+        """Return where the labels of events begin, and texts that fit to the right. Events at one place share one."""
         found: list[tuple[float, str]] = []
         for place, text in zip(places, texts, strict=True):
             room = min(LONGEST_LABEL, self.size.width - place - 0.2)
@@ -278,7 +274,7 @@ class Chart:
 
 
 def _key(events: Sequence[Event], seconds: float) -> list[str]:
-    """Return a list of numbered events, which ends early where there are too many."""
+    """Return a list of numbered events, shortened if there are too many."""
     shown = [
         f"{number}: {event.what} ({layout.clock(round(event.t, 1), seconds)})"
         for number, event in enumerate(events[:MOST_KEYS], 1)
@@ -297,7 +293,7 @@ def legend_lines(names: Sequence[str]) -> int:
 
 
 def readable(text: str) -> str:
-    """Replace what the font of the pictures has no sign for."""
+    """Replace characters that the font of the pictures lacks."""
     return "".join(char if ord(char) in _signs() else "\N{WHITE SQUARE}" for char in text)
 
 

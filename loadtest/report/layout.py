@@ -1,4 +1,4 @@
-"""Where things go on a chart, so that nothing overlaps and everything can be read. Pure arithmetic."""
+"""The layout of a chart: nothing overlaps, and everything can be read. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Badge(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What the mark says: `3`, or `3-5`."""
+        """The text of the mark: `3`, or `3-5`."""
         return str(self.first) if self.first == self.last else f"{self.first}\N{EN DASH}{self.last}"
 
 
 def lanes(labels: Sequence[Span]) -> list[int]:
     """Put labels like flags on poles, as low as they can: lane 0 is the lowest.
 
-    Labels of one lane never overlap, and no pole crosses the label of another: what lies to the right is lower.
+    Labels of one lane never overlap, and no pole crosses another's label: labels further right are lower.
 
     Args:
         labels: by their left ends, in ascending order.
@@ -51,7 +51,7 @@ def lanes(labels: Sequence[Span]) -> list[int]:
 
 
 def badges(places: Sequence[float], single: float, ranged: float) -> list[Badge]:
-    """Number events: each has a badge of its own if there is room, and those that lie too close together share one.
+    """Number events: each gets its own badge if there is room; events too close together share one.
 
     Args:
         places: where the events are, in ascending order.
@@ -72,11 +72,11 @@ def badges(places: Sequence[float], single: float, ranged: float) -> list[Badge]
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move places apart so that neighbours are at least `gap` apart, as near as can be to where they are wanted.
+    """Move places at least `gap` apart, as near as possible to where they are wanted.
 
     Args:
         wanted: the places, in ascending order, which is kept.
-        gap: how far apart neighbours are, if there is room.
+        gap: the distance of neighbours, if there is room.
         low: the lowest place.
         high: the highest place.
     """
@@ -87,7 +87,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
         start, size = _within(place, 1, gap, low, high)
         while groups and groups[-1][0] + groups[-1][1] * gap > start:
             before, count = groups.pop()
-            # Each member of either group would like the whole to start so that it is where it wanted to be.
+            # Each member of either group votes for the start that puts it where it was wanted.
             merged = (before * count + (start - count * gap) * size) / (count + size)
             start, size = _within(merged, count + size, gap, low, high)
         groups.append((start, size))
@@ -99,14 +99,14 @@ def _within(start: float, size: int, gap: float, low: float, high: float) -> tup
 
 
 def time_ticks(seconds: float, most: int) -> list[float]:
-    """Return at most so many round times from 0 to the end of a run of this length, beside 0."""
+    """Return at most `most` round times, besides 0, up to the end of a run of this length."""
     days = math.ceil(seconds / most / TIME_STEPS[-1]) * TIME_STEPS[-1]
     step = next((step for step in TIME_STEPS if seconds / step <= most), days)
     return [index * step for index in range(int(seconds / step) + 1)]
 
 
 def latency_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at most so many round latencies between two, for a logarithmic axis."""
+    """Return at most `most` round latencies between two, for a logarithmic axis."""
     inside = [step for step in LATENCY_STEPS if low <= step <= high]
     powers = [step for step in inside if f"{step:e}".startswith("1.0")]
     for found in (inside, powers):
@@ -132,7 +132,7 @@ def duration(seconds: float) -> str:
 
 
 def squeeze(text: str, most: int) -> str:
-    """Make a text one line of printable characters, at most so many: of what is too long both ends are kept."""
+    """Make a text one line of at most `most` printable characters; a text that is too long keeps both ends."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if len(line) <= most:
         return line

@@ -1,4 +1,4 @@
-"""The HTML of a report. It holds its pictures and styles itself, so that it can be kept, mailed, and read offline."""
+"""The HTML of a report. It contains its pictures and styles, so it can be kept, mailed, and read offline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NARROW_PIXELS = 820
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 OUTCOMES = ("finished", "refused", "failed", "unfinished")
 SECRET = re.compile(r"(?i)(key|secret|token|password|redis_url)s?$")
-"""Names of settings whose values stay out of a file that is passed on."""
+"""Names of settings whose values stay out of the report, as people pass it on."""
 STYLE = """
 body{margin:0 auto;max-width:75rem;padding:1rem;background:var(--ground);color:var(--ink);
 font:1rem/1.5 system-ui,sans-serif;overflow-wrap:anywhere}
@@ -56,8 +56,8 @@ class Picture(NamedTuple):
     """A chart as two SVG pictures, one for wide windows and one for narrow ones.
 
     Attributes:
-        caption: what it shows and how it is read.
-        wide: for wide windows; empty where there is nothing to draw, and the caption is a sentence that says so.
+        caption: what it shows and how to read it.
+        wide: for wide windows; empty where there is nothing to draw, in which case the caption says so.
         narrow: for phones.
     """
 
@@ -67,7 +67,7 @@ class Picture(NamedTuple):
 
 
 def page(run: RawRun, summary: Summary, ledger: Ledger, pictures: Iterable[Picture]) -> str:
-    """Return the report as one HTML document. Whatever the raw data says is shown as text, never taken as HTML."""
+    """Return the report as one HTML document. The raw data is always shown as text, never taken as HTML."""
     title = escape(str(run.about.get("scenario", "load test")))
     return "\n".join(
         [
@@ -82,10 +82,10 @@ def page(run: RawRun, summary: Summary, ledger: Ledger, pictures: Iterable[Pictu
             _rates(run),
             _events(summary),
             _ledger(ledger),
-            _distributions("Latency of legs that were answered", ("tool or method", "legs"), summary.tools),
+            _distributions("Latency of answered legs", ("tool or method", "legs"), summary.tools),
             _distributions("Time to the first segment of a result", ("tool", "results"), summary.first_segments),
             _settings(run),
-            f"<p>The raw data is beside this file: {', '.join((RUN, LEGS, CALLS, EVENTS, METRICS))}.</p>",
+            f"<p>The raw data is next to this file: {', '.join((RUN, LEGS, CALLS, EVENTS, METRICS))}.</p>",
             "</body></html>\n",
         ]
     )
@@ -103,7 +103,7 @@ def _head(run: RawRun, title: str) -> str:
         "started": str(run.about.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
         "took": f"{run.seconds:.0f} s",
         "users": users,
-        "replicas at first": run.about.get("replicas"),
+        "replicas at the start": run.about.get("replicas"),
         "workers": run.about.get("workers"),
         "target": run.about.get("target"),
         "instead of the gateway": run.about.get("peer"),
@@ -116,14 +116,14 @@ def _head(run: RawRun, title: str) -> str:
 
 
 def _program(run: RawRun) -> str:
-    """Tell which version, and which commit of it, a run was made with."""
+    """Return the version and the commit that a run was made with."""
     program: Mapping[str, Any] = run.about.get("program", {})
     if not program:
         return ""
-    told = str(program.get("version"))
+    shown = str(program.get("version"))
     if "commit" in program:
-        told += f", commit {program['commit']}{' with changes' if program.get('changed') else ''}"
-    return told
+        shown += f", commit {program['commit']}{' with changes' if program.get('changed') else ''}"
+    return shown
 
 
 def _machine(run: RawRun) -> str:
@@ -131,13 +131,13 @@ def _machine(run: RawRun) -> str:
     if not machine:
         return ""
     memory = machine.get("memory_bytes")
-    told = [
+    facts = [
         f"{machine.get('cores')} cores",
         f"{memory / 2**30:.0f} GiB of memory" if memory else "",
         machine.get("python"),
         machine.get("kernel"),
     ]
-    return ", ".join(str(one) for one in told if one)
+    return ", ".join(str(one) for one in facts if one)
 
 
 def _reasons(run: RawRun) -> str:
@@ -172,7 +172,7 @@ def _events(summary: Summary) -> str:
         [str(number), layout.clock(round(event.t, 1), summary.seconds), escape(event.what), escape(event.detail)]
         for number, event in enumerate(summary.events, 1)
     ]
-    return _table("What was done meanwhile", ("", "at", "what", "detail"), rows, numbers={0, 1})
+    return _table("Events", ("", "at", "what", "detail"), rows, numbers={0, 1})
 
 
 def _rates(run: RawRun) -> str:
@@ -181,7 +181,7 @@ def _rates(run: RawRun) -> str:
         for part in parts(run)
     ]
     heads = ("from", "for", "calls finished", "legs", "legs handed on", "requests refused")
-    return _table("What happened per second", heads, rows, numbers={1, 2, 3, 4, 5})
+    return _table("Rates per second", heads, rows, numbers={1, 2, 3, 4, 5})
 
 
 def _per_second(part: Part) -> tuple[float, ...]:
@@ -196,15 +196,15 @@ def _ledger(ledger: Ledger) -> str:
     tables = (
         _counts("Ledger", ("", "how many"), dict(ledger.rows())),
         _table("Calls, by kind of user", ("user", *OUTCOMES), by_user, numbers={1, 2, 3, 4}),
-        _counts("Legs, by how they ended", ("outcome", "legs"), ledger.legs),
-        _counts("Legs, by who answered", ("replica", "legs"), ledger.legs_by_replica, unnamed="nobody"),
-        _counts("Why calls were not finished", ("reason", "calls"), ledger.why, unnamed="not said"),
+        _counts("Legs, by outcome", ("outcome", "legs"), ledger.legs),
+        _counts("Legs, by replica", ("replica", "legs"), ledger.legs_by_replica, unnamed="no answer"),
+        _counts("Reasons of unfinished calls", ("reason", "calls"), ledger.why, unnamed="no reason given"),
     )
     return f'<div class="tables">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
 
 
 def _distributions(title: str, heads: tuple[str, str], distributions: Mapping[str, Distribution]) -> str:
-    """Return a table of times; `heads` are those of the columns with the names and with their counts."""
+    """Return a table of times; `heads` are the headings of the columns for names and counts."""
     rows = [
         [escape(name), f"{distribution.count:,}", *map(layout.duration, distribution.percentiles)]
         for name, distribution in sorted(distributions.items())
@@ -228,13 +228,13 @@ def _counts(title: str, heads: Sequence[str], counts: Mapping[str, int], unnamed
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """Return a table with a heading; nothing at all if it has no rows.
+    """Return a table with a heading, or an empty string if it has no rows.
 
     Args:
         title: its heading.
-        heads: those of its columns.
+        heads: the headings of its columns.
         rows: their cells, as HTML.
-        numbers: which columns have numbers, from 0.
+        numbers: the columns with numbers, counted from 0.
     """
     if not rows:
         return ""

@@ -14,12 +14,12 @@ from loadtest.rawdata import Event, Leg, RawRun, increase, percentile
 MOST_BUCKETS = 240
 BUCKET_SECONDS = (1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 FINE_SECONDS, FINE_BELOW_SECONDS = 0.5, 30.0
-"""Runs shorter than the second are shown in buckets as long as the first."""
+"""Runs shorter than `FINE_BELOW_SECONDS` are shown in buckets of `FINE_SECONDS`."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 ANSWERED = frozenset({"completed", "input_required", "shed", "task_created", "wrong"})
-"""Outcomes of legs that ran, so that their time tells of the work done. Refusals are quick and would flatter it."""
+"""Outcomes of legs that ran, so their time reflects work. Refusals are quick and would flatter it."""
 TROUBLES = frozenset({"shed", "refused", "failed", "wrong"})
-"""Outcomes of legs that the charts count. A shed is none for the client: another replica goes on."""
+"""Outcomes of legs that the charts count. A client does not notice a shed: another replica continues."""
 OPEN_ENDED = frozenset({"subscriptions/listen"})
 """Methods that last for as long as the client listens."""
 LOOK_SECONDS = 1.5
@@ -29,8 +29,8 @@ NOBODY = "no replica named"
 REASONS = {
     "-31001": "overloaded",
     "-31003": "rate limit",
-    "-31004": "task store silent",
-    "store away": "task store away",
+    "-31004": "task store timed out",
+    "store unreachable": "task store unreachable",
     "-32602": "invalid state",
 }
 
@@ -44,9 +44,9 @@ class Distribution:
 
     Attributes:
         count: how many there were.
-        percentiles: the latencies that the shares of `PERCENTILES` kept within, and the longest.
-        nines: shares of the legs from half of them up, as the number of their nines: 1 for 90 %, 2 for 99 %.
-        seconds: the latencies that these shares kept within.
+        percentiles: the latencies that the shares of `PERCENTILES` did not exceed, and the longest.
+        nines: shares of the legs from one half up, as their number of nines: 1 for 90 %, 2 for 99 %.
+        seconds: the latencies that these shares did not exceed.
     """
 
     count: int
@@ -57,22 +57,22 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What happened in a run, over time and in all.
+    """A run summed up, over time and in total.
 
     Attributes:
         edges: where the buckets of time begin, and where the last one ends, in seconds. All rates have one value for
             each bucket.
-        events: what was done to the deployment, in order.
-        finished: calls finished a second, by the replica that gave their last answer.
+        events: the changes to the deployment, in order.
+        finished: calls finished per second, by the replica that gave their last answer.
         worker_legs: legs of tasks that ran per second, by worker.
-        lost: calls a second that were refused or failed, by which.
-        troubles: legs a second that were shed, refused, failed or wrong, by what it was.
-        trouble_counts: the same, in all.
-        user: the kind of user who had the most legs answered; empty if none was.
-        latencies: how long these legs took, as a value for each bucket of each percentile: NaN where there was none.
-            Of one kind of user alone: others call tools that take long by nature.
-        tools: how long all legs took that were answered, by tool, or by method for what calls no tool.
-        first_segments: how long it took until the first segment of a result was there, by tool.
+        lost: calls per second that were refused or failed, by outcome.
+        troubles: legs per second that were shed, refused, failed or wrong, by reason.
+        trouble_counts: the same in total.
+        user: the kind of user with the most answered legs; empty if none was answered.
+        latencies: how long these legs took: percentile → a value for each bucket, NaN where there was no leg. Only
+            one kind of user counts, as others call tools that are slow by nature.
+        tools: how long all answered legs took, by tool, or by method if no tool is called.
+        first_segments: how long it took until the first segment of a result arrived, by tool.
     """
 
     edges: Sequence[float]
@@ -135,12 +135,12 @@ def summarize(run: RawRun) -> Summary:
 
 
 def _worker_legs(run: RawRun) -> dict[str, list[float]]:
-    """Return when each worker ran legs of tasks, as far as its counter tells: spread evenly between two looks at it."""
+    """Return when each worker ran legs of tasks: its counter's increase, spread evenly between two samples."""
     found: dict[str, list[float]] = {}
     for process, samples in run.process_samples().items():
         for before, after in pairwise(samples):
             legs = round(sum(increase((before, after), WORKER_LEGS).values()))
-            begin = max(before.t, after.t - LOOK_SECONDS)  # before that it was gone
+            begin = max(before.t, after.t - LOOK_SECONDS)  # before that it did not run
             width = (after.t - begin) / max(1, legs)
             found.setdefault(process, []).extend(begin + (index + 0.5) * width for index in range(legs))
     return {process: ends for process, ends in found.items() if ends}
@@ -154,7 +154,7 @@ def trouble(outcome: str, reason: str) -> str:
 def edges(seconds: float) -> list[float]:
     """Return where the buckets of a run of this length begin, and where the last one ends: with the run.
 
-    There are not too many of them, and all are as long, but for the last: it may be longer or shorter by half.
+    Their number is limited. All have the same length, except that the last may be longer or shorter by half.
     """
     width = _width(seconds)
     count = max(1, round(seconds / width))
@@ -169,13 +169,13 @@ def _width(seconds: float) -> float:
 
 
 def rates(moments: Sequence[float], limits: Sequence[float]) -> list[float]:
-    """Return how often something happened a second in each bucket."""
+    """Return how often something happened per second in each bucket."""
     counts = Counter(_bucket(moment, limits) for moment in moments)
     return [counts[index] / (end - begin) for index, (begin, end) in enumerate(pairwise(limits))]
 
 
 def percentiles(legs: Sequence[Leg], limits: Sequence[float]) -> dict[str, list[float]]:
-    """Return for each percentile and bucket how long the legs took that ended in it."""
+    """Return for each percentile and bucket how long the legs that ended in it took."""
     buckets: list[list[float]] = [[] for _ in limits[1:]]
     for leg in legs:
         buckets[_bucket(leg.ended, limits)].append(leg.seconds)
@@ -183,7 +183,7 @@ def percentiles(legs: Sequence[Leg], limits: Sequence[float]) -> dict[str, list[
 
 
 def distribution(seconds: Sequence[float]) -> Distribution:
-    """Sum up these latencies; there is at least one."""
+    """Sum up one or more latencies."""
     ordered = sorted(seconds)
     nearest, furthest = nines(0.5), nines(1 - 1 / (len(ordered) + 1))
     places = [nearest + step / NINES_STEPS for step in range(math.ceil((furthest - nearest) * NINES_STEPS))]

@@ -1,4 +1,4 @@
-"""Colours of the report, which most colour-blind people can tell apart, on light and on dark ground."""
+"""Colours of the report, on light and dark backgrounds; most colour-blind people can tell them apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Colour(NamedTuple):
-    """One colour on light and on dark ground. Its name is the CSS variable's."""
+    """One colour on a light and on a dark background. Its name is the CSS variable's."""
 
     name: str
     light: str
@@ -40,14 +40,14 @@ ALL = (GROUND, INK, MUTED, GRID, GOOD, BAD, OTHER, *PERCENTILES, *SERIES)
 
 
 def css() -> str:
-    """Return CSS that sets a variable for each colour, for light or dark ground as the reader's system has it."""
+    """Return CSS that sets a variable for each colour, in the reader's light or dark mode."""
     light = ";".join(f"--{colour.name}:{colour.light}" for colour in ALL)
     dark = ";".join(f"--{colour.name}:{colour.dark}" for colour in ALL)
     return f":root{{color-scheme:light dark;{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
 def follow_reader(svg: str) -> str:
-    """Let a picture in light colours take the dark ones where the reader's system is dark."""
+    """Let a picture in light colours use the dark ones in the reader's dark mode."""
     for colour in ALL:
         svg = svg.replace(colour.light, f"var(--{colour.name})")
     head, tag, body = svg.partition("<defs>")

@@ -1,4 +1,4 @@
-"""Writes the report of a run beside its raw data."""
+"""Writes the report of a run next to its raw data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ REPORT = "report.html"
 
 
 def write_report(directory: Path) -> Path:
-    """Write the report of a run: `report.html`, and a PNG file for each of its charts that shows anything.
+    """Write the report of a run: `report.html`, and a PNG file for each chart that is not empty.
 
     Args:
-        directory: where the raw data of the run is, and where the report goes. A report that is there is replaced.
+        directory: the directory of the raw data. An earlier report there is replaced.
 
     Returns:
         The path of the HTML file.

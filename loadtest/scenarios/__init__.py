@@ -1,4 +1,4 @@
-"""The scenarios, each in a module of its own: who calls, what is done to the deployment meanwhile, what must hold."""
+"""The scenarios, one per module: users, changes to the deployment, and bounds."""
 
 from __future__ import annotations
 

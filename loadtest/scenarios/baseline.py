@@ -1,4 +1,4 @@
-"""Nothing happens: what all other scenarios are compared with."""
+"""Nothing happens: the baseline for all other scenarios."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from loadtest.verdict import Bound
 
 SCENARIO = Scenario(
     name="baseline",
-    summary="Every call is finished with the right answer, whichever replicas its legs reach.",
+    summary="Every call finishes with the right answer, whichever replicas its legs reach.",
     users={"ephemeral": 8, "compute": 1, "streaming": 2, "hostile": 1},
     cluster_bounds=(
         Bound("Replicas that answered", "replicas_that_answered", at_least=2),
-        Bound("Legs that another replica answered than the one before", "hops", at_least=1),
+        Bound("Legs answered by another replica than the previous leg", "hops", at_least=1),
     ),
-    bounds=(*SOUND, Bound("Requests that were refused for load", "legs_refused", at_most=0)),
+    bounds=(*SOUND, Bound("Requests refused for load", "legs_refused", at_most=0)),
 )

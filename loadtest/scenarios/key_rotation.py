@@ -1,4 +1,4 @@
-"""The seal keys are replaced in three phases, in a file, while states that the old one has sealed are under way."""
+"""The seal keys are replaced in a file, in three phases, while clients hold states that the old key sealed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadtest.scenario import NO_STATE_REJECTED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound
 
 LONGEST_CALL_SECONDS = 3.0
-"""How long a state may be under way: only then the key that sealed it may go."""
+"""How long a client may hold a state. The key that sealed it must stay for that long."""
 
 _FILE = "GATEWAY_SEAL_KEYS_FILE"
 
@@ -24,12 +24,12 @@ def prepare(directory: Path) -> Mapping[str, str]:
 
 
 def play(run: UnderWay) -> None:
-    """Replace the key, each phase when every process has taken over the one before."""
+    """Replace the key; each phase begins when every process has loaded the previous one."""
     keys = Path(run.cluster.environ[_FILE])
     old, new = keys.read_text(encoding="ascii"), new_key()
     run.wait(0.2 * run.seconds)
     for number, (what, entries) in enumerate(
-        (("all learn the new key", [old, new]), ("the new key seals", [new, old]), ("the old key is gone", [new])), 1
+        (("all know the new key", [old, new]), ("the new key seals", [new, old]), ("the old key is gone", [new])), 1
     ):
         keys.write_text("\n".join(entries), encoding="ascii")
         run.wait_until(partial(_reached_all, run.cluster, number), f"phase {number} to reach all processes")
@@ -44,7 +44,7 @@ def _reached_all(cluster: Cluster, phase: int) -> bool:
 
 SCENARIO = Scenario(
     name="key-rotation",
-    summary="The key that seals states is replaced, and no state that is under way is lost.",
+    summary="The key that seals states is replaced, and no state that a client holds is lost.",
     users={"ephemeral": 10, "compute": 1, "task": 2},
     cluster_bounds=(
         NO_STATE_REJECTED,

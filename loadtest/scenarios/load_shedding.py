@@ -1,9 +1,9 @@
-"""More is asked of the replicas than they can do.
+"""The replicas get more work than they can do.
 
-Most users only compute, so that the replicas' time is what there is too little of; the others are asked something in
-the middle of their calls. At first there are as many users as keep the replicas just busy; what is finished then is the
-peak. Then there are so many that a third of all requests is refused or handed on, and each user comes back until the
-call is done. The limit of each replica is a fixed one, so that none has to find its own first.
+Most users only compute, so CPU time is the scarce resource; the others get a question in the middle of their calls.
+At first there are just enough users to keep the replicas busy, and their rate of finished calls is the peak. Then
+there are so many that a third of all requests are refused or handed on, and each user retries until the call is done.
+The limit of each replica is fixed, so none has to find its own first.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from loadtest.scenario import END, NO_CALL_REFUSED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
 
-BUSY = "as much as can be done"
-TOO_MUCH = "too much"
+BUSY = "peak load"
+TOO_MUCH = "overload"
 SETTLED = "the replicas have settled"
 
 _TIMES = 20
@@ -21,7 +21,7 @@ _OVERLOAD = Window(SETTLED, END)
 
 
 def play(run: UnderWay) -> None:
-    """Let the users be as many as can be served, then too many."""
+    """Run as many users as the replicas can serve, then too many."""
     run.wait(0.1 * run.seconds)
     run.mark(BUSY)
     run.wait(0.35 * run.seconds)
@@ -34,7 +34,7 @@ def play(run: UnderWay) -> None:
 
 SCENARIO = Scenario(
     name="load-shedding",
-    summary="Asked for more than they can do, the replicas finish about as many calls as before, and lose none.",
+    summary="Overloaded replicas finish about as many calls as before, and lose none.",
     users={"compute": 10, "ephemeral": 2},
     short_seconds=10,
     environ={"GATEWAY_MAX_INFLIGHT": "4", "GATEWAY_QUEUE_TARGET_MS": "5"},
@@ -49,13 +49,13 @@ SCENARIO = Scenario(
         *SOUND,
         NO_CALL_REFUSED,
         Bound("Load offered, as a multiple of the peak", "offered_ratio", 1.1, window=_OVERLOAD, compared=_PEAK),
-        Bound("Requests that were refused for load", "legs_refused", 1, window=_OVERLOAD),
-        Bound("Legs that were handed on", "legs_shed", 1, window=_OVERLOAD),
+        Bound("Requests refused for load", "legs_refused", 1, window=_OVERLOAD),
+        Bound("Legs handed on", "legs_shed", 1, window=_OVERLOAD),
         Bound(
-            "Calls finished a second, as a share of the peak", "goodput_ratio", 0.3, window=_OVERLOAD, compared=_PEAK
+            "Calls finished per second, as a share of the peak", "goodput_ratio", 0.3, window=_OVERLOAD, compared=_PEAK
         ),
         Bound(
-            "99th percentile of legs taken on, against that at the peak",
+            "99th percentile of accepted legs, as a multiple of that at the peak",
             "p99_ratio",
             at_most=8,
             window=_OVERLOAD,
@@ -64,7 +64,7 @@ SCENARIO = Scenario(
     ),
     cluster_bounds=(
         Bound(
-            "Calls finished with a second of CPU time, as a share of those at the peak",
+            "Calls finished per second of CPU time, as a share of the peak",
             "efficiency_ratio",
             at_least=0.4,
             window=_OVERLOAD,

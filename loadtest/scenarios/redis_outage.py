@@ -1,4 +1,4 @@
-"""Redis is away for a while: calls do not notice, tasks wait."""
+"""Redis is down for a while: calls do not notice, tasks wait."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def play(run: UnderWay) -> None:
 
 SCENARIO = Scenario(
     name="redis-outage",
-    summary="Without Redis calls go on as ever; tasks wait, and go on when it is back.",
+    summary="Without Redis, calls continue as usual; tasks wait, and resume when it is back.",
     users={"ephemeral": 6, "compute": 1, "task": 3},
     bounds=SOUND,
     cluster_bounds=(
-        Bound("Requests of calls, refused for want of Redis", "legs_without_store", at_most=0, users=_CALLS),
+        Bound("Requests of calls refused for lack of Redis", "legs_without_store", at_most=0, users=_CALLS),
         Bound(
-            "Calls finished meanwhile",
+            "Calls finished during the outage",
             "calls_finished",
             at_least=1,
             users=_CALLS,
             window=Window(AWAY, BACK),
         ),
-        Bound("Tasks finished afterwards", "calls_finished", at_least=1, users=("task",), window=Window(BACK)),
+        Bound("Tasks finished after the outage", "calls_finished", at_least=1, users=("task",), window=Window(BACK)),
     ),
     play=play,
     needs_cluster=True,

@@ -1,4 +1,4 @@
-"""A replica is killed, twice, in the middle of whatever it does."""
+"""Two replicas are killed in turn, in the middle of their work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BACK = "r{} is back"
 
 
 def play(run: UnderWay) -> None:
-    """Kill the replicas in turn; each comes back before the next one goes."""
+    """Kill the replicas in turn; each is back before the next one is killed."""
     run.wait(0.2 * run.seconds)
     for number in (1, 2):
         replica = run.cluster.replicas[number - 1]
@@ -25,13 +25,13 @@ def play(run: UnderWay) -> None:
 
 SCENARIO = Scenario(
     name="replica-kill",
-    summary="A killed replica costs the requests that it had in hand one more try, and nobody a call.",
+    summary="When a replica is killed, its open requests need one retry, and no call is lost.",
     users={"ephemeral": 8, "compute": 2, "streaming": 2},
     cluster_bounds=(
         NO_STATE_REJECTED,
         *(
             Bound(
-                f"Calls finished while r{number} is away",
+                f"Calls finished while r{number} is down",
                 "calls_finished",
                 at_least=1,
                 window=Window(KILLED.format(number), BACK.format(number)),

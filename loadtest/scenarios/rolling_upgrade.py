@@ -8,7 +8,7 @@ from loadtest.verdict import Bound, Window
 BEGAN = "upgrade began"
 DONE = "upgrade done"
 
-_SAID = {"leaving": "{} leaves", "left": "{} is gone", "ready": "{} is new"}
+_SAID = {"leaving": "{} drains", "left": "{} has stopped", "ready": "{} is upgraded"}
 
 
 def play(run: UnderWay) -> None:
@@ -26,16 +26,14 @@ def play(run: UnderWay) -> None:
 
 
 def _still_served(replica: str) -> Bound:
-    """Bound what a replica did between the signal to leave and its end: it does not leave its clients standing."""
+    """Bound the requests that a draining replica serves between the stop signal and its end: it abandons no client."""
     window = Window(_SAID["leaving"].format(replica), _SAID["left"].format(replica))
-    return Bound(
-        f"Requests that {replica} served after it was told to leave", "legs_served", 3, replica=replica, window=window
-    )
+    return Bound(f"Requests that {replica} served while draining", "legs_served", 3, replica=replica, window=window)
 
 
 SCENARIO = Scenario(
     name="rolling-upgrade",
-    summary="Nobody notices that every replica and worker is replaced: no call fails, nothing is asked twice.",
+    summary="Every replica and worker is replaced, and no user notices: no call fails, no question is asked twice.",
     users={"ephemeral": 240, "compute": 3, "streaming": 6, "task": 6},
     short={"users": {"ephemeral": 48, "compute": 2, "streaming": 4, "task": 2}},
     user_environ={
@@ -47,7 +45,7 @@ SCENARIO = Scenario(
     cluster_bounds=(
         _still_served("r1"),
         _still_served("r2"),
-        Bound("Processes that did not leave cleanly", "bad_exits", at_most=0),
+        Bound("Processes that did not exit cleanly", "bad_exits", at_most=0),
         Bound("Calls finished during the upgrade", "calls_finished", at_least=1, window=Window(BEGAN, DONE)),
         Bound("States that did not open", "states_rejected", at_most=0),
         RESUMED,

@@ -1,6 +1,6 @@
 """One replica, then two, then four: each serves as much as the first one.
 
-The calls wait instead of computing, and each replica takes a fixed number of them, so two cores are enough to see it.
+The calls wait instead of computing, and each replica accepts a fixed number of them, so two cores are enough.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from loadtest.scenario import NO_CALL_REFUSED, SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
 
 SETTLE_SECONDS = 1.5
-"""So long after one more replica serves, those have come again that were refused before."""
+"""How long after one more replica serves, until the refused users have retried."""
 
 _SIZES = (1, 2, 4)
 
@@ -23,7 +23,7 @@ def _stopped(replicas: int) -> str:
 
 
 def play(run: UnderWay) -> None:
-    """Add replicas, and let each number of them serve for a while."""
+    """Add replicas step by step, and let the users call for a while at each step."""
     for size in _SIZES:
         while len(run.cluster.replicas) < size:
             run.cluster.add_replica()
@@ -35,7 +35,7 @@ def play(run: UnderWay) -> None:
 
 def _share(replicas: int) -> Bound:
     return Bound(
-        f"Calls finished a second by {_begins(replicas)}, as a multiple of those by one",
+        f"Calls finished per second by {_begins(replicas)}, as a multiple of those by one",
         "goodput_ratio",
         at_least=0.7 * replicas,
         window=Window(_begins(replicas), _stopped(replicas)),

@@ -1,4 +1,4 @@
-"""A long time of everything: what a process takes in the end it took in the beginning."""
+"""A long run of all kinds of calls: processes use no more memory and files at the end than at the start."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from loadtest.scenario import SOUND, Scenario, UnderWay
 from loadtest.verdict import Bound, Window
 
 WARM = "warm"
-HALF = "half of the time"
+HALF = "halfway"
 LAST = "the last quarter"
 
 _LATE, _EARLY = Window(LAST), Window(WARM, HALF)
@@ -22,15 +22,21 @@ def play(run: UnderWay) -> None:
 
 SCENARIO = Scenario(
     name="soak",
-    summary="After a long time of calls and tasks of all kinds nothing has failed, and nothing has grown.",
+    summary="After a long run of all kinds of calls and tasks, nothing has failed and nothing has grown.",
     users={"ephemeral": 8, "compute": 1, "streaming": 2, "task": 3, "hostile": 1},
     seconds=600,
     short_seconds=12,
     bounds=SOUND,
     cluster_bounds=(
-        Bound("Memory of the process that grew most", "memory_growth", at_most=1.1, window=_LATE, compared=_EARLY),
         Bound(
-            "Open files of that where they grew most", "descriptor_growth", at_most=1.5, window=_LATE, compared=_EARLY
+            "Memory growth of the process that grew most", "memory_growth", at_most=1.1, window=_LATE, compared=_EARLY
+        ),
+        Bound(
+            "Growth in open files of the process that grew most",
+            "descriptor_growth",
+            at_most=1.5,
+            window=_LATE,
+            compared=_EARLY,
         ),
     ),
     play=play,

@@ -1,4 +1,4 @@
-"""A worker is killed while it runs tasks: another one goes on with them."""
+"""A worker is killed while it runs tasks; another one resumes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def play(run: UnderWay) -> None:
 
 SCENARIO = Scenario(
     name="worker-kill",
-    summary="Tasks of a killed worker are finished by another one.",
+    summary="Another worker finishes the tasks of a killed one.",
     users={"task": 4, "streaming": 6, "ephemeral": 2},
     cluster_bounds=(Bound("Tasks that another worker took over", "tasks_redelivered", at_least=1),),
     play=play,

@@ -23,7 +23,7 @@ SECONDS: Final = 20.0
 REPLICAS: Final = (1, 2)
 
 REFUSED_MAY_DIFFER: Final = 0.08
-"""In shares of all calls."""
+"""As a share of all calls."""
 
 SECONDS_MAY_DIFFER: Final = 0.15
 """Of the mean, as a share of what was measured."""
@@ -34,17 +34,16 @@ _SETTLE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class Kind:
-    """What replicas are asked to do.
+    """A kind of work for replicas.
 
     Attributes:
-        name: what it is called.
         request: one leg of it.
         limit: how many of them a replica works on at once.
-        computes: whether legs need the core, one after the other, so that how long they want it is measured along
-            with the calls, for others may have it. Otherwise they wait, each in its place.
-        loads: how much is asked, as a multiple of what the replicas can do.
-        counts: whether it counts for the verdict. When others have the cores is known to nobody, so legs that compute
-            do not.
+        computes: whether legs need the core, one after the other. Other programs may use it too, so the time that
+            legs want it is measured along with the calls. Otherwise legs only wait, at the same time.
+        loads: the loads, as multiples of the replicas' capacity.
+        counts: whether it counts for the verdict. Legs that compute do not, as nobody knows when other programs use
+            the cores.
     """
 
     name: str
@@ -55,11 +54,11 @@ class Kind:
     counts: bool
 
     def leg(self, seconds: float) -> SimulatedLeg:
-        """Return what one leg needs that takes so long on an idle replica."""
+        """Return the simulated form of a leg that takes this long on an idle replica."""
         return SimulatedLeg(seconds) if self.computes else SimulatedLeg(0.0, seconds)
 
     def capacity(self, seconds: float) -> float:
-        """Return how many of them one replica does in a second."""
+        """Return how many of these legs one replica serves per second."""
         return (1 if self.computes else self.limit) / seconds
 
 
@@ -74,11 +73,9 @@ class Comparison:
     """One load, measured and simulated.
 
     Attributes:
-        kind: what replicas were asked to do.
-        replicas: how many.
-        load: how much, as a multiple of what they can do.
-        measured: what callers saw.
-        simulated: what the simulation says.
+        load: a multiple of the replicas' capacity.
+        measured: the callers' view.
+        simulated: the result of the simulation.
     """
 
     kind: Kind
@@ -105,7 +102,7 @@ class Comparison:
         )
 
     def row(self) -> str:
-        """Return it as a line of a table; see `HEADER`."""
+        """Return it as a row of the table; see `HEADER`."""
         seen = sorted(self.measured.seconds)
         return (
             f"| {self.kind.name} | {self.replicas} | {self.load:g} |"
@@ -128,8 +125,8 @@ def compare_all(directory: Path, seconds: float, tell: Callable[[str], None]) ->
 
     Args:
         directory: where the logs of the replicas go.
-        seconds: how long calls come for each load.
-        tell: told each line of the table.
+        seconds: how long calls arrive for each load.
+        tell: called with each line of the table.
 
     Raises:
         ClusterError: replicas do not start, or do not answer as they should.
@@ -166,7 +163,7 @@ def _runnable_seconds(cluster: Cluster) -> float:
 
 
 def _idle_seconds(url: str, request: Request) -> float:
-    """Return how long a call takes that has the replicas for itself."""
+    """Return how long a call takes on idle replicas."""
     took = []
     with closing(Caller(url)) as caller:
         for _ in range(_UNLOADED_CALLS):

@@ -18,14 +18,14 @@ EXIT_FITS, EXIT_DIFFERS = 0, 1
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose what to measure, and for how long."""
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--measure", action="store_true", help="measure what legs and tasks cost on this machine")
+    what.add_argument("--measure", action="store_true", help="measure the costs of legs and tasks on this machine")
     what.add_argument("--check", action="store_true", help="compare the simulation with real replicas")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --measure: where to write the costs")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --measure: the file to write the costs to")
     parser.add_argument(
         "--seconds",
         type=_seconds,
         metavar="S",
-        help=f"how long to measure each kind of leg (default: {MEASURE_SECONDS:g}) or to compare each load"
+        help=f"time for each kind of leg (default: {MEASURE_SECONDS:g}) or for each load that is compared"
         f" (default: {CHECK_SECONDS:g})",
     )
 
@@ -35,7 +35,7 @@ def perform(given: argparse.Namespace, reports: Path) -> int:
 
     Args:
         given: the options.
-        reports: the directory below which the replicas write their logs.
+        reports: the parent directory of the replicas' logs.
 
     Raises:
         ClusterError: replicas do not start, or do not answer as they should.
@@ -44,12 +44,12 @@ def perform(given: argparse.Namespace, reports: Path) -> int:
     if given.check:
         comparisons = compare_all(directory, given.seconds or CHECK_SECONDS, _tell)
         fits = all(comparison.passed for comparison in comparisons)
-        print(f"\nThe simulation {'fits' if fits else 'does not fit'} what was measured.")
+        print(f"\nThe simulation {'agrees' if fits else 'does not agree'} with the measurement.")
         return EXIT_FITS if fits else EXIT_DIFFERS
     costs = measure_costs(directory, given.seconds or MEASURE_SECONDS, _tell)
     path = given.out or directory / "costs.json"
     costs.save(path)
-    print(f"\nUse them: gateway size --costs {path}")
+    print(f"\nTo use these costs: gateway size --costs {path}")
     return EXIT_FITS
 
 

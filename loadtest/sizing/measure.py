@@ -1,8 +1,8 @@
-"""Measures a replica: what a leg costs it, and how it behaves under calls that come when they like.
+"""Measures a replica: the cost of a leg, and its behaviour when calls arrive at any time.
 
-Costs are CPU time of the replica's process, read from the system, so neither other programs nor the load itself on the
-same machine change them much; how fast calls are then does not matter. Behaviour is measured with the demo tool that
-waits for half a second: what decides then are places, not cores.
+Costs are CPU time of the replica's process, as the system reports it, so other programs and the load itself on the
+same machine hardly change them; the speed of calls does not matter. Behaviour is measured with the demo tool that
+waits for half a second, so the number of places decides, not the cores.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from loadtest.cluster import Cluster, ClusterError
 from loadtest.wire import PATH, Answer, Reply, Request, call_tool, get_task, read_answer
 
 CONNECTIONS: Final = 8
-"""Legs at once while costs are measured: as under load, the event loop finds several when it wakes."""
+"""Concurrent legs while costs are measured: as under load, the event loop finds several when it wakes."""
 
 STATE_SIZES: Final = (100, 4000, 12000, 32000)
-"""Bytes of an answer that a state carries, for the curve."""
+"""The sizes in bytes of the answer that a state carries, for the curve."""
 
 _PATIENCE_SECONDS: Final = 60.0
 _WARM_UP_SHARE: Final = 0.2
@@ -49,7 +49,7 @@ class Caller:
         self._link = http.client.HTTPConnection(urlsplit(url).netloc, timeout=_PATIENCE_SECONDS)
 
     def ask(self, request: Request) -> Answer:
-        """Send a request, and return what its reply means; a lost connection is a failed leg."""
+        """Send a request, and return the meaning of its reply; a lost connection is a failed leg."""
         try:
             self._link.request("POST", PATH, request.body(1), request.headers())
             response = self._link.getresponse()
@@ -62,7 +62,7 @@ class Caller:
         """Send a request, and return its answer.
 
         Raises:
-            ClusterError: the answer is another one than was asked for.
+            ClusterError: the outcome is not one of `outcomes`.
         """
         answer = self.ask(request)
         if answer.outcome not in outcomes:
@@ -75,15 +75,15 @@ class Caller:
 
 
 def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) -> Costs:
-    """Start a replica, a worker and Redis, and measure what legs and tasks cost them.
+    """Start a replica, a worker and Redis, and measure the costs of legs and tasks.
 
     Args:
         directory: where their logs go.
         seconds: how long each kind of leg is measured.
-        tell: told each result.
+        tell: called with each result.
 
     Raises:
-        ClusterError: something does not start, or does not answer as it should.
+        ClusterError: a process does not start, or does not answer as it should.
     """
     environ = {
         "GATEWAY_MAX_INFLIGHT": "64",
@@ -101,14 +101,14 @@ def measure_costs(directory: Path, seconds: float, tell: Callable[[str], None]) 
 
 
 def machine() -> str:
-    """Return what this machine is, for people."""
+    """Describe this machine for people."""
     return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def _measure_legs(
     cluster: Cluster, seconds: float, tell: Callable[[str], None]
 ) -> tuple[float, float, float, float, int]:
-    """Return what a first, a middle and a last leg cost, and each KiB of state; and how long the smallest state is."""
+    """Return the costs of a first, a middle and a last leg and of a KiB of state, and the smallest state's length."""
     with contextlib.closing(Caller(cluster.url)) as caller:
         asks, asks_again, finishes, state_bytes = _legs_of_a_call(caller)
         small = {"first": asks, "middle": asks_again, "last": finishes}
@@ -119,12 +119,12 @@ def _measure_legs(
         for size in STATE_SIZES:
             leg, state = _leg_with_state(caller, size)
             curve[2 * state] = cost = _leg_seconds(cluster, leg, seconds)
-            tell(f"a leg that brings and gives back {state} bytes of state takes {1e6 * cost:.0f} µs of CPU")
+            tell(f"a leg that receives and returns {state} bytes of state takes {1e6 * cost:.0f} µs of CPU")
     return costs["first"], costs["middle"], costs["last"], state_kib_seconds(curve), state_bytes
 
 
 def _legs_of_a_call(caller: Caller) -> tuple[Request, Request, Request, int]:
-    """Return the three legs of a call with two rounds, and how long its first state is."""
+    """Return the three legs of a call with two rounds, and the length of its first state."""
     arguments = {"workItemId": 7, "fields": {"System.State": "Resolved"}}
     first = call_tool("update_work_item", arguments)
     state = caller.must(first, "input_required").state
@@ -140,7 +140,7 @@ def _legs_of_a_call(caller: Caller) -> tuple[Request, Request, Request, int]:
 
 
 def _leg_with_state(caller: Caller, size: int) -> tuple[Request, int]:
-    """Return a leg that opens a state with an answer of this many bytes and seals it again, and how long that is."""
+    """Return a leg that opens and seals a state with an answer of this many bytes, and the state's length."""
     began = caller.must(call_tool("link_accounts", {}), "input_required")
     one_of_two = {"github_login": {"name": "x" * size}}
     half = caller.must(call_tool("link_accounts", {}, state=began.state, answers=one_of_two), "input_required")
@@ -148,7 +148,7 @@ def _leg_with_state(caller: Caller, size: int) -> tuple[Request, int]:
 
 
 def _leg_seconds(cluster: Cluster, request: Request, seconds: float) -> float:
-    """Return the CPU time of the replica for one leg: the median of a few stretches, after a warm-up."""
+    """Return the replica's CPU time for one leg: the median of a few measurements, after a warm-up."""
     pid = cluster.replicas[0].pid
     _repeat(cluster.url, request, _WARM_UP_SHARE * seconds)
     costs = []
@@ -196,12 +196,12 @@ def _finish_tasks(caller: Caller, request: Request, count: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while caller.must(get_task(task_id), "completed").result.get("status") != "completed":
             if time.monotonic() > deadline:
-                raise ClusterError(f"a task is not completed after {_PATIENCE_SECONDS:g} seconds")
+                raise ClusterError(f"a task did not complete within {_PATIENCE_SECONDS:g} seconds")
             time.sleep(0.05)
 
 
 def _script_seconds(commandstats: Any) -> float:
-    """Return how long Redis is busy with a script on average."""
+    """Return how long a script takes Redis on average."""
     scripts = commandstats.get("cmdstat_evalsha")
     if not scripts:
         raise ClusterError("Redis has not run a script")
@@ -212,29 +212,29 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU time that the threads of a process have used so far.
 
     Raises:
-        ClusterError: this system does not tell.
+        ClusterError: this system does not report it.
     """
     return sum(_scheduled(f"{pid}/task/{thread}")[0] for thread in _threads(pid))
 
 
 def runnable_seconds(pid: int) -> float:
-    """Return how long a process's main thread has wanted a core so far, whether it had one or others did.
+    """Return how long a process's main thread has run or waited for a core so far.
 
     Raises:
-        ClusterError: this system does not tell.
+        ClusterError: this system does not report it.
     """
     return sum(_scheduled(str(pid)))
 
 
 def _threads(pid: int) -> list[int]:
     try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - names are all that is wanted
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - only the names are needed
     except OSError as error:
         raise ClusterError(f"the threads of a process cannot be listed, which needs Linux: {error}") from None
 
 
 def _scheduled(process: str) -> tuple[float, float]:
-    """Return for how many seconds it has had a core, and for how many it has waited for one."""
+    """Return for how many seconds a process or thread has run, and for how many it has waited for a core."""
     try:
         had, waited, _ = Path(f"/proc/{process}/schedstat").read_text(encoding="utf-8").split()
     except OSError as error:
@@ -244,7 +244,7 @@ def _scheduled(process: str) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def cores_apart(pids: Sequence[int]) -> Iterator[None]:
-    """Give each process a core of its own, and this one the others, if there are enough and the system can."""
+    """Give each process its own core, and this one the others, if there are enough and the system can."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if len(cores) <= len(pids):
         yield
@@ -261,7 +261,7 @@ def cores_apart(pids: Sequence[int]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Observed:
-    """What callers saw.
+    """The callers' view of a load.
 
     Attributes:
         seconds: how long each finished call took.
@@ -284,12 +284,12 @@ class Observed:
 
 
 def call_at(url: str, request: Request, arrivals: Sequence[float]) -> Observed:
-    """Call at given moments, whatever has become of the calls before, and wait for all of them to end.
+    """Call at the given times, whether or not earlier calls have ended, and wait until all have ended.
 
     Args:
         url: the MCP endpoint.
-        request: what is sent; it must be one leg.
-        arrivals: when, in seconds from now.
+        request: a call that takes one leg.
+        arrivals: the times, in seconds from now.
 
     Raises:
         ClusterError: an answer is neither a result nor a refusal.

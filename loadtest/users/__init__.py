@@ -1,1 +1,1 @@
-"""The simulated users, one module a kind. Each checks the content of what it gets: a wrong answer is a failure."""
+"""The simulated users, one module per kind. Each checks the content of its answers: a wrong one is a failure."""

@@ -1,4 +1,4 @@
-"""Users who compute: many units of work, which a busy replica may hand on halfway."""
+"""Users that compute: many units of work, which a busy replica may hand on halfway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHARE: Final = re.compile(r"(\d+) on \S+")
 
 
 class ComputeUser(McpUser):
-    """Has units computed; all must be done, each once, wherever."""
+    """Has units computed; each must run exactly once, on any replica."""
 
     kind = "compute"
     weight = 1
@@ -31,10 +31,10 @@ class ComputeUser(McpUser):
 
 
 def wrong_units(answer: Answer, units: int) -> str | None:
-    """Tell what is wrong with the result of `crunch`: it tells how many units ran on which replica."""
+    """Return what is wrong with the result of `crunch`, which says how many units ran on each replica, or None."""
     text = " ".join(answer.texts)
     found = _RESULT.fullmatch(text)
     if found is None:
-        return f"got {text!r:.200}, not how many units were computed"
+        return f"got {text!r:.200}, not a number of computed units"
     shares = [int(count) for count in _SHARE.findall(found[2])]
     return None if int(found[1]) == sum(shares) == units else f"asked for {units} units, got {text!r:.200}"

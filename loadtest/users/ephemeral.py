@@ -1,4 +1,4 @@
-"""Users of calls that live in their own requests: the weather, work items in two rounds, accounts at two sites."""
+"""Users of calls whose state travels with the client: the weather, work items in two rounds, accounts at two sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESOLUTIONS: Final = ("Fixed", "Won't Fix", "By Design")
 
 
 class EphemeralUser(McpUser):
-    """Calls tools that ask, thinks, and answers; each call must end with what was said in it."""
+    """Calls tools that ask, thinks, and answers; each result must contain this call's answers."""
 
     kind = "ephemeral"
     weight = 10
@@ -25,24 +25,24 @@ class EphemeralUser(McpUser):
     @task(4)
     @tag("weather")
     def get_weather(self) -> None:
-        """One question, one retry."""
+        """Call a tool with one question and one retry."""
         self.mcp.call(weather(self))
 
     @task(4)
     @tag("work-items")
     def update_work_item(self) -> None:
-        """Two rounds: the second question depends on the first answer."""
+        """Call a tool with two rounds: the second question depends on the first answer."""
         self.mcp.call(work_item(self))
 
     @task(1)
     @tag("accounts")
     def link_accounts(self) -> None:
-        """Two questions at once; which ones depends on the release of the tool."""
+        """Call a tool with two questions at once, which depend on the release of the tool."""
         self.mcp.call(accounts(self))
 
 
 def is_text(*expected: str) -> Check:
-    """Return a check that a result is one block with one of these texts."""
+    """Return a check that a result has a single block, with one of these texts."""
 
     def check(answer: Answer) -> str | None:
         if len(answer.texts) == 1 and answer.texts[0] in expected:
@@ -53,12 +53,12 @@ def is_text(*expected: str) -> Check:
 
 
 def new_name() -> str:
-    """Return a name that nobody else has, so that mixed-up calls are noticed."""
+    """Return a unique name, so that mixed-up calls are noticed."""
     return f"user-{secrets.token_hex(4)}"
 
 
 def weather(user: McpUser, location: str | None = None) -> Errand:
-    """Return what somebody wants who asks for the weather, of some city if it is not said where."""
+    """Return the errand of asking for the weather, by default in some city."""
     location, name = location or random.choice(CITIES), new_name()
     return Errand(
         "get_weather",
@@ -72,7 +72,7 @@ def weather(user: McpUser, location: str | None = None) -> Errand:
 
 
 def work_item(user: McpUser) -> Errand:
-    """Return what somebody wants who resolves a bug: mostly as a duplicate, which takes another question."""
+    """Return the errand of resolving a bug: usually as a duplicate, which takes another question."""
     item, original = random.sample(range(1, 100_000), 2)
     if random.random() < 0.75:
         resolution = "Duplicate"
@@ -92,7 +92,7 @@ def work_item(user: McpUser) -> Errand:
 
 
 def accounts(user: McpUser) -> Errand:
-    """Return what somebody wants who links two accounts, whichever release of the tool finishes the call."""
+    """Return the errand of linking two accounts, whichever release of the tool finishes the call."""
     github, google, microsoft = new_name(), new_name(), new_name()
     return Errand(
         "link_accounts",

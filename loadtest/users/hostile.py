@@ -1,4 +1,4 @@
-"""Users who bring states that are not theirs to bring: each must be refused in the same words, and harm nothing."""
+"""Users that send states they should not have: each must be rejected in the same words, and do no harm."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01234567
 
 
 class HostileUser(McpUser):
-    """Tries one bad state in each call, then goes on with the good one, which must still open."""
+    """Sends one bad state in each call, then continues with the good one, which must still open."""
 
     kind = "hostile"
     weight = 1
 
     def on_start(self) -> None:
-        """Begin without any state of another call."""
+        """Start without a state of another call."""
         super().on_start()
         self._foreign = ""
 
     @task(2)
     @tag("tampered")
     def bring_a_tampered_state(self) -> None:
-        """Bring the state of this call, with a small change."""
+        """Send the state of this call with a small change."""
         self.mcp.spoil(weather(self), random.choice((change_a_character, cut_off, put_in_front, made_up)))
 
     @task(2)
     @tag("foreign")
     def bring_a_foreign_state(self) -> None:
-        """Bring the state of a call for the weather at another place, to a call of another tool too."""
+        """Send the state of a weather call for another place, also to another tool."""
         errand = random.choice((weather(self, new_name()), work_item(self)))
 
         def spoil(state: str) -> str:
@@ -47,7 +47,7 @@ class HostileUser(McpUser):
 
 
 def change_a_character(state: str) -> str:
-    """Return the state with another character somewhere after its label."""
+    """Return the state with a changed character somewhere after its label."""
     place = random.randrange(state.index(".") + 1, len(state))
     return state[:place] + random.choice(_ALPHABET.replace(state[place], "")) + state[place + 1 :]
 
@@ -63,6 +63,6 @@ def put_in_front(state: str) -> str:
 
 
 def made_up(state: str) -> str:
-    """Return a state that looks like one of this deployment and was made by nobody."""
+    """Return an invented state that looks like one of this deployment."""
     label = state[: state.index(".") + 1]
     return label + secrets.token_urlsafe(len(state))[: len(state) - len(label)]

@@ -1,4 +1,4 @@
-"""Users who watch: progress, on the answer to their request or on a stream of its own, or the result as it grows."""
+"""Users that watch progress, on the reply itself or on a separate stream, or the result as it grows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _user_numbers = itertools.count(1)
 
 
 class StreamingUser(McpUser):
-    """Has reports written; progress must rise to the end, and every section be there once, in order."""
+    """Has reports written; progress must rise to the end, and every section must arrive once, in order."""
 
     kind = "streaming"
     weight = 1
 
     def on_start(self) -> None:
-        """Begin the series of breaks that this user has in every run with the same seed."""
+        """Start this user's series of breaks, the same in every run with the same seed."""
         super().on_start()
         self._breaks = series_of_breaks(
             self.option("break_seed"), next(_user_numbers), self.option("break_probability")
@@ -42,13 +42,13 @@ class StreamingUser(McpUser):
     @task
     @tag("listen")
     def report_as_task(self) -> None:
-        """Let it become a task, and listen to that."""
+        """Let the call become a task, and listen to it."""
         self.mcp.call(self._errand(tasks=True))
 
     @task(2)
     @tag("segments")
     def report_in_segments(self) -> None:
-        """Read each section as it comes, now and then break the connection, and go on."""
+        """Read each section as it comes; break the connection now and then, and resume."""
         city, sections = self._order()
         arguments = {"city": city, "sections": sections}
         self.mcp.call(
@@ -69,27 +69,27 @@ class StreamingUser(McpUser):
 
 
 def series_of_breaks(seed: int, user: int, probability: float) -> Callable[[], bool]:
-    """Return what tells a user each time anew whether to break the connection; for one seed it tells the same."""
+    """Return a function that decides each time whether to break the connection, the same way for the same seed."""
     chance = random.Random(f"{seed} {user}")
     return lambda: chance.random() < probability
 
 
 def wrong_progress(told: Sequence[Mapping[str, Any]], sections: int, *, of_task: bool) -> str | None:
-    """Tell what is wrong with the progress of a report: it has to rise, up to the number of sections.
+    """Return what is wrong with the progress of a report, which must rise to the number of sections, or None.
 
-    A task is told of for other reasons too, and a listener may have missed something of it.
+    A task sends notifications for other reasons too, and a listener may have missed some of them.
     """
     numbers = [params.get("progress", 0) for params in told]
     complete = of_task or numbers[-1:] == [sections]
     if not complete or any(params.get("total") != sections for params in told):
-        return f"progress was told as {numbers}, not up to {sections}"
+        return f"progress was {numbers}, not up to {sections}"
     if any(before > after or (before == after and not of_task) for before, after in pairwise(numbers)):
         return f"progress did not rise: {numbers}"
     return None
 
 
 def wrong_sections(answer: Answer, city: str, sections: int) -> str | None:
-    """Tell what is wrong with the text of a report."""
+    """Return what is wrong with the text of a report, or None."""
     expected = [
         f"{number}. {TOPICS[(number - 1) % len(TOPICS)]} in {city}: nothing to complain about."
         for number in range(1, sections + 1)

@@ -1,4 +1,4 @@
-"""Users of tasks: what goes on in the background, and asks from there. Some poll, some listen."""
+"""Users of tasks, which run in the background and ask from there. Some users poll, some listen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZES = ("small", "medium", "large")
 
 
 class TaskUser(McpUser):
-    """Calls tools that become tasks, answers what they ask, and waits for their end."""
+    """Calls tools that become tasks, answers their questions, and waits for their end."""
 
     kind = "task"
     weight = 2
@@ -24,7 +24,7 @@ class TaskUser(McpUser):
     @task(2)
     @tag("echo")
     def echo(self) -> None:
-        """A task from the start, with one question."""
+        """Call a tool that is a task from the start, with one question."""
         text = new_name()
         self.mcp.call(
             Errand(
@@ -41,7 +41,7 @@ class TaskUser(McpUser):
     @task(1)
     @tag("provision")
     def provision_vm(self) -> None:
-        """A question first, then a task, which asks once more. Now and then the user changes their mind."""
+        """Call a tool that asks first, then becomes a task and asks again. Now and then the user declines."""
         size, confirmed = random.choice(SIZES), random.random() < 0.8
         self.mcp.call(
             Errand(
@@ -68,6 +68,8 @@ def is_machine(size: str) -> Check:
 
 
 def is_cancelled(answer: Answer) -> str | None:
-    """Tell what is wrong with the result of `provision_vm` for a user who did not confirm."""
+    """Return what is wrong with the result of `provision_vm` for a user that did not confirm, or None."""
     text = " ".join(answer.texts)
-    return None if re.fullmatch(r"vm-[0-9a-f]{8} was not started\.", text) else f"got {text!r:.200}, not confirmed"
+    return (
+        None if re.fullmatch(r"vm-[0-9a-f]{8} was not started\.", text) else f"got {text!r:.200} without confirmation"
+    )

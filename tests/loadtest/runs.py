@@ -1,4 +1,4 @@
-"""Small runs made by hand, for tests of what is computed from raw data."""
+"""Small handmade runs, for tests of computations on raw data."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def call(t: float = 0.0, outcome: str = "finished", **fields: Any) -> Call:
 
 
 def samples(process: str, *values: Mapping[str, float]) -> list[Sample]:
-    """One a second, from 0."""
+    """Return one sample per second, from 0."""
     return [Sample(float(t), process, value) for t, value in enumerate(values)]
 
 
 def marked(*events: tuple[float, str], seconds: float = 10.0, **fields: Any) -> RawRun:
-    """A run with these events."""
+    """Return a run with these events."""
     about = {"seconds": seconds, **fields.pop("about", {})}
     return RawRun(about=about, events=[Event(t, what) for t, what in events], **fields)

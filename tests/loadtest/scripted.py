@@ -1,4 +1,4 @@
-"""A client against a replica that answers by a script, and what it told of it."""
+"""A client against a replica that answers by a script, and the reports of that client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.loadtest.stubs import Exchange, StubReplica
 
 
 class Seen:
-    """What the client told: to those who listen, and to Locust."""
+    """The client's reports to its listeners and to Locust."""
 
     def __init__(self) -> None:
         self.legs: list[Leg] = []
@@ -72,7 +72,7 @@ Reply = Callable[[Exchange, dict[str, Any]], object]
 
 
 def script(replica: StubReplica, *replies: Reply) -> list[dict[str, Any]]:
-    """Let the replica answer with these, one after the other; returns the requests that it got."""
+    """Let the replica answer with these replies in order; return the requests that it gets."""
     got: list[dict[str, Any]] = []
     left = iter(replies)
 
@@ -111,7 +111,7 @@ def lost(exchange: Exchange, _request: Message) -> None:
 
 
 def stream(*messages: Message, ends: bool = True) -> Reply:
-    """Answer with a stream; one that does not end well is cut off."""
+    """Answer with a stream; without `ends`, the connection breaks after the last message."""
 
     def reply(exchange: Exchange, request: Message) -> None:
         exchange.begin_stream()

@@ -1,4 +1,4 @@
-"""A replica that does what a test says, for what a balancer must do about it."""
+"""A scripted replica, for tests of a balancer's reaction to it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ WAIT_SECONDS = 40.0
 
 
 class Exchange(BaseHTTPRequestHandler):
-    """One request, and the means to answer it in any way."""
+    """One request, with methods to answer it in any way."""
 
     protocol_version = "HTTP/1.1"
     server: _Server
     content: bytes
 
     def do_GET(self) -> None:
-        """Tell whether the replica is ready."""
+        """Answer whether the replica is ready."""
         self.reply(200 if self.server.stub.ready else 503)
 
     def do_POST(self) -> None:
-        """Do what the test says."""
+        """Answer as the test defines."""
         self.content = self.rfile.read(int(self.headers["content-length"]))
         self.server.stub.received.append(self)
         self.server.stub.behave(self)
@@ -53,13 +53,13 @@ class Exchange(BaseHTTPRequestHandler):
         self.connection.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
-        """End the connection as the kernel does for a process that was killed."""
+        """Reset the connection, as the kernel does for a killed process."""
         self.close_connection = True
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
 
     def wait_for_hang_up(self) -> None:
-        """Wait until the other side ends the connection."""
+        """Wait until the other side closes the connection."""
         self.close_connection = True
         self.connection.settimeout(WAIT_SECONDS)
         try:
@@ -81,11 +81,11 @@ class _Server(ThreadingHTTPServer):
     stub: StubReplica
 
     def handle_error(self, *_: object) -> None:
-        """A connection that breaks is what tests are about; what they wait for would not come of any other error."""
+        """Ignore the error: tests break connections on purpose, and would hang on any other error."""
 
 
 class StubReplica:
-    """Answers health checks, and behaves as told otherwise.
+    """Answers health checks, and other requests as the test defines.
 
     Attributes:
         behave: what it does with a POST.
@@ -106,7 +106,7 @@ class StubReplica:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything, connections that are kept open too."""
+        """Stop the server, and close kept-alive connections too."""
         self._server.shutdown()
         self._server.server_close()
         for exchange in self.received:

@@ -1,4 +1,4 @@
-"""What a run says about the gateway and the machine, and what it keeps to itself."""
+"""A run records the gateway's version and the machine, and no private facts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadtest import about
 from loadtest.cluster import REPOSITORY
 
 
-def test_version_commit_and_machine_are_told_without_a_name_or_a_path() -> None:
+def test_version_commit_and_machine_are_recorded_without_a_name_or_a_path() -> None:
     told = {**about.program(), **about.machine()}
 
     assert told["version"].startswith(f"sealed-gateway {__version__} (")

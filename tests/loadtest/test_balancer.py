@@ -1,4 +1,4 @@
-"""What the HAProxy configuration that is shipped does with replicas that refuse, die, leave and stream."""
+"""The shipped HAProxy configuration copes with replicas that refuse, die, drain and stream."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def balancer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Balancer]:
 
 @pytest.fixture
 def stubs(balancer: Balancer) -> Iterator[tuple[StubReplica, StubReplica]]:
-    """Two replicas that serve, and whose turns come equally often: a new one may have to wait for its first."""
+    """Two replicas that serve, with equal turns: a new one may have to wait for its first."""
     with StubReplica("a") as a, StubReplica("b") as b:
         balancer.set_servers({stub.name: stub.address for stub in (a, b)})
         balancer.wait_up("a", "b")
@@ -67,7 +67,7 @@ def post(balancer: Balancer, content: bytes = b"{}", headers: Mapping[str, str] 
 
 
 def refuse(exchange: Exchange) -> None:
-    """Refuse as a replica does that is full."""
+    """Refuse as a full replica does."""
     exchange.reply(503, b'{"from":"a replica"}', content_type="application/json", retry_after="7")
 
 
@@ -194,7 +194,7 @@ def test_a_reply_that_has_begun_is_not_asked_for_again(
     assert sum(len(stub.received) for stub in stubs) == 1
 
 
-def test_without_replicas_clients_are_told_so_as_by_a_full_one(balancer: Balancer) -> None:
+def test_without_replicas_clients_get_the_answer_of_a_full_one(balancer: Balancer) -> None:
     answer = post(balancer)
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert answer.headers["content-type"] == "application/json"
@@ -202,7 +202,7 @@ def test_without_replicas_clients_are_told_so_as_by_a_full_one(balancer: Balance
 
 
 def made_by_the_proxy(answer: Answer) -> tuple[int, int]:
-    """Return the status and the JSON-RPC code of an error that the proxy has made."""
+    """Return the status and the JSON-RPC code of an error that the proxy created."""
     assert answer.headers["content-type"] == "application/json"
     message = json.loads(answer.content)
     assert (message["jsonrpc"], message["id"]) == ("2.0", None)

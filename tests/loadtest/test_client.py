@@ -1,4 +1,4 @@
-"""What the users' client does with every kind of answer, and what it tells of it."""
+"""The users' client handles and reports every kind of answer."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_every_leg_is_a_request_for_locust_named_for_its_place_in_the_call(
     ]
 
 
-def test_a_call_that_was_handed_on_goes_on_at_once_with_its_state_alone(
+def test_a_call_that_was_handed_on_resumes_at_once_with_its_state_alone(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
     got = script(replica, asks("who"), shed(inputRequests={}), shed(), text())
@@ -177,7 +177,7 @@ FAILURES: dict[str, tuple[Reply, str]] = {
 
 
 @pytest.mark.parametrize(("reply", "reason"), FAILURES.values(), ids=FAILURES)
-def test_what_no_patience_mends_fails_at_once(
+def test_a_failure_that_no_retry_can_fix_fails_at_once(
     client: McpClient, replica: StubReplica, seen: Seen, reply: Reply, reason: str
 ) -> None:
     script(replica, reply)
@@ -316,8 +316,8 @@ def test_a_task_that_ends_otherwise_fails_the_call(
     assert (seen.call.outcome, seen.call.reason) == ("failed", reason)
 
 
-def test_who_has_a_task_is_patient_until_its_time_is_over(client: McpClient, replica: StubReplica, seen: Seen) -> None:
-    """The clock of these tests goes on a second each time that somebody looks at it."""
+def test_a_user_with_a_task_retries_until_its_time_is_over(client: McpClient, replica: StubReplica, seen: Seen) -> None:
+    """The clock of these tests advances by a second each time it is read."""
     away = itertools.cycle([error(504, {"code": -31004, "message": "no store"}, retry_after="0"), lost])
     script(replica, result(resultType="task", **task("working")), *itertools.islice(away, 500))
     client.call(errand(tasks=True))

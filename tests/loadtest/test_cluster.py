@@ -49,7 +49,7 @@ def served_by(cluster: Cluster) -> str:
 
 
 def refuses(address: tuple[str, int]) -> bool:
-    """Tell whether nobody listens there."""
+    """Return whether nothing listens there."""
     try:
         socket.create_connection(address).close()
     except ConnectionRefusedError:
@@ -139,13 +139,13 @@ def test_a_worker_runs_tasks_and_redis_keeps_what_it_has_acknowledged(tmp_path: 
 
 
 def tasks_meta() -> dict[str, Any]:
-    """Tell that the client knows tasks and forms."""
+    """Return the metadata of a client with tasks and forms."""
     capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
     prefix = "io.modelcontextprotocol"
     return {f"{prefix}/protocolVersion": "2026-07-28", f"{prefix}/clientCapabilities": capabilities}
 
 
-def test_a_paused_redis_answers_when_it_goes_on(tmp_path: Path) -> None:
+def test_a_paused_redis_answers_when_it_continues(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     try:
         server.start()
@@ -238,7 +238,7 @@ def test_the_command_says_where_everything_is_and_leaves_nothing(tmp_path: Path,
     )
     try:
         assert process.stdout is not None
-        said = "".join(itertools.takewhile(lambda line: not line.startswith("Ctrl-C"), process.stdout))
+        said = "".join(itertools.takewhile(lambda line: not line.startswith("Press Ctrl-C"), process.stdout))
         urls = [urlsplit(url) for url in re.findall(r"(?:http|redis)://\S+", said)]
         assert len(urls) == 6
         assert not any(refuses((str(url.hostname), int(str(url.port)))) for url in urls)

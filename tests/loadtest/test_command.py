@@ -1,4 +1,4 @@
-"""The command: its exit codes, and runs against a deployment that is there already."""
+"""The command: its exit codes, and runs against an existing deployment."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_target_is_called_and_its_processes_are_read(cluster: Cluster, tmp_pat
     assert run.about["verdict"]["passed"]
     assert {sample.process for sample in run.samples} == {"r1", "r2"}
     assert {leg.replica for leg in run.legs} == {"r1", "r2"}
-    assert [event.what for event in run.events] == ["the users leave"]
+    assert [event.what for event in run.events] == ["the users stop"]
     assert not (tmp_path / "cluster").exists()
 
 
@@ -78,7 +78,7 @@ def test_what_a_scenario_does_to_a_cluster_is_left_to_the_operator_of_a_target(
     )
 
     assert done.code == 0, done
-    assert "up to you" in done.out
+    assert "Carry out the " in done.out
     assert [(replica.pid, replica.alive) for replica in cluster.replicas] == [(pid, True) for pid in pids]
     assert sum(read(tmp_path).about["users"].values()) == 6
 
@@ -92,7 +92,7 @@ def test_nobody_at_the_target_fails_the_run(tmp_path: Path) -> None:
     assert "FAILED" in done.out
 
 
-def test_a_token_that_is_missing_is_told_before_anything_is_started(tmp_path: Path) -> None:
+def test_a_missing_token_is_reported_before_anything_is_started(tmp_path: Path) -> None:
     missing = str(tmp_path / "token")
 
     done = loadtest("baseline", "--out", str(tmp_path / "run"), LOADTEST_TOKEN_FILE=missing)
@@ -102,18 +102,18 @@ def test_a_token_that_is_missing_is_told_before_anything_is_started(tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_users_who_end_before_the_run_are_told_of(cluster: Cluster, tmp_path: Path) -> None:
+def test_users_that_end_before_the_run_are_reported(cluster: Cluster, tmp_path: Path) -> None:
     done = loadtest("baseline", "--target", cluster.url, "--out", str(tmp_path), LOADTEST_PAUSE_SECONDS="not a number")
 
     assert done.code == 2, done
     assert done.err.startswith("loadtest: users did not start")
 
 
-def test_a_report_of_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_report_without_a_run_is_refused(tmp_path: Path) -> None:
     done = loadtest("report", str(tmp_path))
 
     assert (done.code, done.out) == (2, "")
-    assert done.err == f"loadtest: {tmp_path} is no run: run.json is missing\n"
+    assert done.err == f"loadtest: no run in {tmp_path}: run.json is missing\n"
 
 
 def test_a_report_is_written_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a process has logged is found by its message, whatever else the log holds."""
+"""Log records are found by their message, whatever else the log holds."""
 
 from __future__ import annotations
 

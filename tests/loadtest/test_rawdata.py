@@ -1,4 +1,4 @@
-"""The raw data of a run is read back as it was written, also of a run that was cut short."""
+"""The raw data of a run is read back as it was written, even for an interrupted run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_files_that_were_never_written_are_empty(tmp_path: Path) -> None:
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RawDataError, match=rf"{tmp_path.name} is no run"):
+    with pytest.raises(RawDataError, match=rf"no run in \S*{tmp_path.name}: run\.json is missing"):
         read(tmp_path)
 
 
@@ -57,7 +57,7 @@ def test_a_line_of_something_else_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     (tmp_path / "legs.jsonl").write_text('{"something": "else"}\n')
 
-    with pytest.raises(RawDataError, match="something else than a run"):
+    with pytest.raises(RawDataError, match="is not that of a run"):
         read(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Raw data as it is written: whole lines, from many at once, read back as they were."""
+"""Raw data is written as whole lines, by many writers at once, and reads back unchanged."""
 
 from __future__ import annotations
 

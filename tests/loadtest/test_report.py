@@ -1,4 +1,4 @@
-"""The report of a run, as it is written beside the raw data."""
+"""The report of a run, which is written next to the raw data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(run: RawRun, directory: Path) -> str:
 
 
 def busy(replicas: int = 2, **fields: Any) -> RawRun:
-    """A run of 20 seconds in which every replica finishes a call a second."""
+    """A run of 20 seconds in which every replica finishes a call per second."""
     seconds, names = range(20), [f"r{number}" for number in range(1, replicas + 1)]
     legs = [leg(t, call=f"{name}-{t}", replica=name) for t in seconds for name in names]
     calls = [call(t, call=f"{name}-{t}") for t in seconds for name in names]
@@ -51,7 +51,7 @@ def troubled() -> RawRun:
 
 
 class Document(HTMLParser):
-    """What a browser would find in a report."""
+    """The content of a report as a browser finds it."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -78,7 +78,9 @@ class Document(HTMLParser):
         return [base64.b64decode(link.removeprefix(head)).decode() for link in self.links if link.startswith(head)]
 
 
-def test_every_chart_is_a_png_beside_the_report_and_a_picture_for_wide_and_narrow_windows_in_it(tmp_path: Path) -> None:
+def test_every_chart_is_a_png_next_to_the_report_and_a_picture_for_wide_and_narrow_windows_in_it(
+    tmp_path: Path,
+) -> None:
     document = Document(write(troubled(), tmp_path))
     assert {path.stem for path in tmp_path.glob("*.png")} == CHARTS.keys()
     assert all(path.read_bytes().startswith(PNG) for path in tmp_path.glob("*.png"))
@@ -108,9 +110,9 @@ def test_a_report_says_what_was_shown_with_which_gateway_on_which_machine(tmp_pa
     assert "gateway: sealed-gateway 9.8.7" not in target
 
 
-def test_what_happened_per_second_is_told_from_one_event_to_the_next(tmp_path: Path) -> None:
-    text = Document(write(busy(events=[(10.1, "r1 leaves"), (20, "the users leave")]), tmp_path)).text
-    assert "the users begin 10.0 s 2.0 2.0 0.0 0.0 r1 leaves 9.9 s 2.0 2.0 0.0 0.0" in text
+def test_rates_are_shown_from_one_event_to_the_next(tmp_path: Path) -> None:
+    text = Document(write(busy(events=[(10.1, "r1 leaves"), (20, "the users stop")]), tmp_path)).text
+    assert "the users start 10.0 s 2.0 2.0 0.0 0.0 r1 leaves 9.9 s 2.0 2.0 0.0 0.0" in text
 
 
 def test_what_workers_did_is_drawn_below_what_replicas_did(tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_what_workers_did_is_drawn_below_what_replicas_did(tmp_path: Path) -> No
     legs = summarize(run).worker_legs
     assert list(legs) == ["w1"]
     assert legs["w1"][0] == pytest.approx(3, abs=1)
-    assert legs["w1"][10] == 0, "it was gone"
+    assert legs["w1"][10] == 0, "it did not run"
     assert sum(legs["w1"]) / 2 == 30
     names = [text.get_text() for text in timeline(summarize(run), WIDE)._figure.texts]
     assert {"r1", "r2", "w1", "Legs of tasks per second, by worker"} <= set(names)
@@ -136,7 +138,7 @@ def test_a_report_needs_nothing_but_itself(tmp_path: Path) -> None:
     assert "default-src 'none'" in html
     assert not re.search(r"url\(|@import", html)
     for picture in document.pictures:
-        # Names of XML vocabularies are no addresses; pictures refer only to their own parts.
+        # Names of XML vocabularies are not addresses; pictures refer only to their own parts.
         assert all(reference.startswith("#") for reference in re.findall(r'href="([^"]*)"', picture))
         assert all(reference.startswith("#") for reference in re.findall(r"url\(([^)]*)\)", picture))
         assert "@import" not in picture
@@ -198,9 +200,7 @@ def test_the_ledger_and_the_latencies_of_each_tool_are_in_numbers_too(tmp_path: 
 def test_breaks_of_streams_and_the_time_to_the_first_segment_are_in_numbers(tmp_path: Path) -> None:
     calls = [call(tool="report", segments=3, breaks=1, resumes=4, first_segment=0.5)]
     text = Document(write(marked(calls=calls), tmp_path)).text
-    assert (
-        "segments read 3 streams of segments broken on purpose 1 requests for the segments after the last one 4" in text
-    )
+    assert "segments read 3 segment streams broken on purpose 1 requests that resumed after the last segment 4" in text
     assert "Time to the first segment of a result" in text
     assert "report 1 500 ms 500 ms 500 ms 500 ms" in text
 

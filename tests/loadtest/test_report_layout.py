@@ -1,4 +1,4 @@
-"""Where things go on the charts of a report."""
+"""The layout of the charts of a report."""
 
 from __future__ import annotations
 

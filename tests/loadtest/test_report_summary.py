@@ -1,4 +1,4 @@
-"""What a report sums up before it draws."""
+"""The summary that the charts of a report are drawn from."""
 
 from __future__ import annotations
 

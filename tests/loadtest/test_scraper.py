@@ -1,4 +1,4 @@
-"""Metrics are read once a second from those who serve them, and from nobody else."""
+"""Metrics are read once a second from the processes that serve them, and from no others."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_the_gateways_numbers_are_kept_without_buckets_and_times(url: str, tmp_p
     }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_what_a_process_takes_is_told_beside(url: str, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux reports it")
+def test_the_memory_and_time_of_a_process_are_recorded_too(url: str, tmp_path: Path) -> None:
     scraper = Scraper(tmp_path / "metrics", lambda: [Source("r1", url, os.getpid())], lambda: 0.0)
 
     scraper.start()
@@ -93,7 +93,7 @@ def test_it_looks_before_the_run_and_after_it_and_in_between(url: str, tmp_path:
     assert len(lines(tmp_path / "metrics")) >= 3
 
 
-def test_who_is_away_has_nothing_to_say_and_disturbs_nobody(url: str, tmp_path: Path) -> None:
+def test_an_unreachable_process_is_skipped_and_disturbs_no_other(url: str, tmp_path: Path) -> None:
     away = Source("away", f"http://127.0.0.1:{free_port()}/metrics")
     scraper = Scraper(tmp_path / "metrics", lambda: [away, Source("r1", url)], lambda: 0.0)
 

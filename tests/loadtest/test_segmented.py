@@ -1,4 +1,4 @@
-"""What the users' client does with a result that comes in segments, over breaks, and what it tells of it."""
+"""The users' client reads a result in segments, over breaks, and reports it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_whole(answer: Answer) -> str | None:
 
 
 def call(client: McpClient, breaks: Iterable[bool] = ()) -> Answer | None:
-    """Have a report of three sections written; `breaks` tells for each lot of segments whether to break after it."""
+    """Have a report of three sections written; `breaks` says for each batch of segments whether to break after it."""
     left = iter(breaks)
     return client.call(Errand("report", {"city": "Oslo"}, is_whole, breaks=lambda: next(left, False)))
 
@@ -45,7 +45,7 @@ WHOLE = result(content=[block(1), block(2), block(3)])
 
 
 def broken(*messages: Message) -> Reply:
-    """Answer with a stream, and see that it is its reader who breaks the connection."""
+    """Answer with a stream, and check that its reader breaks the connection."""
 
     def reply(exchange: Exchange, request: dict[str, Any]) -> None:
         stream(*messages)(Unended(exchange), request)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def broken(*messages: Message) -> Reply:
 
 
 class Unended:
-    """An exchange whose stream goes on."""
+    """An exchange whose stream does not end."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.begin_stream = exchange.begin_stream
@@ -82,7 +82,7 @@ def test_segments_are_read_as_they_come_and_compared_with_the_whole_result(
     assert [request["name"] for request in seen.requests] == ["report first", "report tasks/result"]
 
 
-def test_who_breaks_the_connection_goes_on_after_the_last_segment(
+def test_a_broken_connection_is_resumed_after_the_last_segment(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
     got = script(replica, broken(told(), told(1), told(2)), rest(), rest(2), rest(3, complete=True), WHOLE)
@@ -93,13 +93,13 @@ def test_who_breaks_the_connection_goes_on_after_the_last_segment(
     assert {leg.outcome for leg in seen.legs} == {"completed"}
 
 
-def test_it_breaks_only_when_it_is_told_to(client: McpClient, replica: StubReplica, seen: Seen) -> None:
+def test_it_breaks_only_when_asked_to(client: McpClient, replica: StubReplica, seen: Seen) -> None:
     got = script(replica, broken(told(1), told(2), told(3)), rest(3, complete=True), WHOLE)
     call(client, [False, True])
     assert asked_after(got) == [2, None]
 
 
-def test_a_stream_that_a_leaving_replica_ends_is_gone_on_with_at_once(
+def test_a_stream_that_a_draining_replica_ends_is_resumed_at_once(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
     got = script(replica, stream(told(1)), rest(2, 3, complete=True), WHOLE)
@@ -108,7 +108,7 @@ def test_a_stream_that_a_leaving_replica_ends_is_gone_on_with_at_once(
     assert (seen.call.outcome, seen.call.breaks, seen.call.retries) == ("finished", 0, 0)
 
 
-def test_a_lost_connection_is_gone_on_with_and_the_tool_not_called_again(
+def test_a_lost_connection_is_resumed_and_the_tool_not_called_again(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
     got = script(replica, stream(told(1), ends=False), lost, rest(2, 3, complete=True), lost, WHOLE)
@@ -118,7 +118,7 @@ def test_a_lost_connection_is_gone_on_with_and_the_tool_not_called_again(
     assert (seen.call.outcome, seen.call.retries, seen.call.breaks) == ("finished", 3, 0)
 
 
-def test_without_a_segment_there_is_no_number_to_go_on_from(
+def test_without_a_segment_there_is_no_number_to_resume_from(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
     got = script(replica, stream(told(), ends=False), WHOLE)
@@ -213,10 +213,10 @@ def test_a_result_that_ends_in_an_error_fails_the_call(
     assert (seen.call.outcome, seen.call.reason) == ("failed", reason)
 
 
-def test_who_waits_for_segments_gives_up_a_task_that_never_ends(
+def test_a_user_that_waits_for_segments_gives_up_a_task_that_never_ends(
     client: McpClient, replica: StubReplica, seen: Seen
 ) -> None:
-    """The clock of these tests goes on a second each time that somebody looks at it."""
+    """The clock of these tests advances by a second each time it is read."""
     script(replica, stream(told(1)), *[rest()] * 200)
     call(client)
     assert (seen.call.outcome, seen.call.reason) == ("failed", "the task did not end within 120 seconds")

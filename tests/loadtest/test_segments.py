@@ -1,4 +1,4 @@
-"""Segments as they come: what is in order is taken, and whatever was lost, doubled or mixed up is told."""
+"""Segments in order are accepted; lost, doubled or mixed-up ones are reported."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def test_segments_in_order_are_the_result_in_whatever_lots_they_come(lots: list[
 
 
 WRONG: dict[str, tuple[list[dict[str, Any]], str]] = {
-    "a gap in a response": ([segments(1, 3)], "segment 2 is missing: 3 came"),
-    "a gap between two": ([segments(1), segments(3)], "segment 2 is missing: 3 came"),
-    "no first one": ([segments(2)], "segment 1 is missing: 2 came"),
-    "the same twice": ([segments(1, 1)], "segment 1 came again, or too late: 2 was to come"),
-    "one again after a break": ([segments(1, 2), segments(2, 3)], "segment 2 came again, or too late: 3 was to come"),
-    "disorder": ([segments(1), segments(3, 2)], "segment 2 is missing: 3 came"),
+    "a gap in a response": ([segments(1, 3)], "segment 2 is missing: got 3"),
+    "a gap between two": ([segments(1), segments(3)], "segment 2 is missing: got 3"),
+    "no first one": ([segments(2)], "segment 1 is missing: got 2"),
+    "the same twice": ([segments(1, 1)], "segment 1 came again or too late: expected 2"),
+    "one again after a break": ([segments(1, 2), segments(2, 3)], "segment 2 came again or too late: expected 3"),
+    "disorder": ([segments(1), segments(3, 2)], "segment 2 is missing: got 3"),
     "more after the last": (
         [segments(1, complete=True), segments()],
         "a response with segments after the complete one",
     ),
     "those of another task": ([segments(1), segments(2, task="4567")], "segments of the task '4567', not of 0123"),
     "those of no task": ([segments(1, _meta={})], "segments of the task None, not of any"),
-    "no list": ([segments() | {"partial-content": None}], "partial-content is no list"),
+    "no list": ([segments() | {"partial-content": None}], "partial-content is not a list"),
     "a number that is true": ([segments() | {"partial-content": [{**block(1), "seqNr": True}]}], "without a number"),
     "no number": ([segments() | {"partial-content": [block(1)]}], "a segment without a number"),
 }
 
 
 @pytest.mark.parametrize(("results", "problem"), WRONG.values(), ids=WRONG)
-def test_what_is_lost_doubled_or_mixed_up_is_told(results: list[dict[str, Any]], problem: str) -> None:
+def test_lost_doubled_and_mixed_up_segments_are_reported(results: list[dict[str, Any]], problem: str) -> None:
     got = Segments()
     *before, last = [got.add(result) for result in results]
     assert set(before) <= {None}
@@ -84,7 +84,7 @@ def test_a_result_that_came_without_segments_differs_from_none() -> None:
 
 
 @given(result=st.fixed_dictionaries({}, optional=dict.fromkeys(segments(), JSON)) | JSON)
-def test_whatever_comes_it_is_taken_or_told(result: Any) -> None:
+def test_any_segment_is_accepted_or_reported(result: Any) -> None:
     answer = draft_wire.read_answer(Reply(1, 200, json.dumps({"id": 1, "jsonrpc": "2.0", "result": result}).encode()))
     if answer.outcome == "completed" and "partial-content" in answer.result:
         got = Segments()

@@ -1,4 +1,4 @@
-"""Where users have their tokens from, and when they are replaced."""
+"""The sources of users' tokens, and when tokens are replaced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_two_sources_are_a_mistake() -> None:
         ("LOADTEST_TOKEN_COMMAND", "no-such-program"),
     ],
 )
-def test_a_source_that_gives_none_is_named_and_nothing_secret_told(name: str, value: str) -> None:
+def test_a_source_without_a_token_is_named_and_nothing_secret_shown(name: str, value: str) -> None:
     with pytest.raises(TokenError, match=name) as error:
         Tokens.from_environment({name: value}).current()
     assert error.value.__cause__ is None
@@ -99,7 +99,7 @@ def test_a_token_that_has_ended_already_is_asked_for_once_a_second_at_most() -> 
     assert len(reads) == 2
 
 
-def test_users_wait_for_the_first_token_and_go_on_with_the_old_one_while_it_is_renewed() -> None:
+def test_users_wait_for_the_first_token_and_use_the_old_one_while_it_is_renewed() -> None:
     now = 1000.0
     asked, may_answer = threading.Event(), threading.Event()
     given = iter([jwt(1, 1300.0), jwt(2, 1600.0)])

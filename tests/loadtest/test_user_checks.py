@@ -1,4 +1,4 @@
-"""What users look at in an answer: right ones pass, and whatever could be mixed up or lost does not."""
+"""Users check answers: right ones pass, and mixed-up or incomplete ones do not."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ MACHINES: list[tuple[Check, str, bool]] = [
 
 
 @pytest.mark.parametrize(("check", "text", "right"), MACHINES)
-def test_a_machine_is_the_one_that_was_ordered(check: Check, text: str, right: bool) -> None:
+def test_a_machine_is_the_one_that_was_requested(check: Check, text: str, right: bool) -> None:
     assert (check(an_answer(text)) is None) == right
 
 
@@ -150,5 +150,5 @@ def test_a_spoiled_state_is_never_the_good_one(spoil: Callable[[str], str]) -> N
     assert all(spoil(state) != state for _ in range(500))
 
 
-def test_users_take_about_as_long_as_they_are_told() -> None:
+def test_users_take_about_as_long_as_configured() -> None:
     assert all(1.0 <= some(2.0) <= 3.0 for _ in range(100))

@@ -29,7 +29,7 @@ IN_A_HURRY = {"LOADTEST_THINK_SECONDS": "0.05", "LOADTEST_PAUSE_SECONDS": "0.05"
 
 @dataclass(frozen=True)
 class LocustRun:
-    """What came of a run of Locust.
+    """The result of a Locust run.
 
     `requests` are Locust's own counts, by type and name; those of all requests have no type.
     """
@@ -44,7 +44,7 @@ class LocustRun:
 
 
 def locust(url: str, directory: Path, *options: str, seconds: int = 4, **environ: str) -> LocustRun:
-    """Let users call for a few seconds, and finish what they have begun."""
+    """Let users call for a few seconds, and finish their calls."""
     raw = directory / "raw"
     raw.mkdir()
     (raw / RUN).write_text("{}")
@@ -72,7 +72,7 @@ def locust(url: str, directory: Path, *options: str, seconds: int = 4, **environ
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    # The limit that adapts would refuse some of them when other tests need the machine.
+    # The adaptive limit would refuse some calls when other tests need the machine.
     environ = {"GATEWAY_MAX_INFLIGHT": "200"}
     with Cluster(tmp_path_factory.mktemp("cluster"), replicas=2, workers=1, redis=True, environ=environ) as cluster:
         yield cluster
@@ -170,7 +170,7 @@ def test_wrong_answers_turn_a_run_red_whoever_gets_them(tmp_path: Path) -> None:
 
 
 def test_a_server_that_forgets_who_called_is_noticed(tmp_path: Path) -> None:
-    """Everything looks right, but the name in the answer is that of the call before."""
+    """Everything looks right, except that the name in the answer is that of the previous call."""
     names = ["nobody"]
 
     def behave(exchange: Exchange) -> None:
@@ -217,7 +217,7 @@ def test_two_tokens_stop_a_run_before_it_begins(tmp_path: Path) -> None:
         command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=False, timeout=RUN_SECONDS
     )
     assert done.returncode != 0
-    assert "LOADTEST_TOKEN and LOADTEST_TOKEN_FILE are set: set one of them" in done.stderr
+    assert "LOADTEST_TOKEN and LOADTEST_TOKEN_FILE are set: set only one of them" in done.stderr
     assert "secret" not in done.stdout + done.stderr
 
 

@@ -99,8 +99,8 @@ def test_legs_count_by_who_answered_them() -> None:
     assert measured(run, "legs_served", replica="r1") == 2
 
 
-def test_only_what_is_refused_for_want_of_the_store_counts_as_such() -> None:
-    reasons = ["-31004", "store away", "-31001"]
+def test_only_refusals_for_lack_of_the_store_count_as_such() -> None:
+    reasons = ["-31004", "store unreachable", "-31001"]
     run = marked(legs=[*(leg(outcome="refused", reason=reason) for reason in reasons), leg()])
 
     assert measured(run, "legs_without_store") == 2
@@ -135,7 +135,7 @@ def test_what_was_asked_for_includes_each_time_that_it_was_refused() -> None:
     assert measured(run, "offered_ratio", window=LATE, compared=EARLY) == pytest.approx(3)
 
 
-def test_the_tail_is_that_of_legs_which_were_taken_on() -> None:
+def test_the_tail_is_that_of_accepted_legs() -> None:
     legs = [leg(1.0, seconds=0.1), leg(7.0, seconds=0.2), leg(7.0, "shed", seconds=0.3)]
     others = [leg(7.0, "refused", seconds=2.0), leg(7.0, "failed", seconds=2.0)]
 
@@ -219,7 +219,7 @@ def test_a_verdict_gives_its_reasons() -> None:
     }
 
 
-def test_what_was_not_measured_is_said() -> None:
+def test_a_verdict_names_bounds_that_could_not_be_measured() -> None:
     (reason,) = judge(marked(), [Bound("Sheds", "most_sheds", at_most=2)]).reasons
 
     assert (reason.measured, reason.passed) == ("nothing to measure", False)

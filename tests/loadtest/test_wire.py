@@ -1,4 +1,4 @@
-"""Requests as the released wire wants them, and answers that mean something whatever is sent."""
+"""Requests follow the released wire, and every answer has a meaning, whatever is sent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_tasks_are_declared_by_those_who_can_follow_them() -> None:
 
 
 @given(status=st.sampled_from([0, 200, 202, 400, 404, 429, 500, 502, 503, 504]), body=st.binary(max_size=30))
-def test_bytes_that_are_no_answer_never_pass_for_one(status: int, body: bytes) -> None:
+def test_bytes_that_are_not_an_answer_never_pass_for_one(status: int, body: bytes) -> None:
     assert wire.read_answer(Reply(1, status, body)).outcome in {"refused", "failed", "wrong"}
 
 
@@ -88,5 +88,5 @@ def test_an_event_is_read(block: bytes, message: bytes) -> None:
     assert wire.read_event(block) == message
 
 
-def test_a_question_asked_anew_is_still_the_authors() -> None:
+def test_a_repeated_question_is_still_the_authors() -> None:
     assert [wire.author_key(key) for key in ("who", "who~2")] == ["who", "who"]

@@ -1,4 +1,4 @@
-"""A gateway that takes on whatever comes, and hands nothing on."""
+"""A gateway that accepts every request, and hands nothing on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway whose replicas leave at once, with whatever they have in hand."""
+"""A gateway whose replicas stop at once, without finishing open requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway that forgets between two legs what a call has learned."""
+"""A gateway that forgets the answers of a call between two legs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in which every process has a key of its own."""
+"""A gateway in which every process has its own key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway whose workers leave alone what a lost worker had begun."""
+"""A gateway whose workers ignore the tasks of a lost worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway that keeps something of every leg for ever."""
+"""A gateway that leaks some memory with every leg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in which every replica but the first one refuses whatever comes."""
+"""A gateway in which every replica but the first one refuses every request."""
 
 from __future__ import annotations
 

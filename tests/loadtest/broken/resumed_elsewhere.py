@@ -1,4 +1,4 @@
-"""A gateway that goes on with segments one too early at its first replica, and one too late at all others."""
+"""A gateway that resumes segments one too early at its first replica, and one too late at all others."""
 
 from __future__ import annotations
 

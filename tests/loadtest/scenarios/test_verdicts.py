@@ -1,6 +1,6 @@
 """Every scenario passes with this gateway, and fails with one that is broken on purpose.
 
-They take minutes and want the machine for themselves: `make loadtest` runs them, `make test` does not.
+They take minutes and need the machine for themselves: `make loadtest` runs them, `make test` does not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TWINS = {
     "scale-out": ("only_the_first_serves", {"goodput_ratio"}),
     "soak": ("nothing_freed", {"memory_growth"}),
 }
-"""For each scenario the module of `tests.loadtest.broken` that it must find out, and the measures that show it."""
+"""For each scenario, the module of `tests.loadtest.broken` that it must detect, and the measures that show it."""
 
 
 def run(scenario: str, directory: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
@@ -51,7 +51,7 @@ def test_every_scenario_has_a_twin() -> None:
 
 
 SLOWEST = {"rolling-upgrade": 10, "load-shedding": 20, "scale-out": 5}
-"""Calls finished per second that a short run reaches on any machine: a fifth at most of what two cores do."""
+"""Calls per second that a short run finishes on any machine: at most a fifth of the rate on two cores."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -77,7 +77,7 @@ def test_it_fails_with_its_broken_twin(scenario: str, tmp_path: Path) -> None:
 
 
 def test_segments_that_are_lost_or_doubled_after_a_break_are_found_out(tmp_path: Path) -> None:
-    """Every scenario with streaming users and a worker does; this one has no others, and takes less time."""
+    """Every scenario with streaming users and a worker detects it; this one has no other users, so it is faster."""
     scenario = replace(
         SCENARIOS["soak"],
         users={"streaming": 8},

@@ -1,4 +1,4 @@
-"""What sizing rests on can be measured, and its simulation compared with real replicas."""
+"""The costs that sizing assumes can be measured, and its simulation compared with real replicas."""
 
 from __future__ import annotations
 
