@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """What is typed to run the benchmark with these arguments."""
+    """Return the command line that runs the benchmark with these arguments."""
     return f'make bench BENCH="{shlex.join(arguments)}"' if arguments else "make bench"
 
 
@@ -63,17 +63,25 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument("--only", action="append", choices=SUBJECTS, help="a subject; may be repeated; all if unset")
-    parser.add_argument("--interpreted", action="store_true", help="measure the source tree as it is, not compiled")
-    parser.add_argument("--rounds", type=int, default=normal.rounds, help="interleaved rounds; medians are shown")
-    parser.add_argument("--seconds", type=float, default=normal.seconds, help="measured time of a case and server")
-    parser.add_argument("--warmup", type=float, default=normal.warmup_seconds, help="load before calls are measured")
-    parser.add_argument("--connections", type=int, default=normal.connections, help="keep-alive connections of calls")
-    parser.add_argument("--stored", type=int, default=normal.stored_tasks, help="tasks in the large store")
-    parser.add_argument("--reports", type=Path, default=normal.reports, help="folder of what is written")
+    parser.add_argument("--only", action="append", choices=SUBJECTS, help="measure this subject only; repeatable")
+    parser.add_argument("--interpreted", action="store_true", help="measure the source tree, not compiled code")
+    parser.add_argument(
+        "--rounds", type=int, default=normal.rounds, help="number of interleaved rounds; reports show medians"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=normal.seconds, help="time to measure each case and server for"
+    )
+    parser.add_argument(
+        "--warmup", type=float, default=normal.warmup_seconds, help="seconds of load before each measurement of calls"
+    )
+    parser.add_argument(
+        "--connections", type=int, default=normal.connections, help="number of keep-alive connections for calls"
+    )
+    parser.add_argument("--stored", type=int, default=normal.stored_tasks, help="number of tasks in the large store")
+    parser.add_argument("--reports", type=Path, default=normal.reports, help="folder to write reports to")
     given = parser.parse_args(arguments)
     if min(given.rounds, given.connections, given.stored) < 1 or given.seconds <= 0 or given.warmup < 0:
-        parser.error("rounds, connections, stored tasks and seconds are positive numbers")
+        parser.error("rounds, connections, stored tasks and seconds must be positive numbers")
     return given
 
 

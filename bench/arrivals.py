@@ -1,7 +1,7 @@
-"""Calls that arrive whether or not the ones before them are done, and what became of them.
+"""Calls that arrive whether or not earlier ones are done, and their outcomes.
 
-A latency is counted from the moment a call was meant to arrive to that of its last byte, checked; what the load is late
-by counts too. A call that is handed on goes on at once, as a client's would; one that is refused does not come again.
+A latency runs from the moment a call was meant to arrive to its last, checked byte, so delays of the load count too.
+A call that is handed on resumes at once, as a client's would; a refused one is not retried.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bench.servers import Server
 UNIT_MS = 5
 """CPU time of the tool for one call."""
 PATIENCE_SECONDS = 1.0
-"""A call that is done later than this after its arrival is of no use any more."""
+"""A call that is done later than this after its arrival is too late to count."""
 
 
 @dataclass(slots=True)
 class Call:
-    """One call: when it was meant to arrive, when it was done, both on one clock, and what happened on its way."""
+    """One call: when it was meant to arrive, when it was done, and what happened in between."""
 
     arrived: float
     done: float | None = None
@@ -35,24 +35,24 @@ class Call:
 
     @property
     def seconds(self) -> float:
-        """How long it took, at most as long as anybody waits for it."""
+        """How long it took, at most `PATIENCE_SECONDS`."""
         return PATIENCE_SECONDS if self.done is None else min(self.done - self.arrived, PATIENCE_SECONDS)
 
     @property
     def in_time(self) -> bool:
-        """Whether it was done while somebody waited for it."""
+        """Whether it was done within `PATIENCE_SECONDS`."""
         return self.done is not None and self.done - self.arrived < PATIENCE_SECONDS
 
 
 class Observed(NamedTuple):
-    """What one stretch of time saw.
+    """The outcomes of calls in one period of time.
 
     Attributes:
         arrivals_per_second: calls that arrived.
-        goodput: calls a second that were done, right and in time.
+        goodput: calls per second that were done, right and in time.
         refused: share of the calls that arrived.
-        handed_on: how often a call that arrived and was not refused was handed on, on average.
-        p50_ms, p99_ms: how long calls took that arrived and were not refused. `PATIENCE_SECONDS` stands for all longer.
+        handed_on: how often a call that was not refused was handed on, on average.
+        p50_ms, p99_ms: how long calls took that were not refused; longer ones count as `PATIENCE_SECONDS`.
     """
 
     arrivals_per_second: float
@@ -64,7 +64,7 @@ class Observed(NamedTuple):
 
 
 def poisson(rate: float, begin: float, end: float, chance: random.Random) -> Iterator[float]:
-    """Times of arrivals that know nothing of each other, `rate` a second on average, from `begin` to `end`."""
+    """Yield independent arrival times from `begin` to `end`, `rate` per second on average."""
     now = begin + chance.expovariate(rate)
     while now < end:
         yield now
@@ -72,7 +72,7 @@ def poisson(rate: float, begin: float, end: float, chance: random.Random) -> Ite
 
 
 def observe(calls: Sequence[Call], begin: float, end: float) -> Observed:
-    """Sum up what the time from `begin` to `end` saw. `calls` came until `PATIENCE_SECONDS` later, or none did."""
+    """Sum up the calls from `begin` to `end`. `calls` continue until `PATIENCE_SECONDS` later, or there are none."""
     arrived = [call for call in calls if begin <= call.arrived < end]
     accepted = [call for call in arrived if not call.refused]
     good = sum(call.in_time for call in calls if call.done is not None and begin <= call.done < end)
@@ -88,10 +88,10 @@ def observe(calls: Sequence[Call], begin: float, end: float) -> Observed:
 
 
 def making(server: Server, number: int, call: Call, clock: Callable[[], float] = time.perf_counter) -> Client:
-    """Make one call to its end, and note in `call` what becomes of it.
+    """Make one call to its end, and record its outcome in `call`.
 
     Raises:
-        WrongAnswer: it is answered with something else than its result, a state to go on with, or a refusal.
+        WrongAnswer: the answer is neither its result, nor a state to resume with, nor a refusal.
     """
     params: dict[str, Any] = {}
     while True:
@@ -109,10 +109,10 @@ def making(server: Server, number: int, call: Call, clock: Callable[[], float] =
 
 
 def read_answer(answer: Answer | None, number: int) -> str | None:
-    """Return the state to go on with of a call that was handed on; None of one that is done or refused.
+    """Return the state to resume with if the call was handed on; None if it is done or refused.
 
     Raises:
-        WrongAnswer: it is neither.
+        WrongAnswer: the answer is none of these.
     """
     if answer is not None and answer.status in (200, 503):
         message = json.loads(answer.body)

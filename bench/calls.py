@@ -25,14 +25,14 @@ OURS, SDK, FASTMCP, RAW, FASTAPI = "ours", "mcp SDK", "fastmcp", "raw ASGI", "Fa
 MANY, SECOND = "ours, 1,000 tools", "ours, a second replica"
 SDK_MANY, SDK_STREAMS = "mcp SDK, 1,000 tools", "mcp SDK, streams"
 COMPARED = {OURS: (SDK, FASTMCP), MANY: (SDK, SDK_MANY, SDK_STREAMS)}
-"""Whom those of ours are compared with, where they run the same case."""
+"""Server of ours → the servers that it is compared with, where they run the same case."""
 ECHO, FIRST, RETRY = BASIC = ("echo", "first leg", "retry leg")
 FIXED = "fixed answer"
 FIRST_BY_SCHEMA = "first leg, form by a JSON Schema"
 BUSY_LOAD = 0.97
-"""From this share of its core on, the load may have been the limit and not the server."""
+"""From this share of its core, the load may have been the limit and not the server."""
 REPEATS = 2
-"""How often a measurement is repeated in which the server got less of its core than `DISTURBED_SERVER`."""
+"""How often to repeat a measurement in which the server got less of its core than `DISTURBED_SERVER`."""
 
 CASES: Mapping[str, tuple[Callable[[Target], Plans], Sequence[str]]] = {
     FIXED: (cases.fixed_plans, (RAW, FASTAPI)),
@@ -47,13 +47,13 @@ CASES: Mapping[str, tuple[Callable[[Target], Plans], Sequence[str]]] = {
     "10 progress events": (cases.progress_plans, (SDK_STREAMS, MANY)),
     "refused: bad token": (cases.refused_plans, (OURS,)),
 }
-"""How each case is asked for, and of which servers: those that are compared one right after the other, as the speed of
-a machine changes. Peers run what they can do in the same way."""
+"""The plans and the servers of each case. Servers that are compared follow each other directly, as the speed of a
+machine changes. Peers run the cases that they can do in the same way."""
 
 STATE_MAX_BYTES = "131072"
 MANY_TOOLS = 1000
 TWO_REPLICAS = Goal(
-    "1 → 2 replicas: retry legs/s of both, begun at one of them, beside those of one", 1.9, at_least=True
+    "1 → 2 replicas: retry legs/s of both, begun at one of them, compared with one replica", 1.9, at_least=True
 )
 
 
@@ -69,8 +69,8 @@ def section(options: Options, cores: Cores) -> Section:
 def run(options: Options, cores: Cores) -> list[Run]:
     """Start all servers, measure all cases round by round, stop them.
 
-    The servers run all the time and share one core; those not measured are idle. Interleaving the rounds spreads
-    whatever else the machine does over all of them.
+    The servers run all the time and share one core; those not measured are idle. Interleaved rounds spread other work
+    of the machine over all servers.
     """
     runs: list[Run] = []
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def run(options: Options, cores: Cores) -> list[Run]:
 
 
 def _starts() -> Mapping[str, Callable[[Cores], AbstractContextManager[Server]]]:
-    """How each server is started. Those of ours share keys and secrets, as replicas do."""
+    """Return how to start each server. Ours share keys and secrets, as replicas do."""
     few = servers.production(
         **servers.NEVER_OVERLOADED, GATEWAY_TOOLS="bench.race_tools", GATEWAY_STATE_MAX_BYTES=STATE_MAX_BYTES
     )
@@ -107,7 +107,7 @@ def _starts() -> Mapping[str, Callable[[Cores], AbstractContextManager[Server]]]
 
 
 def _measure(server: Server, target: Target, make_plans: Callable[[Target], Plans], options: Options) -> Measurement:
-    """Measure a server; again, up to twice, if the machine did other things meanwhile. No wrong answer is dropped."""
+    """Measure a server; repeat it up to `REPEATS` times if the machine was busy. No wrong answer is dropped."""
     measured = _measure_once(server, make_plans(target), options)
     for _ in range(REPEATS):
         if measured.server_busy >= DISTURBED_SERVER or measured.load_busy >= BUSY_LOAD or measured.wrong:
@@ -140,7 +140,7 @@ class Run:
     resident_mib: float
 
     def numbers(self) -> dict[str, float]:
-        """What the report keeps of the measurement."""
+        """Return the numbers of the measurement for the report."""
         measured = self.measured
         return {
             "requests": len(measured.latencies_ns),
@@ -157,7 +157,7 @@ class Run:
 
 
 class Ratio(NamedTuple):
-    """How many times faster one server is than another: by requests a second, and by CPU time a request."""
+    """How many times faster one server is than another, by requests per second and by CPU time per request."""
 
     by_clock: float
     by_cpu: float
@@ -179,7 +179,7 @@ class Report:
         self.disturbed = self._servers(lambda numbers: numbers["server_busy"] < DISTURBED_SERVER)
 
     def ratio(self, case: str, peer: str, *, server: str = OURS, peer_case: str | None = None) -> Ratio:
-        """How many times faster than a peer a server of ours is, from the medians."""
+        """Return how many times faster than a peer our server is, from the medians."""
         ours, theirs = self.medians[server, case], self.medians[peer, peer_case or case]
         return Ratio(
             by_clock=ours["requests_per_second"] / theirs["requests_per_second"],
@@ -187,7 +187,7 @@ class Report:
         )
 
     def verdicts(self) -> list[Verdict]:
-        """What was reached. On a disturbed machine speeds are judged by CPU time."""
+        """Return the verdicts on the goals. On a disturbed machine, CPU time decides about speed."""
         return [
             self._speed(goals.ECHO_BESIDE_RAW, self.ratio(ECHO, RAW, peer_case=FIXED)),
             self._speed(goals.ECHO_BESIDE_SDK, self.ratio(ECHO, SDK)),
@@ -202,7 +202,7 @@ class Report:
         ]
 
     def two_replicas(self) -> Ratio:
-        """How many times more two replicas on a core each do than one, of legs of calls that one of them began."""
+        """Return how many times more legs two replicas serve than one, for calls that one of them began."""
         second = self.ratio(RETRY, OURS, server=SECOND)
         return Ratio(1 + second.by_clock, 1 + second.by_cpu)
 
@@ -228,7 +228,7 @@ class Report:
         return goals.RESIDENT.judge(most, f"{most:.0f} MB")
 
     def section(self) -> Section:
-        """The report."""
+        """Return the section of the report."""
         document = {
             "rounds": self.options.rounds,
             "seconds": self.options.seconds,
@@ -248,7 +248,7 @@ class Report:
         return Section("calls", "replicas, `gateway serve`", self.markdown(), document, verdicts, self.wrong)
 
     def _compared(self) -> Iterator[tuple[str, str, str]]:
-        """Each case with a server of ours and a peer that it is compared with."""
+        """Yield each case with a server of ours and a peer that it is compared with."""
         for case in CASES:
             for server, peers in COMPARED.items():
                 for peer in peers:
@@ -256,15 +256,15 @@ class Report:
                         yield case, server, peer
 
     def markdown(self) -> str:
-        """The report for people."""
+        """Return the report for people."""
         lines = [
             "## Calls",
             "",
             f"Medians of {self.options.rounds} interleaved rounds of {self.options.seconds:g} s each, "
             f"{self.options.connections} keep-alive connections, server on one core and load on another. "
             "Ours checks a token for each connection's user, limits their rates, counts metrics and writes an audit "
-            f"log to a file; the others do nothing of that. Where a server got less than {DISTURBED_SERVER:.0%} of its "
-            f"core, it was measured again, up to {REPEATS} times. Python {platform.python_version()}.",
+            f"log to a file; the others do none of this. A server that got less than {DISTURBED_SERVER:.0%} of its "
+            f"core was measured again, up to {REPEATS} times. Python {platform.python_version()}.",
             "",
             *table(
                 ("server", "case", "req/s", "CPU µs a request", "p50 / p99 / p99.9 ms", "memory MiB"),
@@ -292,14 +292,14 @@ class Report:
         lines = [f"{answers:,} answers checked."]
         if self.disturbed:
             share = f"less than {DISTURBED_SERVER:.0%} of a core for {self.disturbed}"
-            lines += ["", f"Disturbed: {share}, so CPU times decide. Run it again when nothing else runs here."]
+            lines += ["", f"Disturbed: {share}, so CPU times decide. Run it again on an idle machine."]
         limited = self._servers(lambda numbers: numbers["load_busy"] >= BUSY_LOAD)
         if limited:
             lines += ["", f"The load had no time to spare against {limited}: a faster load might show more."]
         return lines
 
     def _servers(self, condition: Callable[[dict[str, float]], bool]) -> str:
-        """The servers with a case whose medians fulfil `condition`, as text."""
+        """Name the servers with a case whose medians fulfil `condition`."""
         return ", ".join(dict.fromkeys(server for (server, _), numbers in self.medians.items() if condition(numbers)))
 
 

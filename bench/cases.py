@@ -1,4 +1,4 @@
-"""What is asked of the servers: requests of the 2026-07-28 wire and the checks of their answers."""
+"""The benchmark cases: requests of the 2026-07-28 wire, and checks of their answers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from bench.load import Exchange, LoadError
 WIRE = "2026-07-28"
 FORMS: dict[str, Any] = {"elicitation": {"form": {}}}
 FORMS_AND_TASKS: dict[str, Any] = FORMS | {"extensions": {"io.modelcontextprotocol/tasks": {}}}
-"""What clients of the cases can, and what a client can that has its calls made tasks."""
+"""The capabilities of a client whose calls may become tasks; `FORMS` has those of the others."""
 RAW_BODY = json.dumps(
     {"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "hello"}]}}, separators=(",", ":")
 ).encode()
-"""What the raw ASGI echo answers to everything."""
+"""The answer of the raw ASGI echo to every request."""
 
 EXCHANGES_PER_CONNECTION = 8
-"""Different requests that one connection sends in turn, so that no two in flight are alike."""
+"""How many distinct requests one connection sends in turn, so no two in flight are alike."""
 
 
 def call(
     port: int, request_id: int, tool: str, arguments: dict[str, Any], *, token: str | None = None, **params: Any
 ) -> bytes:
-    """A whole `tools/call` request, as the official client would send it."""
+    """Return a whole `tools/call` request, as the official client would send it."""
     return request(port, request_id, "tools/call", tool, {"name": tool, "arguments": arguments, **params}, token=token)
 
 
@@ -42,7 +42,7 @@ def request(
     capabilities: dict[str, Any] = FORMS,
     progress_token: str | None = None,
 ) -> bytes:
-    """A whole request; `name` is what its headers name beside the method, "" if nothing is named."""
+    """Return a whole request; `name` is the target that its headers name, "" for none."""
     meta: dict[str, Any] = {
         "io.modelcontextprotocol/protocolVersion": WIRE,
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1.0.0"},
@@ -72,9 +72,9 @@ class Target(NamedTuple):
     """Where plans lead.
 
     Attributes:
-        port: of a server on 127.0.0.1.
-        tokens: the bearer token of each connection, None where the server wants none. Each user has a connection.
-        first_port: of the server that first legs are sent to; None if it is the same.
+        port: the port of a server on 127.0.0.1.
+        tokens: the bearer token of each connection, None where the server needs none. Each user has a connection.
+        first_port: the port that first legs are sent to; None if it is the same.
     """
 
     port: int
@@ -83,16 +83,16 @@ class Target(NamedTuple):
 
 
 Plans: TypeAlias = list[list[Exchange]]
-"""For each connection, the exchanges that it does in turn."""
+"""For each connection, the exchanges that it repeats in turn."""
 
 
 def fixed_plans(target: Target) -> Plans:
-    """Plans for servers that know no protocol: the requests of `echo`, the one fixed answer."""
+    """Return plans for servers without MCP: requests of `echo`, with one fixed answer."""
     return [[Exchange(exchange.request, _check_raw) for exchange in plan] for plan in echo_plans(target)]
 
 
 def echo_plans(target: Target) -> Plans:
-    """Plans for `echo`: each request brings a text of its own."""
+    """Return plans for `echo`: each request has a different text."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         text = f"hello from request {number:04d}"
@@ -105,7 +105,7 @@ def echo_plans(target: Target) -> Plans:
 
 
 def first_leg_plans(target: Target, tool: str = "ask") -> Plans:
-    """Plans for the first leg: each answer is one question and a state that differs every time."""
+    """Return plans for the first leg: each answer is one question, and a state that differs every time."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         return _asking(call(target.port, number, tool, {}, token=token), number)
@@ -114,12 +114,12 @@ def first_leg_plans(target: Target, tool: str = "ask") -> Plans:
 
 
 def retry_leg_plans(target: Target) -> Plans:
-    """Plans for the retry leg, which answers a question that was asked before."""
+    """Return plans for the retry leg, which answers an earlier question."""
     return _answering_plans(target, "ask", {}, "Hello, {name}!")
 
 
 def carrying_plans(target: Target, kib: int) -> Plans:
-    """Plans for the retry leg of a call whose state has so many KiB."""
+    """Return plans for the retry leg of a call whose state has `kib` KiB."""
     size = kib * 1024
     return _answering_plans(target, "carry", {"size": size}, f"Hello, {{name}}, with {size} bytes!")
 
@@ -141,7 +141,7 @@ def _answering_plans(target: Target, tool: str, arguments: dict[str, Any], text:
 
 
 def rounds_plans(target: Target, questions: int = 3) -> Plans:
-    """Plans for calls with several questions, one after the other: each connection does all legs in turn."""
+    """Return plans for calls with several questions in sequence: each connection does all legs in turn."""
     params: list[dict[str, Any]] = [{} for _ in target.tokens]
     plans: Plans = [[] for _ in target.tokens]
     for leg in range(questions + 1):
@@ -161,7 +161,7 @@ def rounds_plans(target: Target, questions: int = 3) -> Plans:
 
 
 def list_plans(target: Target) -> Plans:
-    """Plans for `tools/list`."""
+    """Return plans for `tools/list`."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         return Exchange(request(target.port, number, "tools/list", "", {}, token=token), partial(_check_list, number))
@@ -170,18 +170,18 @@ def list_plans(target: Target) -> Plans:
 
 
 def progress_plans(target: Target, events: int = 10) -> Plans:
-    """Plans for a call that tells its progress so many times, on a stream."""
+    """Return plans for a call that reports progress `events` times, on a stream."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         params = {"name": "tell", "arguments": {"count": events}}
-        told = request(target.port, number, "tools/call", "tell", params, token=token, progress_token="p")
-        return Exchange(told, partial(_check_stream, events=events))
+        sent = request(target.port, number, "tools/call", "tell", params, token=token, progress_token="p")
+        return Exchange(sent, partial(_check_stream, events=events))
 
     return _plans(target, exchange)
 
 
 def refused_plans(target: Target) -> Plans:
-    """Plans for requests with a token that is not valid."""
+    """Return plans for requests with an invalid token."""
 
     def exchange(number: int, token: str | None) -> Exchange:
         refused = call(target.port, number, "echo", {"text": "hello"}, token=f"{token}x")
@@ -216,10 +216,10 @@ def ask_each(port: int, requests: Sequence[bytes]) -> list[bytes]:
 
 
 def answering(question: bytes, name: str) -> dict[str, Any]:
-    """What goes on with a call that asked for a name.
+    """Return the parameters that resume a call which asked for a name.
 
     Raises:
-        LoadError: it asked for nothing.
+        LoadError: it did not ask.
     """
     result = json.loads(question).get("result", {})
     if "inputRequests" not in result:
@@ -252,7 +252,7 @@ def check_question(body: bytes, number: int) -> str | None:
 
 
 def state_of(body: bytes) -> bytes:
-    """The sealed state of an input-required result, without the prefix that all tokens of a server share."""
+    """Return the sealed state of an input-required result, without the prefix that all tokens of a server share."""
     state: str = json.loads(body)["result"]["requestState"]
     return state[3:].encode()
 
@@ -270,8 +270,8 @@ def _check_list(number: int, body: bytes) -> str | None:
 
 
 def _check_stream(body: bytes, events: int) -> str | None:
-    told = body.count(b"notifications/progress")
-    return None if told == events and b'"done"' in body else f"expected {events} events, got {body[:300]!r}"
+    seen = body.count(b"notifications/progress")
+    return None if seen == events and b'"done"' in body else f"expected {events} events, got {body[:300]!r}"
 
 
 def _check_refused(body: bytes) -> str | None:

@@ -1,7 +1,7 @@
-"""Clients that decide what to send next by what they were answered, many at once, on plain sockets and one epoll.
+"""Clients whose next request depends on the last answer, many at once, on plain sockets and one epoll.
 
-A client is a generator: it yields the bytes of a request and is sent the answer, or yields a `Pause` to go on after it.
-Where requests are prepared and always the same, `bench.load` is the cheaper load.
+A client is a generator: it yields the bytes of a request and receives the answer, or yields a `Pause` to wait.
+For prepared requests that never change, `bench.load` is cheaper.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import NamedTuple, TypeAlias
 from bench.load import END_OF_HEAD, LONGEST_WAIT_SECONDS, SEND_BUFFER_BYTES, LoadError, is_complete
 
 SPIN_SECONDS = 0.001
-"""The last part of every wait is spent looking at the clock: epoll is no more exact than that."""
+"""The last part of every wait, which polls the clock: epoll is not more precise than this."""
 
 
 class WrongAnswer(Exception):
-    """A server answered with something else than it was asked for. The message shows it."""
+    """A server returned a wrong answer, which the message shows."""
 
 
 class Pause(NamedTuple):
-    """What a client yields that waits before its next request."""
+    """Yielded by a client to wait before its next request."""
 
     seconds: float
 
 
 class Answer(NamedTuple):
-    """What a client is sent for a request."""
+    """The answer to a client's request."""
 
     status: int
     body: bytes
@@ -43,26 +43,26 @@ Client: TypeAlias = Generator[bytes | Pause, Answer | None, None]
 
 
 def together(port: int, clients: Iterable[Client]) -> None:
-    """Let clients talk to the server on `port` from now on, all at once, until each has come to its end.
+    """Run all clients at once against the server on `port`, until each has ended.
 
     Raises:
-        LoadError: the server closed a connection that it was to answer on, or stopped answering.
+        LoadError: the server closed a connection before its answer, or stopped answering.
     """
     as_they_come(port, ((0.0, client) for client in clients))
 
 
 def as_they_come(port: int, arrivals: Iterable[tuple[float, Client]], *, until: float = math.inf) -> None:
-    """Let each client begin at its time, however many are still at it then, until all have come to their ends.
+    """Start each client at its time, however many others are still running, until all have ended.
 
-    A client that waits for an answer has a connection to itself; there are as many as that takes, all kept alive.
+    A client that waits for an answer has its own connection; there are as many as needed, all kept alive.
 
     Args:
         port: where the server listens, on 127.0.0.1.
-        arrivals: times on the clock `time.perf_counter` in ascending order, and who begins then.
-        until: at this time whoever has not come to an end is left alone, and the connections are closed.
+        arrivals: times of `time.perf_counter` in ascending order, and the client that starts then.
+        until: at this time unfinished clients are abandoned, and the connections are closed.
 
     Raises:
-        LoadError: the server closed a connection that it was to answer on, or stopped answering.
+        LoadError: the server closed a connection before its answer, or stopped answering.
     """
     with select.epoll() as poll:
         crowd = _Crowd(port, poll)
@@ -76,7 +76,7 @@ def as_they_come(port: int, arrivals: Iterable[tuple[float, Client]], *, until: 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """One connection, who waits for an answer on it, and what has arrived of that."""
+    """One connection, the client that waits for an answer on it, and the bytes that have arrived."""
 
     socket: socket.socket
     client: Client | None = None
@@ -114,7 +114,7 @@ class _Crowd:
             connection.socket.close()
 
     def _read_what_comes(self, due: float) -> None:
-        """Hand on the answers that come until the time `due`; the first ends the wait."""
+        """Deliver the answers that arrive until the time `due`; the first ends the wait."""
         if due == math.inf and len(self._idle) == len(self._connections):
             return
         seconds = max(0.0, due - time.perf_counter() - SPIN_SECONDS)
@@ -125,7 +125,7 @@ class _Crowd:
             self._read(self._connections[fd])
 
     def _go_on(self, client: Client, answer: Answer | None) -> None:
-        """Let a client do its next thing."""
+        """Resume a client up to its next request or pause."""
         try:
             wanted = client.send(answer)
         except StopIteration:
@@ -161,7 +161,7 @@ class _Crowd:
             self._go_on(client, Answer(int(head[9:12]), body))
 
     def _lose(self, connection: _Connection) -> None:
-        """Forget a connection that the server closed while nobody waited for an answer on it."""
+        """Forget an idle connection that the server closed."""
         if connection.client is not None:
             raise LoadError("the server closed a connection")
         del self._connections[connection.socket.fileno()]

@@ -14,7 +14,7 @@ CELL_INCHES: Final = (3.6, 2.6)
 
 
 def plot(curves: Mapping[str, tuple[Sequence[float], Sequence[float]]], folder: Path) -> Path:
-    """Draw each curve over its sizes, from zero up, and write `growth.svg`; return where it is."""
+    """Draw each curve over its sizes, from zero up, write `growth.svg`, and return its path."""
     rows = -(-len(curves) // COLUMNS)
     with rc_context({"svg.hashsalt": "growth", "font.size": 8}):
         figure = Figure(figsize=(CELL_INCHES[0] * COLUMNS, CELL_INCHES[1] * rows), layout="constrained")

@@ -1,7 +1,7 @@
-"""How costs grow: with what a call carries, with what a replica serves and holds open, with what is stored.
+"""How costs grow: with the state of a call, with a replica's tools and open streams, with the size of the store.
 
-All in this process, by its CPU time and that of Redis, in interleaved rounds: the least of all rounds counts, as
-everything else only adds.
+Everything runs in this process. Its CPU time and that of Redis are measured in interleaved rounds; the lowest counts,
+as disturbances only add.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from bench.servers import Cores, Redis
 from bench.tables import table
 
 FLAT: Final = 1.25
-"""What must not grow may differ by this factor between the smallest and the largest."""
+"""Costs that must not grow may differ by this factor between the smallest and the largest size."""
 ANSWERS: Final = "answers"
 SLICE_SECONDS: Final = 0.05
 """How long one point is measured in one round."""
@@ -57,13 +57,13 @@ WARMUP: Final = 5
 
 @dataclass(slots=True)
 class Curve:
-    """What is measured against what.
+    """The cost of a request by size.
 
     Attributes:
         name: what grows.
-        unit: in which `sizes` are counted.
-        sizes: of the points, ascending.
-        is_flat: whether it must cost nothing; otherwise it may cost in proportion.
+        unit: the unit of `sizes`.
+        sizes: the sizes of the points, ascending.
+        is_flat: whether size must not matter; otherwise the cost may grow in proportion.
         cases: a case for each size.
         redis: the server whose CPU time counts too.
         rounds: the CPU time of a request in microseconds, by round and size.
@@ -79,7 +79,7 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """What grows, with its unit where the name does not say it."""
+        """The name of what grows, with its unit if the name lacks it."""
         return self.name if self.name.endswith(self.unit) else f"{self.name} ({self.unit})"
 
     @property
@@ -92,10 +92,10 @@ class Fit(NamedTuple):
     """A straight line through the points of a curve, and the exponent of its upper half.
 
     Attributes:
-        start: what nothing costs.
-        slope: what one more costs.
-        exponent: 1 where twice as much costs twice as much, 2 where it costs four times as much.
-        factor: how many times more the largest costs than the smallest.
+        start: the cost at size zero.
+        slope: the cost of one more.
+        exponent: 1 for linear growth, 2 for quadratic growth.
+        factor: the cost of the largest size, divided by that of the smallest.
     """
 
     start: float
@@ -107,8 +107,8 @@ class Fit(NamedTuple):
 def fit(sizes: Sequence[float], costs: Sequence[float]) -> Fit:
     """Fit a curve.
 
-    The exponent is that of the larger sizes, where what every request costs weighs least: it is that of what grows
-    if that is what counts there, and smaller otherwise.
+    The exponent is that of the larger sizes, where the fixed cost of a request weighs least. If the fixed cost still
+    dominates there, the exponent is smaller.
     """
     slope, start = statistics.linear_regression(sizes, costs)
     upper = [(math.log(size), math.log(cost)) for size, cost in zip(sizes, costs, strict=True) if size > 0]
@@ -144,7 +144,7 @@ async def _measure(rounds: int) -> list[Curve]:
 
 
 async def _cost_us(case: Case, redis: Redis | None) -> float:
-    """The CPU time of one request of a case, of this process and of Redis."""
+    """Return the CPU time of one request of a case, of this process and of Redis."""
     for number in range(WARMUP):
         await case.send(number)
 
@@ -167,26 +167,26 @@ class _World:
         self._redis = redis
 
     def curves(self) -> list[Callable[[], Awaitable[Curve]]]:
-        """How to make each."""
+        """Return the functions that make the curves."""
         return [self.state, self.answers, self.tools, self.streams, self.replicas, self.stored]
 
     async def _replica(self, tools: str = "bench.tools", **settings: object) -> Replica:
         return await self._stack.enter_async_context(make_replica(self._folder, tools, **settings).running())
 
     async def state(self) -> Curve:
-        """The last leg of a call, by what its state carries."""
+        """Make the curve of a call's last leg, by the size of its state."""
         curve, replica = Curve("state of a call", "KiB", (1, 2, 4, 8, 16, 32, 64), is_flat=False), await self._replica()
         curve.cases = [await carrying(replica, kib) for kib in curve.sizes]
         return curve
 
     async def answers(self) -> Curve:
-        """The last leg of a call, by how many answers it replays."""
+        """Make the curve of a call's last leg, by the number of answers it replays."""
         curve, replica = Curve(ANSWERS, "keys", (1, 2, 5, 10, 20, 50, 100), is_flat=False), await self._replica()
         curve.cases = [await last_leg(replica, keys) for keys in curve.sizes]
         return curve
 
     async def tools(self) -> Curve:
-        """A call, by how many tools are registered."""
+        """Make the curve of a call, by the number of registered tools."""
         curve = Curve("registered tools", "tools", (1, 10, 100, 1000), is_flat=True)
         for size in curve.sizes:
             with patch.dict(os.environ, {"BENCH_TOOLS": str(size)}):
@@ -196,7 +196,7 @@ class _World:
         return curve
 
     async def streams(self) -> Curve:
-        """A call, by how many streams are open."""
+        """Make the curve of a call, by the number of open streams."""
         curve = Curve("open streams", "streams", (0, 10, 100, 1000), is_flat=True)
         listen = request(
             PORT, NUMBER, "subscriptions/listen", "", {"notifications": {"toolsListChanged": True}}, token=token_of()
@@ -209,7 +209,7 @@ class _World:
         return curve
 
     async def replicas(self) -> Curve:
-        """The last leg of a call that another one of so many replicas began."""
+        """Make the curve of a call's last leg that another replica began, by the number of replicas."""
         curve = Curve("replicas", "replicas", (1, 2, 4, 8, 16), is_flat=True)
         everyone = [await self._replica(replica_id=f"r{number}") for number in range(max(curve.sizes))]
         for size in curve.sizes:
@@ -219,7 +219,7 @@ class _World:
         return curve
 
     async def stored(self) -> Curve:
-        """The creation of a task, by how many are stored."""
+        """Make the curve of a task's creation, by the number of stored tasks."""
         curve = Curve("stored tasks", "tasks", (1000, 3000, 10_000), is_flat=True, redis=self._redis)
         for number, size in enumerate(curve.sizes):
             _tell(f"storing {size:,} tasks")
@@ -237,7 +237,7 @@ def _echo_case(replica: Replica) -> Case:
 
 
 def summary(curves: Sequence[Curve], reports: Path) -> Section:
-    """Sum up what was measured, and draw it."""
+    """Sum up the curves, and draw them."""
     fits = {curve.name: fit(curve.sizes, curve.costs) for curve in curves}
     verdicts = [_judge(curve, fits[curve.name]) for curve in curves]
     if ANSWERS in fits:
@@ -246,7 +246,8 @@ def summary(curves: Sequence[Curve], reports: Path) -> Section:
     lines = [
         "## Growth",
         "",
-        "CPU µs of one request in process, the least of all rounds; of stored tasks with Redis's and the wait for it.",
+        "CPU µs of one request in process, the lowest of all rounds; for stored tasks including Redis and the wait for "
+        "it.",
         "",
         *table(
             ("with more", "costs µs at", "one more costs µs", "exponent", "largest / smallest"),
@@ -268,7 +269,7 @@ def summary(curves: Sequence[Curve], reports: Path) -> Section:
 
 def _judge(curve: Curve, found: Fit) -> Verdict:
     if curve.is_flat:
-        return Goal(f"more {curve.name}: the largest beside the smallest", FLAT).judge(found.factor)
+        return Goal(f"more {curve.name}: the largest compared with the smallest", FLAT).judge(found.factor)
     linear = goals.REPLAY_EXPONENT
     goal = linear if curve.name == ANSWERS else Goal(f"more {curve.name}: exponent", linear.bound, linear.unit)
     return goal.judge(found.exponent)

@@ -1,11 +1,11 @@
 """The load: a closed loop over keep-alive connections, on plain sockets and one epoll, with prepared requests.
 
 Each connection sends its next request as soon as the answer to the last one is complete and checked, so the number
-of requests in flight is the number of connections. Latencies are those of real requests, each taken from just before
-`send` to the moment its last byte was read; nothing is corrected or made up afterwards.
+of requests in flight is the number of connections. Latencies are those of real requests, each from just before `send`
+to the moment its last byte was read; nothing is corrected afterwards.
 
-An answer is checked in full the first time; later answers on the same exchange are compared with that one byte by
-byte, except for the part that rightly differs each time (a sealed state), and checked in full again if they differ.
+An answer is checked in full the first time. Later answers on the same exchange are compared with it byte by byte,
+except for the part that may differ each time (a sealed state), and checked in full again if they differ.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ END_OF_HEAD = b"\r\n\r\n"
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 OK = b"HTTP/1.1 200 "
 SEND_BUFFER_BYTES = 1 << 20
-"""Requests go out at once, however large their states are."""
+"""Large enough to send any request in one go, however large its state."""
 LONGEST_WAIT_SECONDS = 10.0
 
 Check = Callable[[bytes], str | None]
@@ -31,12 +31,12 @@ Varying = Callable[[bytes], bytes]
 
 
 class LoadError(Exception):
-    """The server cannot be measured: it closed a connection, or does not answer any more."""
+    """The server cannot be measured: it closed a connection, or stopped answering."""
 
 
 @dataclass(slots=True)
 class Exchange:
-    """One prepared request and what its answer must be; `head` is how it begins."""
+    """One prepared request and its expected answer; `head` is how the answer begins."""
 
     request: bytes
     check: Check
@@ -77,7 +77,7 @@ class Connection:
 
 @dataclass(slots=True)
 class Measurement:
-    """What one measured stretch of load saw; `latencies_ns` in ascending order once it is over."""
+    """One measured period of load; `latencies_ns` is in ascending order once it is over."""
 
     latencies_ns: list[int] = field(default_factory=list)
     elapsed_seconds: float = 0.0
@@ -88,26 +88,26 @@ class Measurement:
 
     @property
     def requests_per_second(self) -> float:
-        """Answered requests a second."""
+        """Answered requests per second."""
         return len(self.latencies_ns) / self.elapsed_seconds
 
     @property
     def cpu_us_per_request(self) -> float:
-        """CPU time of the server's process for one request, in microseconds."""
+        """CPU time of the server's process per request, in microseconds."""
         return self.server_cpu_seconds * 1e6 / len(self.latencies_ns)
 
     @property
     def server_busy(self) -> float:
-        """Share of its core that the server got; a server that is the limit, on an idle machine, is near 1."""
+        """Share of its core that the server got; near 1 if the server is the limit and the machine is idle."""
         return self.server_cpu_seconds / self.elapsed_seconds
 
     @property
     def load_busy(self) -> float:
-        """Share of its core that the load itself used; near 1 the load is the limit, not the server."""
+        """Share of its core that the load used; near 1, the load is the limit and not the server."""
         return self.load_cpu_seconds / self.elapsed_seconds
 
     def latency_ms(self, quantile: float) -> float:
-        """The latency that the share `quantile` of all requests did not exceed (nearest rank), in milliseconds."""
+        """Return the latency that the share `quantile` of requests did not exceed (nearest rank), in milliseconds."""
         return nearest_rank(self.latencies_ns, quantile) / 1e6
 
 
@@ -136,14 +136,14 @@ def measure(
     seconds: float,
     server_cpu: Callable[[], float],
 ) -> Measurement:
-    """Load the server on `port` with one connection a plan and measure `seconds` of it, after a warm-up.
+    """Load the server on `port` with one connection per plan, and measure `seconds` of it after a warm-up.
 
     Args:
         port: where the server listens, on 127.0.0.1.
-        plans: for each connection, the exchanges that it does in turn.
+        plans: for each connection, the exchanges that it repeats in turn.
         warmup_seconds: load before the measurement begins, on the same connections.
         seconds: length of the measurement.
-        server_cpu: CPU seconds that the server's process has used so far.
+        server_cpu: returns the CPU seconds that the server's process has used so far.
 
     Raises:
         LoadError: the server closed a connection or stopped answering.
@@ -151,7 +151,7 @@ def measure(
     connections = connect(port, plans)
     result = Measurement()
     gc.collect()
-    gc.disable()  # a pause here would look like one of the server's
+    gc.disable()  # a pause here would count as the server's
     try:
         with select.epoll() as poll:
             by_fd = {connection.socket.fileno(): connection for connection in connections}
@@ -177,7 +177,7 @@ def measure(
 
 
 def _exchange_until(deadline: float, poll: select.epoll, by_fd: dict[int, Connection], result: Measurement) -> None:
-    """The hot loop: read what is ready, check it, send the next request, until `deadline`."""
+    """Read ready answers, check them, and send the next requests until `deadline`. This is the hot loop."""
     deadline_ns = int(deadline * 1e9)
     now_ns = time.perf_counter_ns()
     latencies_ns = result.latencies_ns
@@ -195,7 +195,7 @@ def _exchange_until(deadline: float, poll: select.epoll, by_fd: dict[int, Connec
 
 
 def _drain(poll: select.epoll, by_fd: dict[int, Connection], result: Measurement) -> None:
-    """Read the answers still under way, so that the next measurement finds an idle server."""
+    """Read the remaining answers, so that the next measurement finds an idle server."""
     waiting = set(by_fd)
     while waiting:
         ready = poll.poll(LONGEST_WAIT_SECONDS)
@@ -207,7 +207,7 @@ def _drain(poll: select.epoll, by_fd: dict[int, Connection], result: Measurement
 
 
 def _read(connection: Connection, result: Measurement) -> bool:
-    """Read what has arrived; True once the answer is complete. A wrong one is noted in `result`."""
+    """Read the bytes that have arrived, and return whether the answer is complete. A wrong one goes to `result`."""
     data = connection.socket.recv(262_144)
     if not data:
         raise LoadError("the server closed a connection")
@@ -246,7 +246,7 @@ def is_complete(data: bytes) -> bool:
 
 
 def _check_in_full(exchange: Exchange, data: bytes, body_start: int, result: Measurement) -> None:
-    """Check an answer that does not equal a known good one, and note what is wrong."""
+    """Check an answer that differs from a known good one, and record what is wrong."""
     problem: str | None
     if data.startswith(exchange.head):
         problem = exchange.accept(data[body_start:])

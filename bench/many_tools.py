@@ -1,4 +1,4 @@
-"""Tools without number for our server: `echo` and so many others that it is one in `BENCH_TOOLS`, 1,000 if unset."""
+"""Many tools for our server: `echo` and others, `BENCH_TOOLS` in total (default: 1,000)."""
 
 from __future__ import annotations
 

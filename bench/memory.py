@@ -1,7 +1,7 @@
-"""Whether the memory of a replica and a worker stays flat over very many legs and tasks. Runs by hand, for long.
+"""Check that the memory of a replica and a worker stays flat over many legs and tasks. Run by hand; it takes long.
 
-python -m bench.memory [--legs 1000000] [--tasks 100000]; exit code 1 if memory goes on growing. It writes
-`reports/memory.md` and `reports/memory.json`, which the report of `make bench` shows as long as they are there.
+python -m bench.memory [--legs 1000000] [--tasks 100000]; exit code 1 if memory keeps growing. It writes
+`reports/memory.md` and `reports/memory.json`, which the report of `make bench` includes if they exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.tables import table
 from bench.task_load import Batch, TaskServer
 
 PARTS: Final = 10
-"""Memory is looked at after each of so many parts."""
+"""The number of parts of the work; memory is measured after each."""
 RESULT: Final = "memory.json"
 ENOUGH_LEGS: Final = 1_000_000
 CONNECTIONS: Final = 32
@@ -34,12 +34,14 @@ QUOTA: Final = "10000000"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure; the module's docstring tells the exit codes, and 2 says that it could not run."""
+    """Measure, and return the exit code of the module's docstring, or 2 if the measurement cannot run."""
     parser = argparse.ArgumentParser(prog="python -m bench.memory", description=__doc__)
-    parser.add_argument("--legs", type=int, default=1_000_000, help="legs of calls with a question (%(default)s)")
-    parser.add_argument("--tasks", type=int, default=100_000, help="tasks to completion (%(default)s)")
-    parser.add_argument("--interpreted", action="store_true", help="measure the source tree as it is, not compiled")
-    parser.add_argument("--reports", type=Path, default=Options().reports, help="folder of what is written")
+    parser.add_argument(
+        "--legs", type=int, default=1_000_000, help="number of legs of calls with a question (default: %(default)s)"
+    )
+    parser.add_argument("--tasks", type=int, default=100_000, help="number of tasks to complete (default: %(default)s)")
+    parser.add_argument("--interpreted", action="store_true", help="measure the source tree, not compiled code")
+    parser.add_argument("--reports", type=Path, default=Options().reports, help="folder to write reports to")
     given = parser.parse_args(arguments)
     problem = ours.problem(servers.TOP, interpreted=given.interpreted)
     if problem is not None:
@@ -62,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def earlier(reports: Path) -> list[Verdict]:
-    """The verdict on a budget that was reached by the last run, if that was of the same code and long enough."""
+    """Return the verdict of the last run on its budget, if it measured the same code for long enough."""
     try:
         result = json.loads((reports / RESULT).read_text())
     except FileNotFoundError:
@@ -116,7 +118,7 @@ def _of_tasks(cores: Cores, tasks: int) -> dict[str, list[float]]:
 
 
 def _watch(programs: Mapping[str, Program], work: Callable[[], object]) -> dict[str, list[float]]:
-    """The memory of each program in MiB after each part of the work."""
+    """Return the memory of each program in MiB after each part of the work."""
     seen: dict[str, list[float]] = {name: [] for name in programs}
     for part in range(PARTS):
         work()
@@ -127,14 +129,14 @@ def _watch(programs: Mapping[str, Program], work: Callable[[], object]) -> dict[
 
 
 def judge(name: str, mib: Sequence[float]) -> Verdict:
-    """Judge by how much the second half of what was seen grew."""
+    """Judge the growth in the second half of the measurements."""
     growth = growth_of(mib)
     goal = Goal(f"memory of {name}: growth in the second half", goals.LEGS_FLAT.bound, goals.LEGS_FLAT.unit)
     return goal.judge(growth, f"{growth:+.1f} %")
 
 
 def growth_of(mib: Sequence[float]) -> float:
-    """By how many percent the second half grew: the slope of a line through it, as a share of its mean."""
+    """Return the growth of the second half in percent: the slope of a line through it, as a share of its mean."""
     half = mib[len(mib) // 2 :]
     slope = statistics.linear_regression(range(len(half)), half).slope
     return 100 * slope * (len(half) - 1) / statistics.fmean(half)

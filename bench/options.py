@@ -11,11 +11,11 @@ class Options:
     """How much to measure.
 
     Attributes:
-        rounds: interleaved rounds of everything that is compared; reports show medians.
+        rounds: the number of interleaved rounds; reports show medians.
         seconds: measured time of each case and server in a round.
         warmup_seconds: load before each measurement of calls.
-        connections: keep-alive connections of the load of calls.
-        stored_tasks: how many stored tasks a large store has.
+        connections: the number of keep-alive connections for calls.
+        stored_tasks: the number of tasks in a large store.
         reports: the folder of reports and pictures.
     """
 

@@ -1,4 +1,4 @@
-"""Which of our code is measured: the compiled one or the source tree as it is."""
+"""Which of our code is measured: compiled or from the source tree."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ FOLDER: Final = Path(gateway.__file__).parent.parent
 
 
 def kind() -> str:
-    """What is measured, in a word."""
+    """Return the kind of code that is measured: compiled or interpreted."""
     return "compiled" if is_compiled() else "interpreted"
 
 
 def problem(top: Path, *, interpreted: bool, compiled: bool | None = None) -> str | None:
-    """What is wrong with measuring here, or None.
+    """Return the reason not to measure here, or None.
 
     Args:
-        top: the folder in which processes are started; they import the gateway that is there.
-        interpreted: whether the source tree is to be measured.
-        compiled: whether this process runs compiled code; looked for if None.
+        top: the folder in which processes start; they import the gateway from there.
+        interpreted: whether to measure the source tree.
+        compiled: whether this process runs compiled code; detected if None.
     """
     compiled = is_compiled() if compiled is None else compiled
     if top != FOLDER:

@@ -1,4 +1,4 @@
-"""Overload: what a replica that computes does when three times as many calls arrive as it can do.
+"""Overload: a replica that computes gets three times as many calls as it can do.
 
 The replica has one core, the load another. Calls arrive at random times, whether or not others are done.
 """
@@ -28,9 +28,9 @@ from bench.servers import Cores, Server
 from bench.tables import table
 
 SATURATING_CLIENTS = 8
-"""So many calls in flight keep the replica busy; it need not refuse any."""
+"""The number of calls in flight that keeps the replica busy without any refusal."""
 SETTLE_SECONDS = 3.0
-"""Load before each measurement: a limit that finds itself needs a moment."""
+"""Load before each measurement, as the adaptive limit needs a moment to settle."""
 COMFORTABLE, OVERLOADED = 0.8, 3.0
 """Arrivals, as a multiple of the peak."""
 
@@ -46,8 +46,8 @@ HARD_WITHOUT = f"{OVERLOADED:g} × the peak, without admission control"
 LOADS = (PEAK, EASY, HARD, HARD_WITHOUT)
 
 GOODPUT_STAYS = Goal(f"calls done at {HARD}, share of the peak", 90, " %", at_least=True)
-LATENCY_MAY_GROW = Goal(f"99th percentile of accepted calls at {HARD}, beside that at {EASY}", 3)
-REFUSAL_MAY_COST = Goal("CPU time of a refusal, beside that of a raw ASGI reply", 1.3)
+LATENCY_MAY_GROW = Goal(f"99th percentile of accepted calls at {HARD}, compared with {EASY}", 3)
+REFUSAL_MAY_COST = Goal("CPU time of a refusal, compared with a raw ASGI reply", 1.3)
 
 
 class Run(NamedTuple):
@@ -95,7 +95,7 @@ def overload(options: Options, cores: Cores) -> list[Run]:
 
 
 def _run(server: Server, round_number: int, seconds: float, load: str, rate: float | None) -> Run:
-    """Put one load on a server: `rate` arrivals a second, or with None clients that wait for their answers."""
+    """Put one load on a server: `rate` arrivals per second, or for None clients that wait for their answers."""
     calls: list[Call] = []
     start = time.perf_counter()
     begin = start + SETTLE_SECONDS
@@ -124,7 +124,7 @@ def _calling_on_end(server: Server, calls: list[Call], until: float) -> Client:
 
 
 def refusals(options: Options, cores: Cores) -> list[Refusals]:
-    """Measure a replica whose only place is taken beside the raw ASGI echo."""
+    """Measure a replica whose only place is taken, compared with the raw ASGI echo."""
     costs: list[Refusals] = []
     connections = options.connections
     with servers.raw_asgi(cores) as raw, servers.ours(cores, servers.production(**ONE_PLACE)) as server:
@@ -158,7 +158,7 @@ def _cpu_us(server: Server, plans: Sequence[Sequence[Exchange]], options: Option
 
 @contextmanager
 def _occupied(server: Server) -> Iterator[None]:
-    """Take the only place of a replica."""
+    """Occupy the only place of a replica."""
     with socket.create_connection(("127.0.0.1", server.port)) as link:
         link.sendall(cases.call(server.port, 1, "hold", {}, token=server.token))
         deadline = time.monotonic() + servers.START_SECONDS
@@ -186,7 +186,7 @@ def _check_refused(body: bytes) -> str | None:
 
 
 def summary(options: Options, runs: Sequence[Run], costs: Sequence[Refusals]) -> Section:
-    """Sum up what was measured."""
+    """Sum up the measurements."""
     medians = {load: _medians([run for run in runs if run.load == load]) for load in LOADS}
     refusal, raw = (statistics.median(column) for column in ([c.refusal_us for c in costs], [c.raw_us for c in costs]))
     verdicts = [_goodput(runs), _latency(medians), REFUSAL_MAY_COST.judge(refusal / raw)]
@@ -196,7 +196,7 @@ def summary(options: Options, runs: Sequence[Run], costs: Sequence[Refusals]) ->
         f"Medians of {options.rounds} rounds of {options.seconds:g} s each, after {SETTLE_SECONDS:g} s of the same "
         f"load. Calls of a tool that computes for {UNIT_MS} ms arrive at random times (Poisson) at one replica, which "
         "has one core; the load has another. Latencies are those of calls that were not refused, from the time each "
-        f"was meant to arrive. Only calls that are done, right and no later than {PATIENCE_SECONDS:g} s count as done. "
+        f"was meant to arrive. A call counts as done if its answer is right and arrives within {PATIENCE_SECONDS:g} s. "
         f"Python {platform.python_version()}.",
         "",
         *table(
@@ -257,7 +257,7 @@ def _row(load: str, median: Mapping[str, float]) -> list[str]:
 
 
 def _at_least(milliseconds: float) -> str:
-    """What stands before a latency that stands for all longer ones."""
+    """Return the mark before a latency that may be longer."""
     return "≥ " if milliseconds >= PATIENCE_SECONDS * 1e3 else ""
 
 

@@ -1,4 +1,4 @@
-"""What parts of a leg cost by themselves: the token that carries its state, and the cipher in it."""
+"""The cost of the parts of a leg: the token that carries its state, and the cipher in it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from gateway.sealing.state import open_state, seal_state
 
 KIB: Final = 1024
 CODECS: Final = {1: goals.CODEC_1_KIB, 64: goals.CODEC_64_KIB}
-"""By KiB of what the token carries."""
+"""KiB in the token → its goal."""
 STATE_BYTES: Final = 200
-"""About what the state of a call with one question holds."""
+"""About the size of the state of a call with one question."""
 TIMES: Final = 200
 LEG_TIMES: Final = 50
 
@@ -49,7 +49,7 @@ def section(options: Options, _cores: Cores) -> Section:
     lines = [
         "## Parts",
         "",
-        "CPU time in process, the least of all rounds. The leg opens the state of its call and seals the next.",
+        "CPU time in process, the lowest of all rounds. The leg opens the state of its call and seals the next.",
         "",
         *table(
             ("part", "µs"),
@@ -71,7 +71,7 @@ def section(options: Options, _cores: Cores) -> Section:
 
 
 def least_us(rounds: int, times: int, work: Callable[[], object]) -> float:
-    """The CPU time of `work` in microseconds, the least of some rounds of so many times each."""
+    """Return the CPU time of `work` in microseconds, the lowest of `rounds` rounds of `times` runs each."""
     work()
     least = float("inf")
     for _ in range(max(rounds, 3)):
@@ -94,7 +94,7 @@ def _codec(size: int) -> Callable[[], object]:
 
 
 def _cipher(size: int, *, new_schedules: bool) -> Callable[[], object]:
-    """Encrypt and decrypt this many bytes: with the key schedules of the last time, as a replica nearly always does."""
+    """Encrypt and decrypt this many bytes, by default with existing key schedules, as a replica nearly always does."""
     cipher, plaintext, same = Cipher(os.urandom(32)), os.urandom(size), os.urandom(NONCE_BYTES)
 
     def both_ways() -> object:
@@ -105,7 +105,7 @@ def _cipher(size: int, *, new_schedules: bool) -> Callable[[], object]:
 
 
 async def _leg_us(rounds: int) -> float:
-    """The CPU time of the middle leg of a call with two questions, which opens a state and seals one."""
+    """Return the CPU time of the middle leg of a call with two questions, which opens a state and seals one."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with make_replica(Path(folder), "bench.tools").running() as replica:
             asked = _question(await replica.exchange(greet(2, {})))
@@ -120,7 +120,7 @@ async def _leg_us(rounds: int) -> float:
 
 
 def _question(answer: Answer) -> bytes:
-    """The body of an answer that must be a question.
+    """Return the body of an answer that must be a question.
 
     Raises:
         WrongAnswer: it is not.

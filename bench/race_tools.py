@@ -1,4 +1,4 @@
-"""The tools of our server where it is compared with others: as many as theirs, and the same."""
+"""The tools of our server in comparisons: the same as those of its peers."""
 
 from bench.tools import ask, carry, echo
 

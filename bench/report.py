@@ -1,4 +1,4 @@
-"""What the subjects of the benchmark have in common when they report: a section each, verdicts, files."""
+"""The report of the benchmark: a section for each subject, verdicts, files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from bench.goals import Verdict, budgets, goals_document, goals_table, others
 from bench.tables import table
 
 DISTURBED_SERVER = 0.9
-"""Below this share of its core, a server was not the limit: something else ran on this machine, or the load was it."""
+"""Below this share of its core, a server was not the limit: other programs or the load were."""
 CPU_INFO = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What one subject came to.
+    """The results of one subject.
 
     Attributes:
-        name: of the subject.
-        measured: what of ours was measured.
-        markdown: for people.
+        measured: the part of ours that was measured.
+        markdown: the text for people.
         document: all its numbers, for programs.
-        verdicts: on all goals that it judges.
-        wrong: what was wrong with answers; one is enough to make the speed worthless.
+        verdicts: the verdicts on its goals.
+        wrong: the wrong answers; a single one makes the speed worthless.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Section:
     wrong: Sequence[str] = field(default=())
 
     def text(self) -> str:
-        """For people, with the verdicts on goals that stand nowhere else."""
+        """Return the text for people, with the verdicts on goals that are not budgets."""
         own = others(self.verdicts)
         return self.markdown + ("\n" + "\n".join(goals_table(own)) + "\n" if own else "")
 
@@ -50,10 +49,9 @@ class Report:
     """The whole report.
 
     Attributes:
-        code: of ours that was measured, in a word.
-        command: that made it.
-        sections: of the subjects that were measured.
-        elsewhere: verdicts on what takes too long to be measured each time.
+        code: the kind of our code that was measured.
+        command: the command that made the report.
+        elsewhere: verdicts of measurements that take too long to repeat each time.
     """
 
     code: str
@@ -63,24 +61,24 @@ class Report:
 
     @property
     def budgets(self) -> list[Verdict]:
-        """Every budget, whether it was measured or not. Of wrong answers none counts."""
+        """Every budget, whether it was measured or not. A subject with wrong answers does not count."""
         right = [section for section in self.sections if not section.wrong]
         return budgets([*self.elsewhere, *(verdict for section in right for verdict in section.verdicts)])
 
     def goals(self) -> str:
-        """The budgets for people, with all that they depend on."""
+        """Return the budgets for people, with the code and the machine."""
         lines = [*goals_table(self.budgets), "", f"`{self.command}`, the gateway {self.code}, on {machine()}."]
         return "\n".join(lines) + "\n"
 
     def markdown(self) -> str:
-        """The whole report for people."""
+        """Return the whole report for people."""
         rows = ((section.name, f"{self.code}: {section.measured}") for section in self.sections)
-        subjects = "\n".join(table(("subject", "what of ours was measured"), rows, texts=2))
+        subjects = "\n".join(table(("subject", "measured part of the gateway"), rows, texts=2))
         parts = ["# Benchmark", "## Goals", self.goals() + "\n" + subjects, *(part.text() for part in self.sections)]
         return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
     def document(self) -> dict[str, Any]:
-        """The whole report for programs."""
+        """Return the whole report for programs."""
         return {
             "code": self.code,
             "command": self.command,
@@ -99,7 +97,7 @@ class Report:
         }
 
     def write(self, folder: Path) -> None:
-        """Write `bench.md`, `bench.json`, and the goals alone as `goals.md`, into `folder`."""
+        """Write `bench.md`, `bench.json`, and the budgets alone as `goals.md`, to `folder`."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "bench.md").write_text(self.markdown())
         (folder / "goals.md").write_text(self.goals())
@@ -107,7 +105,7 @@ class Report:
 
 
 def machine() -> str:
-    """The machine in a few words: its processor, how many cores this process may use, and the versions that count."""
+    """Describe the machine: its processor, the cores that this process may use, and the relevant versions."""
     model = re.search(r"^model name\s*: (.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.exists() else None
     processor = model[1].strip() if model else platform.machine()
     cores = len(os.sched_getaffinity(0))

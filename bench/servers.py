@@ -1,6 +1,6 @@
 """The programs under test as processes: started on one core, watched, stopped.
 
-Servers run alone on the server core; whoever calls this keeps the other core for the load.
+Servers run alone on the server core; the caller keeps the other core for the load.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 REDIS_PROGRAMS = ("redis-server", "valkey-server")
 NEVER_OVERLOADED = {"GATEWAY_MAX_INFLIGHT": "1000"}
-"""For a load that waits for answers: what else runs on this machine is not to look like overload."""
+"""For a load that waits for answers, so that other programs on this machine do not look like overload."""
 WORKING = b"working"
-"""What a worker of ours logs as soon as it claims tasks."""
+"""The message that our worker logs as soon as it claims tasks."""
 
 CPU_CLOCK_OF_PROCESS = 2
 """The kernel's name for the CPU clock of a whole process, in the lowest three bits of a clock id."""
 
 
 class ServerError(Exception):
-    """A server does not start. The message says which, and shows the end of what it printed."""
+    """A server does not start. The message names it and shows the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Cores:
 
     @classmethod
     def choose(cls) -> Cores:
-        """The first and the last core this process may use.
+        """Return the first and the last core this process may use.
 
         Raises:
             ServerError: there is only one.
@@ -68,21 +68,21 @@ class Program:
     output: IO[bytes] = field(repr=False)
 
     def cpu_seconds(self) -> float:
-        """CPU time of the process so far, all its threads, ended ones included (clock_getcpuclockid(3))."""
+        """Return the CPU time of all threads of the process so far, including ended ones (clock_getcpuclockid(3))."""
         return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK_OF_PROCESS)
 
     def resident_mib(self) -> float:
-        """Resident memory of the process in MiB."""
+        """Return the resident memory of the process in MiB."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def printed(self) -> bytes:
-        """What the process printed so far."""
+        """Return the output of the process so far."""
         self.output.seek(0)
         return self.output.read()
 
     def last_output(self) -> str:
-        """The end of what the process printed."""
+        """Return the end of the process's output."""
         return self.printed()[-3000:].decode(errors="replace").strip()
 
 
@@ -92,8 +92,8 @@ class Server(Program):
 
     Attributes:
         port: where it listens, on 127.0.0.1.
-        token: a bearer token that it takes, None if it wants none.
-        environment: what ours was started with, whose secret signs the tokens that it takes.
+        token: a bearer token that it accepts, None if it needs none.
+        environment: the environment of our server, with the secret that signs its tokens.
     """
 
     port: int
@@ -101,7 +101,7 @@ class Server(Program):
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 
     def tokens(self, count: int) -> list[str | None]:
-        """Bearer tokens that it takes, each of a user of its own, None where it wants none."""
+        """Return bearer tokens that it accepts, each of a different user, or None where it needs none."""
         if self.environment is None:
             return [None] * count
         return [token_for(f"user-{number:04d}", self.environment) for number in range(count)]
@@ -115,11 +115,11 @@ class Redis(Program):
 
     @property
     def url(self) -> str:
-        """Where clients find it."""
+        """Return the URL for clients."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def ask(self, *command: str) -> str:
-        """Run a command; returns its reply, an error's text included, without the type and length before it."""
+        """Run a command, and return its reply or error text, without the type and length before it."""
         request = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in map(str.encode, command))
         with socket.create_connection(("127.0.0.1", self.port)) as link, link.makefile("rb") as replies:
             link.sendall(b"*%d\r\n%s" % (len(command), request))
@@ -128,14 +128,14 @@ class Redis(Program):
         return body.decode()
 
     def used_memory(self) -> int:
-        """Bytes that its data and everything else in it takes."""
+        """Return the memory in bytes that it uses in total."""
         facts = dict(line.split(":", 1) for line in self.ask("INFO", "memory").splitlines() if ":" in line)
         return int(facts["used_memory"])
 
 
 @contextmanager
 def raw_asgi(cores: Cores) -> Iterator[Server]:
-    """The raw ASGI echo, in our own virtual environment."""
+    """Run the raw ASGI echo, in our own virtual environment."""
     port = free_port()
     with _serving("raw ASGI", port, [sys.executable, "-m", "bench.peers.raw", str(port)], cores) as server:
         yield server
@@ -143,7 +143,7 @@ def raw_asgi(cores: Cores) -> Iterator[Server]:
 
 @contextmanager
 def sdk(cores: Cores, *, answers: Literal["json", "sse"] = "json", more_tools: int = 0) -> Iterator[Server]:
-    """The `mcp` SDK's server, in its own virtual environment."""
+    """Run the `mcp` SDK's server, in its own virtual environment."""
     port = free_port()
     command = [_python_of("sdk"), "-m", "bench.peers.sdk.server", str(port), answers, str(more_tools)]
     with _serving("mcp SDK", port, command, cores) as server:
@@ -152,7 +152,7 @@ def sdk(cores: Cores, *, answers: Literal["json", "sse"] = "json", more_tools: i
 
 @contextmanager
 def fastapi(cores: Cores) -> Iterator[Server]:
-    """The FastAPI endpoint, in our own virtual environment."""
+    """Run the FastAPI endpoint, in our own virtual environment."""
     port = free_port()
     with _serving("FastAPI", port, [sys.executable, "-m", "bench.peers.web", str(port)], cores) as server:
         yield server
@@ -160,7 +160,7 @@ def fastapi(cores: Cores) -> Iterator[Server]:
 
 @contextmanager
 def fastmcp_calls(cores: Cores) -> Iterator[Server]:
-    """The server of fastmcp without tasks, in its own virtual environment."""
+    """Run fastmcp's server without tasks, in its own virtual environment."""
     port = free_port()
     command = [_python_of("fastmcp-tasks"), "-m", "bench.peers.fastmcp.calls", str(port)]
     with _serving("fastmcp", port, command, cores) as server:
@@ -169,7 +169,7 @@ def fastmcp_calls(cores: Cores) -> Iterator[Server]:
 
 @contextmanager
 def fastmcp(cores: Cores, redis: Redis) -> Iterator[Server]:
-    """The server of fastmcp with tasks on Redis, in its own virtual environment; its worker is part of the process."""
+    """Run fastmcp's server with tasks on Redis, in its own virtual environment; its worker is part of the process."""
     port = free_port()
     command = [_python_of("fastmcp-tasks"), "-m", "bench.peers.fastmcp.server", str(port), redis.url]
     with _serving("fastmcp", port, command, cores) as server:
@@ -178,7 +178,7 @@ def fastmcp(cores: Cores, redis: Redis) -> Iterator[Server]:
 
 @contextmanager
 def ours(cores: Cores, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """One replica of ours as in production: HS256 identity, sealed state, metrics port, log."""
+    """Run one replica of ours as in production: HS256 identity, sealed state, metrics port, log."""
     environment = environment or production(**NEVER_OVERLOADED)
     port, metrics_port = free_port(), free_port()
     command = _gateway("serve", "--port", str(port), "--metrics-port", str(metrics_port))
@@ -188,7 +188,7 @@ def ours(cores: Cores, environment: Mapping[str, str] | None = None) -> Iterator
 
 @contextmanager
 def worker(cores: Cores, environment: Mapping[str, str]) -> Iterator[Program]:
-    """A worker of ours that claims tasks already, with the environment of its replica."""
+    """Run a worker of ours with the environment of its replica; it claims tasks when this yields."""
     with _running("our worker", _gateway("worker"), cores.server, environment=environment) as program:
         _wait(program, lambda: WORKING in program.printed())
         yield program
@@ -196,14 +196,14 @@ def worker(cores: Cores, environment: Mapping[str, str]) -> Iterator[Program]:
 
 @contextmanager
 def redis_server(core: int | None) -> Iterator[Redis]:
-    """The system's Redis server, in a directory of its own, on one core or on any.
+    """Run the system's Redis server, in its own directory, on one core or on any.
 
     Raises:
-        ServerError: there is none.
+        ServerError: the system has none.
     """
     found = next(filter(None, map(shutil.which, REDIS_PROGRAMS)), None)
     if found is None:
-        raise ServerError("redis-server is missing: start the benchmark with `make bench`")
+        raise ServerError("redis-server is missing: run the benchmark with `make bench`, which installs it")
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         port = free_port()
         options = {"bind": "127.0.0.1", "port": str(port), "dir": directory, "save": "", "appendonly": "no"}
@@ -215,9 +215,9 @@ def redis_server(core: int | None) -> Iterator[Redis]:
 
 
 def production(**settings: str) -> dict[str, str]:
-    """The environment of our processes as in production, with keys and secrets of this run, and `settings`.
+    """Return the environment of our processes as in production, with keys and secrets of this run, and `settings`.
 
-    Identity, limits, metrics and the audit log are on; log and audit log go where the process prints to, a file.
+    Identity, limits, metrics and the audit log are on; log and audit log go to the process's output, a file.
 
     Raises:
         ServerError: our command line does not work.
@@ -234,12 +234,12 @@ def production(**settings: str) -> dict[str, str]:
 
 
 def token_for(subject: str, environment: Mapping[str, str]) -> str:
-    """A bearer token that our processes with this environment take."""
+    """Return a bearer token that our processes with this environment accept."""
     return mint(environment["GATEWAY_JWT_SECRET"], subject, environment["GATEWAY_AUDIENCE"])
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on."""
+    """Return a TCP port on 127.0.0.1 that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -253,7 +253,9 @@ def _gateway(*arguments: str) -> list[str]:
 def _python_of(peer: str) -> str:
     python = TOP / ".venvs" / peer / "bin" / "python"
     if not python.exists():
-        raise ServerError(f"the virtual environment {peer} is missing: start the benchmark with `make bench`")
+        raise ServerError(
+            f"the virtual environment {peer} is missing: run the benchmark with `make bench`, which makes it"
+        )
     return str(python)
 
 
@@ -308,11 +310,11 @@ def _wait(program: Program, is_ready: Callable[[], bool]) -> None:
         if is_ready():
             return
         time.sleep(0.05)
-    raise ServerError(f"{program.name} is not ready after {START_SECONDS:g} seconds: {program.last_output()}")
+    raise ServerError(f"{program.name} was not ready within {START_SECONDS:g} seconds: {program.last_output()}")
 
 
 def _answers(port: int) -> bool:
-    """Whether a server answers HTTP on `port`, whatever it says; one that only listens may not have started yet."""
+    """Return whether a server answers HTTP on `port`, with any status; one that only listens may still be starting."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as probe:
             probe.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

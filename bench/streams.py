@@ -1,4 +1,4 @@
-"""Streams: the memory of a replica that each open one takes."""
+"""Streams: the memory that each open stream takes in a replica."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bench.servers import Cores, Server
 from bench.tables import table
 
 WARMUP: Final = 200
-"""Streams that are opened first: what a replica needs once is not counted."""
+"""The number of streams opened first, so that one-time costs of a replica do not count."""
 STREAMS: Final = 2000
 SETTINGS: Final = {"GATEWAY_MAX_INFLIGHT": "100000", "GATEWAY_TOOLS": "bench.stream_tools"}
 ANSWER_SECONDS: Final = 10.0
 MOST_HEAD_BYTES: Final = 65536
 
 Open = Callable[[int, int, str | None], bytes]
-"""Makes the request that opens a stream, from a port, its number and a token."""
+"""Makes the request that opens a stream, from a port, the stream's number and a token."""
 
 
 def _listen(port: int, number: int, token: str | None) -> bytes:
@@ -37,7 +37,7 @@ def _linger(port: int, number: int, token: str | None) -> bytes:
     return request(port, number, "tools/call", "linger", params, token=token, progress_token="p")
 
 
-KINDS: Final[dict[str, Open]] = {"that listens for changes": _listen, "of a call that has told its progress": _linger}
+KINDS: Final[dict[str, Open]] = {"that listens for changes": _listen, "of a call that has reported progress": _linger}
 
 
 def section(_options: Options, cores: Cores) -> Section:
@@ -55,7 +55,7 @@ def summary(taken: Mapping[str, float]) -> Section:
     lines = [
         "## Open streams",
         "",
-        f"Resident memory that {STREAMS:,} streams take, each of a user of its own, on a replica that has {WARMUP}.",
+        f"Resident memory of {STREAMS:,} more streams, each of a different user, on a replica with {WARMUP} streams.",
         "",
         *table(("an open stream", "KiB"), ((kind, f"{kib:.1f}") for kind, kib in taken.items())),
     ]
@@ -77,7 +77,7 @@ def _kib_each(cores: Cores, opening: Open) -> float:
 
 
 def _stream(server: Server, sent: bytes) -> socket.socket:
-    """Open a stream that has told something.
+    """Open a stream, and wait for its first message.
 
     Raises:
         LoadError: the server answers with something else.

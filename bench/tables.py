@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> list[str]:
-    """A Markdown table whose first `texts` columns are text and whose others are numbers."""
+    """Return a Markdown table whose first `texts` columns are text and whose others are numbers."""
     marks = ["---"] * texts + ["---:"] * (len(head) - texts)
     return [
         "| " + " | ".join(head) + " |",

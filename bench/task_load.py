@@ -1,6 +1,6 @@
-"""What a batch of tasks costs: clients create them, learn of their completion by polling, and check every result.
+"""The cost of a batch of tasks: clients create them, poll until they complete, and check every result.
 
-Both servers speak the same wire, so the clients are the same for both, to the byte but for the token.
+Both servers speak the same wire, so their clients send the same bytes, except for the token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.clients import Answer, Client, Pause, WrongAnswer, together
 from bench.servers import Program, Redis, Server
 
 POLL_SECONDS = 0.25
-"""How long a client waits that found its oldest task unfinished, whatever the server proposes."""
+"""How long a client waits after it found its oldest task unfinished, whatever the server suggests."""
 
 
 class Task(NamedTuple):
@@ -27,7 +27,7 @@ class Task(NamedTuple):
 
 
 class Lap(NamedTuple):
-    """What went by between two moments: time, and CPU time of each program by its role, both in seconds."""
+    """The time between two moments, and the CPU time of each program by its role, in seconds."""
 
     seconds: float
     cpu: dict[str, float]
@@ -38,11 +38,11 @@ class TaskServer:
     """A server with its worker, its Redis and the clients that use it.
 
     Attributes:
-        name: for the report.
-        http: where the wire is spoken.
-        redis: where the tasks are.
+        name: the name in the report.
+        http: the program that serves the wire.
+        redis: the store of the tasks.
         tokens: the bearer token of each client; there are as many clients as tokens.
-        worker: runs the tasks, if `http` does not do that itself.
+        worker: runs the tasks, unless `http` does so itself.
     """
 
     name: str
@@ -52,14 +52,14 @@ class TaskServer:
     worker: Program | None = None
 
     def cpu(self) -> dict[str, float]:
-        """CPU seconds so far of each program by its role."""
+        """Return the CPU seconds so far of each program by its role."""
         programs: dict[str, Program] = {"replica": self.http, "redis": self.redis}
         if self.worker is not None:
             programs["worker"] = self.worker
         return {role: program.cpu_seconds() for role, program in programs.items()}
 
     def lap(self, work: Callable[[], object]) -> Lap:
-        """Do `work` and tell what it took."""
+        """Do `work`, and return the time it took."""
         before, start = self.cpu(), time.perf_counter()
         work()
         seconds, after = time.perf_counter() - start, self.cpu()
@@ -71,10 +71,9 @@ class Batch:
     """Tasks of one server, each client's in the order of their creation.
 
     Attributes:
-        server: where they are.
-        tool: what they run; it gets a text of each task's own.
-        tasks: by client.
-        polls: how often was asked whether one is finished.
+        tool: the tool that they run; it gets a different text in each task.
+        tasks: the tasks by client.
+        polls: how often clients have polled.
     """
 
     server: TaskServer
@@ -83,17 +82,17 @@ class Batch:
     polls: int = 0
 
     def create(self, count: int) -> None:
-        """Create so many tasks, each client its share one after the other."""
+        """Create `count` tasks; each client creates its share one after the other."""
         self.tasks = [[] for _ in self.server.tokens]
         share = -(-count // len(self.tasks))
         self._together(lambda client: self._creating(client, range(client * share, min((client + 1) * share, count))))
 
     def finish(self, status: str = "completed") -> None:
-        """Poll all tasks until they have come to this status, each client its oldest first; check what they say."""
+        """Poll all tasks until they have this status, each client its oldest first, and check them."""
         self._together(lambda client: self._finishing(client, status))
 
     def read(self) -> None:
-        """Ask for each task once more; all have completed."""
+        """Poll each task once more; all have completed."""
         self._together(lambda client: self._finishing(client, "completed"))
 
     def _together(self, client: Callable[[int], Client]) -> None:
@@ -121,7 +120,7 @@ class Batch:
 
 
 def text_of(number: int) -> str:
-    """The text that the task of this number says again."""
+    """Return the text that the task of this number repeats."""
     return f"hello from task {number:06d}"
 
 
@@ -129,7 +128,7 @@ def read_created(answer: Answer | None, number: int) -> str:
     """Read the id of a new task.
 
     Raises:
-        WrongAnswer: it is not the answer to the creation of a task.
+        WrongAnswer: the answer does not create a task.
     """
     result = _result(answer, number)
     if result.get("resultType") != "task" or result.get("status") != "working" or not result.get("taskId"):
@@ -138,10 +137,10 @@ def read_created(answer: Answer | None, number: int) -> str:
 
 
 def read_status(answer: Answer | None, task: Task) -> str:
-    """Read the status of a task, and check what comes with it.
+    """Read the status of a task, and check the rest of the answer.
 
     Raises:
-        WrongAnswer: it is another task, it failed, or its result is not what its arguments make it.
+        WrongAnswer: it is another task, it failed, or its result is wrong.
     """
     result = _result(answer, task.number)
     status = str(result.get("status"))

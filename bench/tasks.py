@@ -1,7 +1,7 @@
-"""Tasks: create → completed next to fastmcp's, whether costs grow with what is stored, and memory.
+"""Tasks: create → completed compared with fastmcp, growth of costs with the number of stored tasks, and memory.
 
-All of a server under test, replica and worker, shares one core; Redis and the clients share the other. Each server has
-a Redis of its own, which writes nothing to disk. The tool of all of them returns a text at once.
+The replica and the worker of a server share one core; Redis and the clients share the other. Each server has its own
+Redis, which writes nothing to disk. All of them have the same tool, which returns a text at once.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from bench.task_load import POLL_SECONDS, Batch, TaskServer
 OURS, FASTMCP = "ours", "fastmcp"
 FEW, MANY = STORES = ("few", "many")
 STEPS = {"create": "replica", "run": "worker", "get": "replica"}
-"""Which of our programs does each step of a task."""
+"""Step of a task → the program of ours that does it."""
 COSTS = {"ours_cpu_us": "our CPU", "redis_cpu_us": "CPU of Redis", "wall_us": "clock"}
 POLLED = ("run", "wall_us")
-"""This time is how long clients wait between two polls, and says nothing."""
+"""This time depends on the clients' wait between two polls, so it is meaningless."""
 CLIENTS = 32
 
 WARMUP_TASKS = 200
 FEW_TASKS = 100
 BATCH_TASKS = 100
 BATCHES = 5
-"""How many batches a round has for the stores that are compared by their size; the worker stands still only briefly."""
+"""The number of batches per round when stores of different sizes are compared, so the worker pauses only briefly."""
 FILL_TASKS = 10_000
 MEMORY_TASKS = 5_000
 QUOTA = "10000000"
-"""How many tasks one of the few clients may have stored."""
+"""How many tasks a client may have stored; there are few clients."""
 
 
 class Race(NamedTuple):
-    """One server's batch in one round: rates by the clock, costs a task in microseconds of CPU time."""
+    """One server's batch in one round: rates by the clock, costs per task in microseconds of CPU time."""
 
     server: str
     round: int
@@ -57,7 +57,7 @@ class Race(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one step of a task costs, in microseconds: of the CPU of ours and of Redis, and by the clock."""
+    """The cost of one step of a task in microseconds: our CPU time, that of Redis, and time by the clock."""
 
     store: str
     step: str
@@ -80,7 +80,7 @@ def section(options: Options, cores: Cores) -> Section:
 
 
 def race(options: Options, cores: Cores) -> list[Race]:
-    """Let fastmcp's server and ours complete tasks in turn, about `options.seconds` of it each round."""
+    """Let fastmcp's server and ours complete tasks in turn, for about `options.seconds` in each round."""
     races: list[Race] = []
     with ExitStack() as stack:
         running = [stack.enter_context(start(cores)) for start in (_fastmcp, _ours)]
@@ -141,7 +141,7 @@ def _fill(server: TaskServer, count: int) -> None:
 
 
 def _steps(server: TaskServer, store: str, round_number: int) -> Iterator[Step]:
-    """A batch of tasks, first created while the worker stands still, then worked on, then read."""
+    """Measure a batch of tasks: created while the worker is paused, then run, then read."""
     batch = Batch(server)
     with _paused(server):
         created = server.lap(lambda: batch.create(BATCH_TASKS))
@@ -163,7 +163,7 @@ def _paused(server: TaskServer) -> Iterator[None]:
 
 
 def memory(cores: Cores) -> dict[str, float]:
-    """Bytes of Redis's memory that a task takes with everything that belongs to it, by what it is at."""
+    """Return the bytes of Redis's memory that a task takes in total, by its status."""
     _tell("memory")
     taken: dict[str, float] = {}
     with _ours(cores, works=False) as idle:
@@ -185,7 +185,7 @@ def _taken(server: TaskServer, tool: str, status: str | None) -> float:
 
 
 def _fill_and_forget(server: TaskServer) -> None:
-    """Have everything in Redis that does not belong to a task, such as scripts and buffers of connections."""
+    """Warm Redis up with everything that does not belong to a task, such as scripts and connection buffers."""
     Batch(server).create(FEW_TASKS)
     server.redis.ask("FLUSHALL", "SYNC")
 
@@ -215,7 +215,7 @@ def _ours(cores: Cores, *, works: bool = True) -> Iterator[TaskServer]:
 def summary(
     options: Options, races: Sequence[Race], steps: Sequence[Step], bytes_per_task: Mapping[str, float]
 ) -> Section:
-    """Sum up what was measured."""
+    """Sum up the measurements."""
     servers_by_name = {name: _medians([run for run in races if run.server == name]) for name in (FASTMCP, OURS)}
     costs = {
         (step, store): _medians([run for run in steps if (run.step, run.store) == (step, store)])
@@ -230,8 +230,8 @@ def summary(
         "## Tasks",
         "",
         f"Medians of {options.rounds} interleaved rounds. {CLIENTS} clients create tasks one after the other, then "
-        f"poll theirs, the oldest first, with {POLL_SECONDS:g} s between two polls of an unfinished one. All of a "
-        "server, replica and worker, is on one core; its Redis, which writes nothing to disk, and the clients are on "
+        f"poll theirs, the oldest first, with {POLL_SECONDS:g} s between two polls of an unfinished one. The replica "
+        "and the worker of a server are on one core; its Redis, which writes nothing to disk, and the clients are on "
         "another. "
         f"Python {platform.python_version()}.",
         "",
@@ -246,8 +246,8 @@ def summary(
             texts=2,
         ),
         "",
-        "`create` is measured while the worker stands still; `run` is what the worker does, and what it and the polls "
-        "make Redis do; `get` reads a completed task.",
+        "`create` is measured while the worker is paused; `run` is the work of the worker, and of Redis for it and for "
+        "the polls; `get` reads a completed task.",
         "",
         *table(
             ("a task of ours that is", "takes KB of Redis"),
@@ -266,7 +266,7 @@ def summary(
 
 
 def _medians(runs: Sequence[Race] | Sequence[Step]) -> dict[str, float]:
-    """The median of each number of runs of the same thing."""
+    """Return the median of each number over several runs."""
     columns = {name: [getattr(run, name) for run in runs] for name in runs[0]._fields if name != "round"}
     return {name: statistics.median(column) for name, column in columns.items() if not isinstance(column[0], str)}
 
@@ -282,10 +282,10 @@ def _judge_race(ours: Mapping[str, float], fastmcp: Mapping[str, float]) -> Verd
 
 
 def _judge_flatness(costs: Mapping[tuple[str, str], Mapping[str, float]], stored: int) -> Verdict:
-    """Judge by the CPU time of all who take part, Redis too: it is less disturbed than the clock."""
+    """Judge by the CPU time of all processes, including Redis, as other programs disturb it less than the clock."""
     growth = {step: _cpu_us(costs[step, MANY]) / _cpu_us(costs[step, FEW]) for step in STEPS}
     measured = ", ".join(f"{step} {ratio:.2f} ×" for step, ratio in growth.items())
-    return goals.TASKS_FLAT.judge(max(growth.values()), f"{measured}; {stored:,} stored beside {FEW_TASKS}")
+    return goals.TASKS_FLAT.judge(max(growth.values()), f"{measured}; {stored:,} stored, compared with {FEW_TASKS}")
 
 
 def _cpu_us(cost: Mapping[str, float]) -> float:

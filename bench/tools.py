@@ -1,4 +1,4 @@
-"""The benchmark's tools for our server; peers offer those that they are compared in."""
+"""The benchmark's tools for our server; peers offer the ones that they are compared in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway import Context, tool
 
 
 class Name(BaseModel):
-    """What the user is asked for."""
+    """The form for a user's name."""
 
     name: str
 

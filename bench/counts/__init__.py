@@ -1,4 +1,4 @@
-"""What requests cost in numbers that do not depend on the machine's mood, and a guard that keeps them from growing.
+"""Counts the cost of requests in numbers that are the same in every run, and guards against their growth.
 
-Times differ from run to run; how many functions are called and instructions executed to answer a request does not.
+Times differ from run to run; the numbers of function calls and instructions for a request do not.
 """

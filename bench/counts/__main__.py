@@ -1,7 +1,7 @@
-"""Count what requests cost, and compare it with what is accepted.
+"""Count the cost of requests, and compare it with the accepted numbers.
 
-Exit code 0: all is as accepted; 1: something differs; 2: it could not be counted; 3: nothing is accepted for this
-version of Python.
+Exit code 0: all numbers are as accepted; 1: some differ; 2: the count failed; 3: there are no accepted numbers for
+this version of Python.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from bench.tables import table
 
 COMMAND = "python -m bench.counts"
 FILE = NUMBERS.relative_to(TOP)
-LOWER = f"Lower what is accepted: {COMMAND} --write, and commit {FILE} with what has made it less."
-RAISE = f'It costs more than before. If that is worth it: {COMMAND} --raise "why", which keeps the reason in {FILE}.'
-UNKNOWN = f"Nothing is accepted for Python {PYTHON} in {FILE}; {COMMAND} --write accepts what it costs now."
+LOWER = f"The cost went down. Accept it with {COMMAND} --write, and commit {FILE} with the change that caused it."
+RAISE = f'The cost went up. If it is worth it: {COMMAND} --raise "why", which records the reason in {FILE}.'
+UNKNOWN = f"{FILE} has no accepted numbers for Python {PYTHON}. {COMMAND} --write accepts the current ones."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count; the module's docstring tells the exit codes."""
+    """Count, and return the exit code of the module's docstring."""
     given = _parse(arguments)
     try:
         counted = count(lambda name: name in shares.LEGS if given.shares else given.only is None or given.only in name)
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"counts: {error}", file=sys.stderr)
         return 2
     if not counted:
-        print(f"counts: no case is called {given.only}", file=sys.stderr)
+        print(f"counts: no case has a name with {given.only!r}", file=sys.stderr)
         return 2
     if given.functions or given.functions_to is not None or given.shares:
         return _show(given, counted)
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _show(given: argparse.Namespace, counted: Mapping[str, Counted]) -> int:
-    """Show what was counted, and compare it with nothing."""
+    """Show the counts without comparing them."""
     if given.shares:
         return _show_shares(counted)
     if given.functions:
@@ -63,18 +63,18 @@ def _show(given: argparse.Namespace, counted: Mapping[str, Counted]) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--only", metavar="TEXT", help="count the cases alone whose names contain this")
+    parser.add_argument("--only", metavar="TEXT", help="count only the cases whose names contain this")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--write", action="store_true", help="accept what has become less, and cases that are new")
-    what.add_argument("--raise", dest="reason", metavar="WHY", help="accept what it costs now, higher numbers too")
-    what.add_argument("--functions", action="store_true", help="show the functions that execute most instructions")
+    what.add_argument("--write", action="store_true", help="accept lower numbers and new cases")
+    what.add_argument("--raise", dest="reason", metavar="WHY", help="accept all current numbers, including higher ones")
+    what.add_argument("--functions", action="store_true", help="show the functions with the most instructions")
     what.add_argument(
         "--functions-to", metavar="FILE", type=Path, help="write the instructions of each function, as JSON"
     )
-    what.add_argument("--shares", action="store_true", help="show which modules the instructions of a leg are in")
+    what.add_argument("--shares", action="store_true", help="show the modules that the instructions of a leg are in")
     given = parser.parse_args(arguments)
     if given.only is not None and (given.write or given.reason is not None):
-        parser.error("what is accepted is written for all cases at once")
+        parser.error("--only cannot be used with options that write accepted numbers, which cover all cases")
     if given.reason is not None and not given.reason.strip():
         parser.error("say why")
     return given
@@ -116,7 +116,7 @@ def _row(item: tuple[str, Counted]) -> list[str]:
 
 
 def _tell(differences: Sequence[Difference], counted: Mapping[str, Counted]) -> None:
-    """Report what differs, and the functions that it comes from."""
+    """Print the differences, and the functions that they come from."""
     before = functions.count_before(NUMBERS) if differences else {}
     changed = {}
     for case, of_case in groupby(differences, key=lambda difference: difference.case):
@@ -126,7 +126,7 @@ def _tell(differences: Sequence[Difference], counted: Mapping[str, Counted]) -> 
             print(f"{case}: instructions of {functions.in_words(changed[case])}")
     if changed:
         functions.write(functions.FILE, changed)
-        print(f"All of them: {functions.FILE.relative_to(TOP)}")
+        print(f"All differences by function: {functions.FILE.relative_to(TOP)}")
 
 
 def _show_shares(counted: Mapping[str, Counted]) -> int:

@@ -1,4 +1,4 @@
-"""The numbers that are accepted, by minor version of Python, and how others differ from them."""
+"""The accepted numbers by minor version of Python, and differences from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 TOLERANCE: Final = {"python_calls": 0.02, "builtin_calls": 0.02, "instructions": 0.02, "peak_bytes": 0.05}
 SLACK: Final = {"python_calls": 3, "builtin_calls": 3, "instructions": 30, "peak_bytes": 1024}
-"""What a number may differ by, as a share and in all. Memory is taken in steps: a list that happens to grow then."""
+"""The allowed difference, as a share and in absolute terms. Memory grows in steps, when a list is resized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,9 @@ class Difference:
     """A number that is not as accepted.
 
     Attributes:
-        case: whose.
-        what: was counted.
-        accepted: the number that is accepted, None of a case that is new.
-        counted: the number now, None of a case that is no more.
+        what: the name of the number.
+        accepted: the accepted number, None for a new case.
+        counted: the current number, None for a removed case.
     """
 
     case: str
@@ -53,8 +52,8 @@ class Accepted:
     """The numbers of one minor version of Python.
 
     Attributes:
-        numbers: by case, then by what was counted.
-        raised: why numbers were accepted that were higher than before: the reason, and which.
+        numbers: case → name → number.
+        raised: the reasons for which higher numbers were accepted, with these numbers.
     """
 
     numbers: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -62,16 +61,16 @@ class Accepted:
 
     @classmethod
     def load(cls, python: str = PYTHON, numbers: Path = NUMBERS) -> Self:
-        """Read them; there are none of a version whose numbers were never accepted."""
+        """Read them; a version without accepted numbers has none."""
         given = _read(numbers).get(python, {})
         return cls(given.get("cases", {}), given.get("raised", []))
 
     def save(self, python: str = PYTHON, numbers: Path = NUMBERS) -> None:
-        """Write them; those of other versions stay."""
+        """Write them, and keep those of other versions."""
         _write(numbers, _read(numbers) | {python: {"cases": self.numbers, "raised": self.raised}})
 
     def differences(self, counted: Mapping[str, Counted]) -> Iterator[Difference]:
-        """Give what differs by more than it may, in either direction."""
+        """Yield the numbers that differ by more than allowed, in either direction."""
         for case, now in counted.items():
             was = self.numbers.get(case)
             if was is None:
@@ -84,7 +83,7 @@ class Accepted:
             yield Difference(case, "", 0, None)
 
     def lower(self, counted: Mapping[str, Counted]) -> None:
-        """Accept what has become less, what is new, and that cases are gone; a number never rises."""
+        """Accept lower numbers, new cases and removed cases; no number rises."""
         self.numbers = {
             case: {
                 what: min(number, self.numbers.get(case, {}).get(what, number)) for what, number in now.numbers.items()
@@ -93,7 +92,7 @@ class Accepted:
         }
 
     def replace(self, counted: Mapping[str, Counted], reason: str) -> None:
-        """Accept what was counted, higher numbers too, for a reason that is kept."""
+        """Accept all numbers, including higher ones, and record the reason."""
         risen = [difference for difference in self.differences(counted) if difference.is_worse]
         if risen:
             cases = {f"{rise.case}: {rise.what}": [rise.accepted, rise.counted] for rise in risen}
@@ -102,7 +101,7 @@ class Accepted:
 
 
 def differs(what: str, accepted: int, counted: int) -> bool:
-    """Whether a number differs from the accepted one by more than it may."""
+    """Return whether a number differs from the accepted one by more than allowed."""
     return abs(counted - accepted) > max(TOLERANCE[what] * accepted, SLACK[what])
 
 
@@ -112,7 +111,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON with a line for each case, so that a change is a change of few lines."""
+    """Write JSON with one line per case, so that a change touches few lines."""
     path.write_text(_lines(content, levels=3) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""What is counted: requests to a replica that is set up as in production, and what their answers must be."""
+"""The counted cases: requests to a replica set up as in production, and their expected answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from gateway.sealing.keyring import generate_entry
 from gateway.settings.model import Settings
 
 Check = Callable[[Answer], str | None]
-"""Says what is wrong with an answer, or None."""
+"""Returns what is wrong with an answer, or None."""
 
 STORE_SECONDS: Final = 0.001
-"""The task store has always answered when the event loop looks for it next: whether it has must not be chance."""
+"""How long to wait so that the task store has always answered when the event loop looks next, and never by chance."""
 
 NUMBER: Final = 1000
 TEXT: Final = "hello from request 1000"
@@ -37,14 +37,12 @@ SEAL_KEYS: Final = generate_entry(secrets.token_bytes)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request that is counted again and again.
+    """One request that is counted repeatedly.
 
     Attributes:
-        name: of the case.
-        replica: the one that is asked.
-        requests: sent in turn; they differ only where one alone could not be sent twice.
-        check: what each answer must be.
-        meanwhile: is entered while they are sent.
+        requests: sent in turn; they differ only where the same request cannot be sent twice.
+        check: checks each answer.
+        meanwhile: a context manager, entered while they are sent.
     """
 
     name: str
@@ -54,10 +52,10 @@ class Case:
     meanwhile: Callable[[], Any] = nullcontext
 
     async def send(self, number: int, meter: Any = None) -> None:
-        """Send the request whose turn it is, and check the answer.
+        """Send the next request in turn, and check the answer.
 
         Raises:
-            WrongAnswer: it is not as it must be.
+            WrongAnswer: the answer is wrong.
         """
         answer = await self.replica.exchange(self.requests[number % len(self.requests)], meter)
         problem = self.check(answer)
@@ -67,13 +65,13 @@ class Case:
 
 @asynccontextmanager
 async def all_cases(tokens: int) -> AsyncIterator[list[Case]]:
-    """Start what all cases need, and make them.
+    """Start the replicas and the store, and make all cases.
 
     Args:
-        tokens: how many requests with tokens of their own are needed.
+        tokens: how many requests need different tokens.
 
     Raises:
-        WrongAnswer: a call could not be brought to where it is counted.
+        WrongAnswer: a call failed before the leg that is counted.
         ServerError: there is no Redis server.
     """
     async with AsyncExitStack() as stack:
@@ -127,7 +125,7 @@ def _plain_cases(replica: Replica, tokens: int) -> Iterator[Case]:
 
 
 async def _rounds(replica: Replica, questions: int) -> list[Case]:
-    """Each leg of a call that asks so many questions, one after the other."""
+    """Make a case for each leg of a call with `questions` questions in sequence."""
     params: dict[str, Any] = {}
     cases = []
     name = "one question" if questions == 1 else f"{questions} questions"
@@ -140,7 +138,7 @@ async def _rounds(replica: Replica, questions: int) -> list[Case]:
 
 
 async def last_leg(replica: Replica, questions: int) -> Case:
-    """The leg that brings the last of so many answers, and is given the others in the state."""
+    """Make a case for the leg with the last of `questions` answers; the state carries the others."""
     params: dict[str, Any] = {}
     for _ in range(questions):
         params = answering((await replica.exchange(greet(questions, params))).body, "Ada")
@@ -148,7 +146,7 @@ async def last_leg(replica: Replica, questions: int) -> Case:
 
 
 async def carrying(replica: Replica, kib: int) -> Case:
-    """The last leg of a call whose state has so many KiB."""
+    """Make a case for the last leg of a call whose state has `kib` KiB."""
     size = kib * 1024
     asked = await replica.exchange(_carry(size, {}))
     return Case(
@@ -160,12 +158,12 @@ async def carrying(replica: Replica, kib: int) -> Case:
 
 
 def echo(*, token: str | None = None) -> bytes:
-    """A call that is answered at once."""
+    """Return a call that is answered at once."""
     return call(PORT, NUMBER, "echo", {"text": TEXT}, token=token or token_of())
 
 
 def greet(count: int, params: Mapping[str, Any]) -> bytes:
-    """A leg of a call that asks so many questions."""
+    """Return a leg of a call that asks `count` questions."""
     return call(PORT, NUMBER, "greet", {"count": count}, token=token_of(), **params)
 
 
@@ -174,7 +172,7 @@ def _carry(size: int, params: Mapping[str, Any]) -> bytes:
 
 
 def create() -> bytes:
-    """A call that becomes a task."""
+    """Return a call that becomes a task."""
     params = _params("repeat", text=TEXT)
     return request(PORT, NUMBER, "tools/call", "repeat", params, token=token_of(), capabilities=FORMS_AND_TASKS)
 
@@ -184,13 +182,13 @@ def _params(tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 def token_of(subject: str = "user") -> str:
-    """A token that all replicas of this process take."""
+    """Return a token that all replicas of this process accept."""
     return mint(SECRET, subject, AUDIENCE, ttl_seconds=86400)
 
 
 @contextmanager
 def _full(replica: Replica) -> Iterator[None]:
-    """Let others take every place meanwhile."""
+    """Let others occupy every place."""
     visits = list(iter(replica.services.load.arrive, None))
     try:
         yield
@@ -200,7 +198,7 @@ def _full(replica: Replica) -> Iterator[None]:
 
 
 def completes(text: str) -> Check:
-    """The call must be done, with this text."""
+    """Return a check that the call is done, with this text."""
     return lambda answer: check_complete(answer.body, NUMBER, text)
 
 
@@ -223,7 +221,7 @@ def _streams(answer: Answer) -> str | None:
 
 
 def creates(answer: Answer) -> str | None:
-    """The call must have become a task."""
+    """Check that the call has become a task."""
     result = json.loads(answer.body).get("result", {})
     return None if result.get("resultType") == "task" else f"expected a task, got {answer.body[:300]!r}"
 

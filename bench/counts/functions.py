@@ -1,6 +1,6 @@
-"""Which functions a difference comes from: instructions by function, now and when the numbers were accepted.
+"""The functions that a difference comes from: instructions by function, now and when the numbers were accepted.
 
-Those of then are counted again, only where a number differs, in the commit that last changed the accepted numbers.
+The earlier ones are counted again only if a number differs, in the commit that last changed the accepted numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from bench.counts.meters import TOP
 
 FILE: Final = TOP / "reports" / "counts_functions.json"
-"""Where all that differ are written: case → function → before and now."""
+"""The file with all differences: case → function → before and now."""
 
 SHOWN_FUNCTIONS: Final = 5
 
@@ -26,7 +26,7 @@ ByCase: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 def count_before(numbers: Path) -> ByCase:
-    """Count the code of the commit that last changed a file of accepted numbers; return nothing if there is none."""
+    """Count the code of the commit that last changed a file of accepted numbers; return {} if there is none."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         folder = Path(name)
         found = folder / "functions.json"
@@ -42,13 +42,13 @@ def count_before(numbers: Path) -> ByCase:
 
 
 def write(path: Path, functions: Mapping[str, Mapping[str, object]]) -> None:
-    """Write what was counted of each function."""
+    """Write the counts of each function."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(functions, indent=1, sort_keys=True) + "\n")
 
 
 def changed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    """Return the functions whose instructions differ, before and now, those that differ most first."""
+    """Return the functions whose instructions differ, before and now, largest difference first."""
     pairs = {name: (before.get(name, 0), now.get(name, 0)) for name in before.keys() | now.keys()}
     most = sorted(pairs.items(), key=lambda item: (-abs(item[1][1] - item[1][0]), item[0]))
     return {name: (was, is_now) for name, (was, is_now) in most if was != is_now}

@@ -1,6 +1,6 @@
-"""Count what a stretch of code does: functions called, instructions executed, memory taken.
+"""Meters for a piece of code: functions called, instructions executed, memory allocated.
 
-Nothing of this package is counted: it is the client, not the replica.
+This package itself is not counted: it is the client, not the replica.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Calls:
     """Counts calls of functions.
 
     Attributes:
-        python: of functions written in Python; each time that a coroutine goes on counts too.
-        builtin: of functions written in C, where Python code calls them.
+        python: calls of functions written in Python; each resumption of a coroutine counts too.
+        builtin: calls of functions written in C by Python code.
     """
 
     def __init__(self) -> None:
@@ -38,11 +38,11 @@ class Calls:
         self.builtin = 0
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         sys.setprofile(self._note)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         sys.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _argument: object) -> None:
@@ -57,18 +57,18 @@ class Instructions:
     """Counts the interpreter's instructions.
 
     Attributes:
-        by_code: how many each function executed itself.
+        by_code: function → the instructions that it executed itself.
     """
 
     def __init__(self) -> None:
         self.by_code: Counter[CodeType] = Counter()
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         sys.settrace(self._enter)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         sys.settrace(None)
 
     @property
@@ -77,7 +77,7 @@ class Instructions:
         return self.by_code.total()
 
     def by_function(self) -> dict[str, int]:
-        """How many each function executed itself, by its module and name."""
+        """Return how many each function executed itself, by its module and name."""
         functions: Counter[str] = Counter()
         for code, count in self.by_code.items():
             functions[_name_of(code)] += count
@@ -97,10 +97,10 @@ class Instructions:
 
 
 class Memory:
-    """Measures the memory that is taken at once.
+    """Measures the peak of allocated memory.
 
     Attributes:
-        peak_bytes: how much more was taken at the highest than in the beginning.
+        peak_bytes: the peak above the memory at the start.
     """
 
     def __init__(self) -> None:
@@ -108,12 +108,12 @@ class Memory:
         self._before = 0
 
     def start(self) -> None:
-        """Begin to measure; `tracemalloc` runs already."""
+        """Start measuring; `tracemalloc` must be running."""
         tracemalloc.reset_peak()
         self._before = tracemalloc.get_traced_memory()[0]
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         self.peak_bytes = tracemalloc.get_traced_memory()[1] - self._before
 
 

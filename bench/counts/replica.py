@@ -1,4 +1,4 @@
-"""One replica inside this process: all of it but the operating system's sockets.
+"""One replica inside this process: all of it except the operating system's sockets.
 
 Bytes go to the connection object that the server makes for each client, and come from the transport that it writes
 to. The event loop is the one of production.
@@ -18,25 +18,25 @@ from gateway.process.app import GatewayApp, make_server
 from gateway.process.replica import Services
 
 PORT = 8080
-"""Where clients say that they are connected to."""
+"""The port that clients claim to be connected to."""
 
 
 TURNS_AFTERWARDS = 3
-"""What a request leaves behind, such as a task that was cancelled, is over after so many rounds of the event loop."""
+"""The rounds of the event loop after which the remains of a request, such as a cancelled task, are gone."""
 
 
 class Meter(Protocol):
     """Counts what happens between `start` and `stop`."""
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
 
 
 class _Turn:
-    """Awaited: lets the event loop do everything else that is ready, after some time for others to get ready."""
+    """An awaitable that waits for a moment, then lets the event loop do everything else that is ready."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -48,7 +48,7 @@ class _Turn:
 
 
 class _Client(asyncio.Transport):
-    """The other end of a connection: keeps what is written."""
+    """The other end of a connection; it keeps the bytes that are written."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 50000), "sockname": ("127.0.0.1", PORT)})
@@ -72,11 +72,10 @@ class _Client(asyncio.Transport):
 
 
 class Replica:
-    """A replica with one client, who has a connection that is kept alive.
+    """A replica with one client on a kept-alive connection.
 
     Attributes:
-        services: what it serves with.
-        patience_seconds: how long others, such as a task store, get in each round of the event loop.
+        patience_seconds: how long each round of the event loop waits for others, such as a task store.
     """
 
     def __init__(self, services: Services) -> None:
@@ -90,7 +89,7 @@ class Replica:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Start it, and stop it in the end."""
+        """Start it, and stop it at the end."""
         config = self._server.config
         config.load()
         await self._server.on_tick(0)  # makes the `Date` header
@@ -110,10 +109,10 @@ class Replica:
         return protocol
 
     async def keep_open(self, request: bytes) -> None:
-        """Let another client open a stream on a connection of its own, which stays open.
+        """Let another client open a stream, which stays open, on a separate connection.
 
         Raises:
-            WrongAnswer: it is answered with something else.
+            WrongAnswer: the answer is not a stream.
         """
         client = _Client()
         protocol = self._connect(client)
@@ -125,11 +124,11 @@ class Replica:
             raise WrongAnswer(f"expected a stream, got {client.written[0][:300]!r}")
 
     async def exchange(self, request: bytes, meter: Meter | None = None) -> Answer:
-        """Send a request, and return the answer once everything that belongs to it is over.
+        """Send a request, and return the answer once all work for it is over.
 
         Args:
             request: head and body.
-            meter: counts what the replica does for it.
+            meter: counts the replica's work for it.
         """
         turn = _Turn(self.patience_seconds)
         self._client.written.clear()

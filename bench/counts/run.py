@@ -22,7 +22,7 @@ from gateway.observability.logs import configure_logging
 
 WARMUP: Final = 8
 TIMES: Final = 6
-"""How often each case is counted by each meter. What disturbs a request only adds, so the least of all counts."""
+"""How often each meter counts each case. Disturbances only add, so the lowest count is taken."""
 
 CLOCK_STEP_SECONDS: Final = 1e-6
 
@@ -30,11 +30,11 @@ MeterT = TypeVar("MeterT", Calls, Instructions, Memory)
 
 
 class Counted(NamedTuple):
-    """What one request of a case costs.
+    """The cost of one request of a case.
 
     Attributes:
-        numbers: by what was counted.
-        functions: instructions by function.
+        numbers: name → number.
+        functions: function → instructions.
     """
 
     numbers: Mapping[str, int]
@@ -45,7 +45,7 @@ def count(wanted: Callable[[str], bool] = lambda _name: True) -> dict[str, Count
     """Count the cases whose names are wanted.
 
     Raises:
-        WrongAnswer: an answer is not as it must be.
+        WrongAnswer: an answer is wrong.
         ServerError: there is no Redis server.
     """
     log = io.StringIO()
@@ -59,7 +59,7 @@ def count(wanted: Callable[[str], bool] = lambda _name: True) -> dict[str, Count
 
 @contextmanager
 def _steady_clocks() -> Iterator[None]:
-    """Let each look at a clock find a microsecond more: what depends on how long something took always goes alike."""
+    """Advance the clocks by a microsecond each time they are read, so code that depends on time always runs alike."""
     with ExitStack() as stack:
         for name in ("time", "monotonic", "perf_counter"):
             now = getattr(time, name)()
@@ -106,7 +106,7 @@ async def _undisturbed(case: Case) -> AsyncIterator[None]:
 
 
 async def _least(case: Case, turn: int, make: Callable[[], MeterT], total: Callable[[MeterT], int]) -> MeterT:
-    """Count a case again and again, and return the meter that counted least."""
+    """Count a case repeatedly, and return the meter with the lowest count."""
     meters = []
     for number in range(WARMUP + turn * TIMES, WARMUP + (turn + 1) * TIMES):
         meter = make()

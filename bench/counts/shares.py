@@ -1,4 +1,4 @@
-"""Which modules the instructions of a leg are executed in: compiling others would not pay."""
+"""The modules that execute the instructions of a leg; compiling any others would not pay."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bench.counts.run import Counted
 
 LEGS: Final = ("echo", "one question, leg 1", "one question, leg 2")
 LEAST_PERCENT: Final = 1.0
-"""Compiling a module with less pays too little for the rules that it imposes."""
+"""The share from which compiling a module is worth the rules that it imposes."""
 
 
 def largest_shares(counted: Mapping[str, Counted]) -> dict[str, float]:
-    """Return the largest share of each module of ours in the instructions of one leg, in percent."""
+    """Return each of our modules' largest share in the instructions of one leg, in percent."""
     largest: dict[str, float] = {}
     for case in counted.values():
         total = sum(case.functions.values())
@@ -30,7 +30,7 @@ def largest_shares(counted: Mapping[str, Counted]) -> dict[str, float]:
 
 
 def compiled_modules() -> dict[str, float]:
-    """Return the modules that are compiled, and the shares written beside them."""
+    """Return the compiled modules with the shares that setup.py has for them."""
     compiled: dict[str, float] = runpy.run_path(str(TOP / "setup.py"))["COMPILED"]
     return compiled
 
@@ -41,7 +41,7 @@ def leaving(shares: Mapping[str, float], compiled: Mapping[str, float]) -> list[
 
 
 def lines(shares: Mapping[str, float], compiled: Mapping[str, float]) -> Iterator[str]:
-    """Write the table of setup.py anew, and what else has a share that is large enough."""
+    """Write the table for setup.py with current shares, and the other modules with a large enough share."""
     for module in compiled:
         yield f'    "{module}": {shares.get(module, 0.0)},'
     yield "\nInterpreted (docs/run/compiled.md says why):"

@@ -1,1 +1,1 @@
-"""The servers that ours is compared with; one with dependencies of its own has a virtual environment of its own."""
+"""The servers that ours is compared with; a peer with further dependencies has its own virtual environment."""

@@ -1,4 +1,4 @@
-"""The floor: what uvicorn costs when the application reads the body and answers one fixed JSON-RPC result."""
+"""The floor: uvicorn with an application that reads the body and returns one fixed JSON-RPC result."""
 
 from __future__ import annotations
 

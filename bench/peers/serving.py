@@ -1,4 +1,4 @@
-"""How peers are served: all of them by uvicorn at its fastest, on the port that the command line names first."""
+"""Serves all peers by uvicorn at its fastest, on the port that is the first argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a FastAPI endpoint costs that reads the body and answers one fixed JSON-RPC result."""
+"""A FastAPI endpoint that reads the body and returns one fixed JSON-RPC result."""
 
 from __future__ import annotations
 

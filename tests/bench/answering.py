@@ -1,4 +1,4 @@
-"""Servers that answer what a test tells them to."""
+"""Servers that give the answers a test defines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import count
 
 Answer = Callable[[int], Sequence[bytes]]
-"""From the number of a request on its connection to the pieces of its answer."""
+"""Returns the pieces of the answer to a request, given its number on its connection."""
 
 
 def response(body: bytes, status: str = "200 OK") -> bytes:
@@ -18,7 +18,7 @@ def response(body: bytes, status: str = "200 OK") -> bytes:
 
 @contextmanager
 def server(answer: Answer) -> Iterator[int]:
-    """A server that answers every 4-byte request with the pieces that `answer` gives, none to hang up; its port."""
+    """Run a server that answers 4-byte requests with the pieces from `answer`, or hangs up if none; yield its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve(link: socket.socket) -> None:

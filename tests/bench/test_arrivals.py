@@ -1,4 +1,4 @@
-"""Arrivals are random at the rate asked for; a call counts only if its answer is right and in time."""
+"""Arrivals are random at the requested rate; a call counts only if its answer is right and in time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.arrivals import PATIENCE_SECONDS, Call, making, observe, poisson, rea
 from bench.clients import Answer, WrongAnswer
 from bench.servers import Server
 
-SERVER = Server(name="ours", process=None, output=None, port=8080, token="t")  # type: ignore[arg-type]  # only spoken of
+SERVER = Server(name="ours", process=None, output=None, port=8080, token="t")  # type: ignore[arg-type]  # never started
 
 
 def done(*, number: int = 7, text: str = "Computed 1 units: 1 on r1.", **more: Any) -> Answer:
@@ -28,13 +28,13 @@ HANDED_ON = answer({"resultType": "input_required", "requestState": "s1.abc"})
 REFUSED = Answer(503, b'{"jsonrpc":"2.0","error":{"code":-31001,"message":"The server is overloaded"}}')
 
 
-def test_arrivals_come_at_the_rate_asked_for_and_know_nothing_of_each_other() -> None:
+def test_arrivals_come_at_the_requested_rate_and_independently() -> None:
     times = list(poisson(100.0, 5.0, 1005.0, random.Random(1)))
     gaps = [after - before for before, after in pairwise(times)]
     assert times[0] >= 5.0
     assert times[-1] < 1005.0
     assert len(times) == pytest.approx(100_000, rel=0.02)
-    # Exponential gaps: as many are shorter than half the average as that says.
+    # Exponential gaps: the share that is shorter than half the average follows from that.
     assert sum(gap < 0.005 for gap in gaps) / len(gaps) == pytest.approx(0.393, abs=0.01)
 
 
@@ -60,7 +60,7 @@ def test_only_calls_that_are_done_in_time_are_goodput() -> None:
     assert seen.handed_on == pytest.approx(2 / 5)
 
 
-def test_latencies_are_those_of_accepted_calls_and_end_where_patience_ends() -> None:
+def test_latencies_are_those_of_accepted_calls_and_end_at_the_longest_wait() -> None:
     calls = [Call(arrived=float(number), done=number + 0.1) for number in range(98)]
     calls += [Call(arrived=98.0), Call(arrived=99.0, done=109.0), Call(arrived=99.5, refused=True)]
     seen = observe(calls, 0.0, 100.0)
@@ -68,7 +68,7 @@ def test_latencies_are_those_of_accepted_calls_and_end_where_patience_ends() -> 
     assert seen.p99_ms == PATIENCE_SECONDS * 1e3
 
 
-def test_a_call_that_is_handed_on_goes_on_with_its_state_until_it_is_done() -> None:
+def test_a_call_that_is_handed_on_resumes_with_its_state_until_it_is_done() -> None:
     call = Call(arrived=1.0)
     client = making(SERVER, 7, call, clock=lambda: 4.0)
     first = next(client)

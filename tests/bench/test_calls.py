@@ -1,4 +1,4 @@
-"""The report on calls draws the right conclusion from what was measured."""
+"""The report on calls draws the right conclusions from its measurements."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bench.options import Options
 
 
 def measured(requests: int, *, cpu_seconds: float = 1.0, wrong: list[str] | None = None) -> Measurement:
-    """One second under load; the latencies spread evenly up to 5 ms."""
+    """Return one second under load, with latencies spread evenly up to 5 ms."""
     return Measurement(
         latencies_ns=[number * 5_000_000 // requests for number in range(1, requests + 1)],
         elapsed_seconds=1.0,
@@ -60,7 +60,7 @@ def report(
     second: int | None = None,
     resident_mib: float = 60.0,
 ) -> Report:
-    """A report with one round for each measurement of ours, the same in every case."""
+    """Return a report with one round for each measurement of ours, the same in every case."""
     runs = [Run(RAW, FIXED, 0, measured(1000), 20.0)]
     for number, measurement in enumerate(ours):
         for case in BASIC:
@@ -115,7 +115,7 @@ def test_a_leg_may_cost_no_more_where_another_replica_began_the_call() -> None:
     assert missed(report(measured(500), second=440)) == [TWO_REPLICAS]
 
 
-def test_slow_answers_and_much_memory_are_told() -> None:
+def test_slow_answers_and_much_memory_are_reported() -> None:
     slow = Measurement([11_000_000 * number // 400 + 10_000_000 for number in range(400)], 1.0, 1.0, 0.5)
     told = report(slow, resident_mib=90.0)
     assert missed(told) == [P99_BESIDE_RAW, P999, RESIDENT]

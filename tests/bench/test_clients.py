@@ -1,4 +1,4 @@
-"""Clients of the benchmark talk to a server at once, each in its own order, and none is mistaken for another."""
+"""Clients of the benchmark talk to a server at once, each in its own order, and none gets another's answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_each_client_hears_the_answers_to_its_own_requests_in_order() -> None:
     assert heard == [[Answer(200, b"0"), Answer(200, b"1"), Answer(200, b"2")]] * 3
 
 
-def test_an_answer_in_pieces_is_put_together_and_an_error_status_is_told() -> None:
+def test_an_answer_in_pieces_is_put_together_and_an_error_status_reported() -> None:
     heard: list[Answer | None] = []
     whole = response(b"busy", "503 Service Unavailable")
     with server(lambda _: [whole[:7], whole[7:-2], whole[-2:]]) as port:
@@ -36,13 +36,13 @@ def test_an_answer_in_pieces_is_put_together_and_an_error_status_is_told() -> No
 
 
 def asking_after(others: list[Answer | None], count: int, heard: list[Answer | None]) -> Client:
-    """A client that asks once `others` have heard so many answers."""
+    """A client that asks once `others` has `count` answers."""
     while len(others) < count:
         yield Pause(0.001)
     yield from asking([b"ping"], heard)
 
 
-def test_a_client_that_pauses_lets_others_go_on_and_uses_the_connection_they_left() -> None:
+def test_a_client_that_pauses_lets_others_continue_and_uses_the_connection_they_left() -> None:
     heard: list[Answer | None] = []
     with server(lambda number: [response(b"%d" % number)]) as port:
         together(port, [asking_after(heard, 1, heard), asking([b"ping"], heard)])
@@ -70,7 +70,7 @@ def test_a_client_does_not_begin_before_its_time() -> None:
     assert min(began[1:]) >= later
 
 
-def test_who_has_not_come_to_an_end_in_time_is_left_alone() -> None:
+def test_a_client_that_has_not_ended_in_time_is_abandoned() -> None:
     heard: list[Answer | None] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never answers
         until = time.perf_counter() + 0.05

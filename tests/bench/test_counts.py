@@ -1,4 +1,4 @@
-"""What requests cost is counted, and grows or shrinks only with somebody's consent."""
+"""The cost of requests is counted, and changes only if somebody accepts it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING_ACCEPTED = 3
 
 
 def run_uncovered(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python where coverage does not trace: only one can, and its work would be counted."""
+    """Run Python without coverage: only one tool can trace, and the work of coverage would be counted."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "GATEWAY_"))}
     return subprocess.run(
         [sys.executable, *arguments], cwd=TOP, env=environment, capture_output=True, text=True, check=False
@@ -45,13 +45,13 @@ def accepting(**cases: Counted) -> Accepted:
 
 
 @pytest.mark.parametrize(("now", "differs"), [(5099, False), (5101, True), (4901, False), (4899, True)])
-def test_two_percent_more_or_less_are_told(now: int, differs: bool) -> None:
+def test_two_percent_more_or_less_are_reported(now: int, differs: bool) -> None:
     found = list(accepting(echo=counted(5000)).differences({"echo": counted(now)}))
     assert bool(found) == differs
     assert [difference.is_worse for difference in found] == [now > 5000] * differs
 
 
-def test_small_numbers_may_differ_by_what_says_nothing() -> None:
+def test_small_numbers_may_differ_by_an_insignificant_amount() -> None:
     assert not differs("python_calls", 20, 23)
     assert differs("python_calls", 20, 24)
 
@@ -92,12 +92,12 @@ def test_no_compiled_module_has_fallen_below_that_share() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_cases_that_come_and_go_are_told() -> None:
+def test_new_and_removed_cases_are_reported() -> None:
     found = accepting(old=counted(5000)).differences({"new": counted(5000)})
     assert {str(difference) for difference in found} == {"new: is new", "old: is no longer counted"}
 
 
-def test_what_is_accepted_falls_by_itself_but_never_rises() -> None:
+def test_accepted_numbers_fall_but_never_rise_without_a_reason() -> None:
     accepted = accepting(echo=counted(5000, peak_bytes=9000))
     accepted.lower({"echo": counted(4000, peak_bytes=9100)})
     assert accepted.numbers["echo"]["instructions"] == 4000

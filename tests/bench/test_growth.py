@@ -1,4 +1,4 @@
-"""Curves are judged by how they grow, memory by whether it goes on growing."""
+"""Curves are judged by how they grow, memory by whether it keeps growing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_report_names_what_grows_too_much(tmp_path: Path) -> None:
     assert {verdict.goal.what: verdict.met for verdict in report.verdicts} == {
         REPLAY_EXPONENT.what: True,
         "more state: exponent": False,
-        "more tools: the largest beside the smallest": False,
+        "more tools: the largest compared with the smallest": False,
         REPLAY_A_KEY.what: True,
     }
     assert (tmp_path / "growth.svg").read_text().count("<svg") == 1
@@ -51,8 +51,8 @@ def test_the_report_names_what_grows_too_much(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mib", "met"),
     [
-        pytest.param([60, 70, 75, 78, 80, 80, 80.1, 80, 80.1, 80], True, id="comes to rest"),
-        pytest.param([60, 61, 62, 63, 64, 65, 66, 67, 68, 69], False, id="goes on growing"),
+        pytest.param([60, 70, 75, 78, 80, 80, 80.1, 80, 80.1, 80], True, id="levels off"),
+        pytest.param([60, 61, 62, 63, 64, 65, 66, 67, 68, 69], False, id="keeps growing"),
     ],
 )
 def test_memory_may_grow_only_until_it_is_warm(mib: list[float], met: bool) -> None:

@@ -1,4 +1,4 @@
-"""The benchmark's load tells right answers from wrong ones, however they arrive."""
+"""The benchmark's load distinguishes right answers from wrong ones, however they arrive."""
 
 from __future__ import annotations
 

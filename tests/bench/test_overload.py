@@ -1,4 +1,4 @@
-"""The report on overload draws the right conclusion from what was measured."""
+"""The report on overload draws the right conclusions from its measurements."""
 
 from __future__ import annotations
 

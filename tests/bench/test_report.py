@@ -57,7 +57,7 @@ def test_a_subject_that_answered_wrongly_reaches_no_budget() -> None:
     assert report(wrong).budgets[0].measured == "not measured"
 
 
-def test_goals_that_are_no_budgets_stand_with_their_subject_alone() -> None:
+def test_goals_that_are_not_budgets_are_only_with_their_subject() -> None:
     assert PARTS.text() == "\n".join(["## Parts", "", *goals_table([FAST.judge(9)])]) + "\n"
     assert CALLS.text() == "## Calls\n"
 

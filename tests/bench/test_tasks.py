@@ -1,4 +1,4 @@
-"""The benchmark of tasks tells right results from wrong ones, and draws the right conclusion from what was measured."""
+"""The benchmark of tasks distinguishes right results from wrong ones, and draws the right conclusions."""
 
 from __future__ import annotations
 

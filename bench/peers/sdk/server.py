@@ -19,7 +19,7 @@ server = MCPServer("bench", version="1.0.0", log_level="WARNING")
 
 
 class Name(BaseModel):
-    """What the user is asked for."""
+    """The form for a user's name."""
 
     name: str
 
