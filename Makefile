@@ -1,5 +1,5 @@
-# Every target does its own set-up: Python 3.11 or newer and make are all that a fresh machine needs.
-# A rule whose line ends in `## text` shows up in `make help`.
+# Every target does its own set-up: a fresh machine needs only Python 3.11 or newer and make.
+# `make help` lists the rules whose line ends in `## text`. Keep it readable in 100 columns.
 
 VENV := .venv
 RUN := $(VENV)/bin/python -m
@@ -13,22 +13,22 @@ FUZZ_STAMP := .venvs/fuzz/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
-# What lets users at a cluster belongs to `make loadtest`; scenarios want the machine for themselves.
+# Tests that load a cluster belong to `make loadtest`; scenarios need the machine for themselves.
 WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtest/test_cluster.py tests/loadtest/test_users.py \
 	tests/loadtest/test_command.py tests/loadtest/sizing/test_command.py tests/deploy/test_topology.py tests/deploy/test_dashboard_live.py
 SCENARIOS := tests/loadtest/scenarios
-# Real clients, each in an environment of its own, belong to `make conformance`, as do the scenarios of a proposal.
+# Real clients, each in its own environment, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
-# Other people's proxies, which `make test` does not need, belong to `make proxies`.
+# Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
-# Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
+# Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
-# Tests of the packages that do no I/O: `make quick` runs them.
+# Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
-# Hundreds of processes start in tests: they compile nothing anew, whatever the shell they are started from prefers.
+# Tests start hundreds of processes, which must not compile modules again, whatever the shell's settings.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -37,60 +37,62 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://127.0.0.1:8080/mcp (PORT=… for another port)
+run: $(STAMP) ## Serve the demo tools at 127.0.0.1:8080/mcp: two replicas, a worker (PORT=…)
 	@$(RUN) gateway dev --port $(PORT)
 
-demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
+demo: $(STAMP) ## Call the demo tools with the real MCP client, and show where each leg runs
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest; other clients: make conformance)
+test: $(STAMP) ## Run the tests with real processes, and measure coverage
 	@$(run_tests)
 
-quick: $(STAMP) ## Check format, lint, types and imports, and run the tests of the pure packages: after every edit
+quick: $(STAMP) ## After every edit: check format, lint, types, imports; test the pure packages
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(PURE)
 
-check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
+check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and coverage (runs outdated tests first)
 	@$(check_sources)
 	@$(RUN) coverage report
 
-compiled: $(STAMP) ## Keep build/compiled, a copy of everything with the hot path compiled (make -C build/compiled chaos: a suite on it)
+compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/compiled chaos)
 	@$(need_compiler)
 	@$(RUN) scripts.compiled
 
-conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS)) ## Run the official suite, then real clients and the scenarios of a proposal (CONFORMANCE="--scenario …": the suite alone)
+conformance: $(STAMP) $(NODE_STAMP) $(if $(CONFORMANCE),,$(PYTHON_CLIENTS)) ## Run the official suite and real clients (CONFORMANCE="--scenario …")
 	@$(need_redis)
 	@$(if $(CONFORMANCE),,$(need_chromium))
 	@$(RUN) tests.conformance.run $(CONFORMANCE)
 	@$(if $(CONFORMANCE),,$(RUN) pytest -n 2 $(CLIENTS))
 
-proxies: $(STAMP) ## Put HAProxy, nginx and Caddy, as deploy/ sets them up, in front of two replicas (PROXIES="-k nginx")
+proxies: $(STAMP) ## Test HAProxy, nginx and Caddy with their files in deploy/ (PROXIES="-k nginx")
 	@$(need_haproxy)
 	@$(need_nginx)
 	@$(need_caddy)
 	@$(RUN) pytest -n 2 $(BEHIND_PROXIES) $(PROXIES)
 
-chaos: $(STAMP) ## Kill, pause, fill and cut off processes, logs and clocks, and see that nothing is lost (CHAOS="-k replica")
+chaos: $(STAMP) ## Break processes, networks, disks and clocks on purpose (CHAOS="-k replica")
 	@$(need_redis)
 	@$(need_haproxy)
 	@$(need_faketime)
 	@$(RUN) tests.chaos.run -n 2 $(CHAOS)
 
-loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STAMP)),$(SDK_STAMP)) ## Load a cluster up to a verdict (SCENARIO=rolling-upgrade LOADTEST="--seconds 90"); without SCENARIO all of them, briefly
+loadtest: $(STAMP) $(if $(SCENARIO),$(if $(findstring sdk,$(LOADTEST)),$(SDK_STAMP)),$(SDK_STAMP)) ## Run all load tests briefly, or one (SCENARIO=soak LOADTEST="--seconds 90")
 	@$(need_redis)
 	@$(need_haproxy)
 	@$(if $(SCENARIO),,$(need_prometheus))
 	@$(if $(SCENARIO),$(RUN) loadtest $(SCENARIO) $(LOADTEST),$(RUN) pytest -n 2 $(WITH_USERS) && $(RUN) pytest -n 0 $(SCENARIOS))
 
-soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then account for each (SOAK_SECONDS=600, SOAK_SEED=1)
+soak: $(STAMP) ## Run tasks while everything fails at random (SOAK_SECONDS=600, SOAK_SEED=1)
 	@$(need_redis)
 	@$(need_faketime)
 	@$(RUN) tests.soak.run
 
-fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
+fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_SECONDS=600)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conformance, proxies, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
+# Conformance, proxies, chaos and load tests run on compiled code. It cannot be broken from outside, so the broken twins
+# of the load tests run on the sources.
+ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory compiled
@@ -102,7 +104,7 @@ ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conf
 	@$(RUN) pytest -n 0 $(SCENARIOS) -k broken_twin
 	@FUZZ_SECONDS=20 $(MAKE) --no-print-directory fuzz
 
-bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Race us, compiled, against the MCP SDK's server, fastmcp's, FastAPI and a raw ASGI echo, see how costs grow, and overload a replica (BENCH="--only overload --rounds 5")
+bench: $(STAMP) $(SDK_STAMP) $(FASTMCP_TASKS_STAMP) $(if $(findstring --interpreted,$(BENCH)),,compiled) ## Compare speed with other servers; measure growth, overload (BENCH="--help")
 	@$(need_redis)
 	@cd $(if $(findstring --interpreted,$(BENCH)),.,$(COMPILED)) && $(RUN) bench $(BENCH)
 
@@ -111,25 +113,25 @@ define check_sources
 	$(RUN) ruff check --quiet . && $(RUN) mypy && $(VENV)/bin/lint-imports --no-logo
 endef
 
-# Tasks are tested on the system's own server too, beside the two that come in wheels: it alone has redis-cli and TLS.
+# Tests use the system's Redis server besides the two that come in wheels, as only it has redis-cli and TLS.
 define need_redis
-command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server that tasks are tested on"
+command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis server for tests of tasks"
 endef
 
 define need_curl
-command -v curl >/dev/null || sh scripts/need.sh curl "curl, which the recipes of docs/start/connect.md are tried with"
+command -v curl >/dev/null || sh scripts/need.sh curl "curl, which tests the recipes of docs/start/connect.md"
 endef
 
 define need_haproxy
-command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the balancer that clusters are tested behind"
+command -v haproxy >/dev/null || test -x /usr/sbin/haproxy || sh scripts/need.sh haproxy "HAProxy, the load balancer of the test clusters"
 endef
 
 define need_nginx
-command -v nginx >/dev/null || test -x /usr/sbin/nginx || sh scripts/need.sh nginx "nginx, one of the proxies that are tried in front of replicas"
+command -v nginx >/dev/null || test -x /usr/sbin/nginx || sh scripts/need.sh nginx "nginx, one of the tested proxies"
 endef
 
 define need_caddy
-command -v caddy >/dev/null || sh scripts/need.sh caddy "Caddy, one of the proxies that are tried in front of replicas"
+command -v caddy >/dev/null || sh scripts/need.sh caddy "Caddy, one of the tested proxies"
 endef
 
 define need_faketime
@@ -137,23 +139,23 @@ command -v faketime >/dev/null || sh scripts/need.sh faketime "faketime, which s
 endef
 
 define need_chromium
-command -v chromium >/dev/null || sh scripts/need.sh chromium "Chromium, the browser in which a client's page is tested"
+command -v chromium >/dev/null || sh scripts/need.sh chromium "Chromium, which runs the web page of a tested client"
 endef
 
 define need_prometheus
-command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which the dashboard and the alerts are tested with"
+command -v prometheus >/dev/null || sh scripts/need.sh prometheus "Prometheus, which tests the dashboard and the alerts"
 endef
 
-# Python's headers are in a package of their own where Python is Debian's.
+# Debian has Python's headers in a separate package.
 define need_compiler
 { command -v gcc >/dev/null || sh scripts/need.sh build-essential "a C compiler"; } && \
 	{ test -e "$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || \
 	sh scripts/need.sh "$$($(VENV)/bin/python -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')" "Python's header files"; }
 endef
 
-# Coverage of an earlier run must not leak into this one; the mark says that these sources passed.
-# Three at a time even on two cores: tests of processes wait more than they compute. Each begins with a third of them, in
-# order, so that what the tests of a module share is started once.
+# Coverage of an earlier run must not leak into this one; the file $(TESTED) records that these sources passed.
+# Three pytest workers even on two cores, as tests of processes mostly wait. Each starts with a third of the tests, in
+# order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
@@ -178,7 +180,7 @@ $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt
 	@sh scripts/venv.sh .venvs/fastmcp-tasks $<
 	@touch $@
 
-# It fuzzes our code on our versions of everything, so it needs both lists.
+# The fuzzer runs our code with our versions of all dependencies, so it needs both lists.
 $(FUZZ_STAMP): pyproject.toml locked/build.txt tests/peers/fuzz/locked.txt
 	@sh scripts/venv.sh .venvs/fuzz locked/build.txt tests/peers/fuzz/locked.txt -- --editable .
 	@touch $@

@@ -1,6 +1,6 @@
-"""What pyproject.toml cannot say: which modules are compiled, and how. docs/run/compiled.md has the reasons.
+"""The compiled modules, which pyproject.toml cannot define. docs/run/compiled.md has the reasons.
 
-Nothing is compiled, and no compiler needed, unless the environment variable SEALED_GATEWAY_COMPILE is 1.
+Nothing is compiled, and no compiler is needed, unless the environment variable SEALED_GATEWAY_COMPILE is 1.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ COMPILED = {
     "gateway/wires/methods.py": 2.7,
     "gateway/wires/released/wire.py": 2.3,
 }
-"""The modules of the hot path, each with the largest share, in percent, that it has in the instructions of one leg.
+"""The modules of the hot path, each with its largest share in the instructions of one leg, in percent.
 
-`python -m bench.counts --shares` measures the shares, and prints this table again. A module with less than 1
-percent leaves it. A module may be here only if it does the same compiled;
-tests/repository/test_compiled_rules.py has the rules for that.
+`python -m bench.counts --shares` measures the shares, and prints a new version of this table. A module with less than
+1 percent is removed. A module may be here only if it behaves the same when compiled; the rules for that are in
+tests/repository/test_compiled_rules.py.
 """
 
 
 def extension_modules() -> list[Extension]:
-    """Translate the modules to C with mypyc, if that is asked for; setuptools then calls the C compiler."""
+    """Translate the modules to C with mypyc if asked to; setuptools then calls the C compiler."""
     if os.environ.get("SEALED_GATEWAY_COMPILE") != "1":
         return []
-    from mypyc.build import mypycify  # noqa: PLC0415 - needed here alone
+    from mypyc.build import mypycify  # noqa: PLC0415 - only needed here
 
     extensions: list[Extension] = mypycify(
         ["--config-file", "pyproject.toml", *COMPILED],
         opt_level="2",
         debug_level="0",
-        multi_file=True,  # in a third less time than all of them in one file
+        multi_file=True,  # compiles in a third less time than a single file
         group_name="sealed_gateway",
     )
     for extension in extensions:
-        # Calls from one module to another are then as cheap as those inside of one.
+        # This makes calls between modules as cheap as calls inside one.
         extension.extra_compile_args += ["-flto=auto", "-fvisibility=hidden"]
         extension.extra_link_args += ["-flto=auto", "-O2"]
     return extensions

@@ -1,9 +1,9 @@
-"""Make what a deployment on one machine keeps secret, once: `python make_secrets.py DIRECTORY [STORE_DIRECTORY]`.
+"""Make the secrets of a deployment on one machine, once: `python make_secrets.py DIRECTORY [STORE_DIRECTORY]`.
 
-Writes the files `seal_keys`, `jwt_secret` and `redis_url`, each only if it is missing, so that a second run changes
-nothing. A file appears whole or not at all, and only its owner can read it. For Redis, which is another user, it writes
-`users.acl` to the second directory: the hash of the password in `redis_url`, and a user without rights who may look
-whether the server is well. Needs nothing but the standard library.
+Writes the files `seal_keys`, `jwt_secret` and `redis_url`, each only if it is missing, so a second run changes nothing.
+A file appears completely or not at all, and only its owner can read it. For Redis, which runs as another user, it
+writes `users.acl` to the second directory: the hash of the password in `redis_url`, and a user without rights for the
+health check. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 
 def _seal_key() -> str:
-    """Return what `gateway keys new` prints."""
+    """Return a new key, as `gateway keys new` prints it."""
     return base64.urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
 
 
@@ -41,7 +41,7 @@ def make_missing(directory: Path) -> list[str]:
 
 
 def let_in(directory: Path, store_directory: Path) -> None:
-    """Write who may use Redis: who knows the password in its URL. Anybody may ask whether it is there.
+    """Write the users of Redis: one with the password of its URL, and one without rights that may only ping.
 
     Raises:
         OSError: a directory cannot be read or written.
@@ -55,7 +55,7 @@ def let_in(directory: Path, store_directory: Path) -> None:
 
 
 def _write_once(path: Path, text: str) -> bool:
-    """Write a file, unless it is there; tell whether it was written."""
+    """Write a file unless it exists, and return whether it was written."""
     if path.exists():
         return False
     descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
@@ -64,7 +64,7 @@ def _write_once(path: Path, text: str) -> bool:
             file.write(f"{text}\n")
             file.flush()
             os.fsync(file.fileno())
-        # Unlike a rename, a link never replaces what somebody else has written meanwhile.
+        # Unlike a rename, a link never replaces a file that another process has just written.
         os.link(scratch, path)
     except FileExistsError:
         return False
@@ -77,4 +77,4 @@ if __name__ == "__main__":
     made = make_missing(Path(sys.argv[1]))
     if sys.argv[2:]:
         let_in(Path(sys.argv[1]), Path(sys.argv[2]))
-    sys.stdout.write(f"made: {', '.join(made)}\n" if made else "all secrets are there\n")
+    sys.stdout.write(f"made: {', '.join(made)}\n" if made else "all secrets exist already\n")

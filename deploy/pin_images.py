@@ -1,12 +1,12 @@
 """Write the digests of all images into the files that name them: `deploy/pin [FILE…]`.
 
-A tag may move to another image; a digest cannot. The registry of each image is asked for the digest of its tag, and
-`name:tag@sha256:…` is written into deploy/Dockerfile, deploy/compose.yaml and the Kubernetes manifests, or into the
-files given. Run it again for newer images of the same tags. Unless every registry answers, nothing is changed and the
-exit code is 1. What is built here is left alone.
+A tag may move to another image; a digest cannot. This asks the registry of each image for the digest of its tag, and
+writes `name:tag@sha256:…` to deploy/Dockerfile, deploy/compose.yaml and the Kubernetes manifests, or to the given
+files. Run it again for newer images of the same tags. Unless every registry answers, it changes nothing and exits
+with 1. It ignores images that are built here.
 
-Images without a registry in their name are asked for at the host in PIN_REGISTRY: the one that your docker pulls from,
-or a mirror of it. Registries that need a login are not supported. Needs nothing but the standard library.
+For images without a registry in their name, it asks the host in PIN_REGISTRY: the one that your Docker pulls from, or
+a mirror of it. Registries that need a login are not supported. Needs only the standard library.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Unknown(Exception):
-    """The digest of an image cannot be had; the text says why."""
+    """The digest of an image cannot be found; the message says why."""
 
 
 class Image(NamedTuple):
@@ -58,7 +58,7 @@ def files() -> list[Path]:
 
 
 def images(text: str) -> Iterable[Image]:
-    """Give the images that a text names, but for ours."""
+    """Yield the images that a text names, except ours."""
     for found in NAMED.finditer(text):
         if found["name"].rpartition("/")[2] != OURS:
             yield Image(found["name"], found["tag"])
@@ -68,7 +68,7 @@ def digest(image: Image) -> str:
     """Ask an image's registry for the digest that its tag has now.
 
     Raises:
-        Unknown: it does not tell.
+        Unknown: the registry does not return it.
     """
     first, slash, rest = image.name.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
@@ -83,15 +83,15 @@ def digest(image: Image) -> str:
     try:
         told = ask(url)
     except (OSError, ValueError) as error:
-        raise Unknown(f"{host} tells nothing about {image.name}:{image.tag} ({error})") from None
+        raise Unknown(f"{host} returns nothing for {image.name}:{image.tag} ({error})") from None
     value = told.get("Docker-Content-Digest", "")
     if not DIGEST.fullmatch(value):
-        raise Unknown(f"{host} gives {image.name}:{image.tag} no digest")
+        raise Unknown(f"{host} returns no digest for {image.name}:{image.tag}")
     return value
 
 
 def ask(url: str, token: str = "") -> HTTPMessage:
-    """Return the head of a manifest, with an anonymous token if the registry wants one."""
+    """Return the headers of a manifest, with an anonymous token if the registry requires one."""
     headers = {"Accept": ", ".join(KINDS), **({"Authorization": f"Bearer {token}"} if token else {})}
     request = urllib.request.Request(url, method="HEAD", headers=headers)  # noqa: S310 - `digest` chose the scheme
     try:
@@ -105,7 +105,7 @@ def ask(url: str, token: str = "") -> HTTPMessage:
     query = urllib.parse.urlencode({key: wanted[key] for key in ("service", "scope") if key in wanted})
     realm = urllib.parse.urlsplit(wanted["realm"])
     if realm.scheme != "https" and not LOOPBACK.fullmatch(realm.netloc):
-        raise ValueError("it sends for a token to a place without TLS")
+        raise ValueError("it requires a token from a URL without TLS")
     with urllib.request.urlopen(f"{wanted['realm']}?{query}", timeout=SECONDS) as response:  # noqa: S310 - checked
         given = json.load(response)
     return ask(url, str(given.get("token") or given.get("access_token") or ""))
@@ -119,7 +119,7 @@ def main(paths: list[Path]) -> int:
         for image in sorted({image for text in texts.values() for image in images(text)}):
             digests[image] = digest(image)
     except Unknown as error:
-        sys.stderr.write(f"nothing is changed: {error}\n")
+        sys.stderr.write(f"nothing was changed: {error}\n")
         return 1
 
     def pinned(found: re.Match[str]) -> str:

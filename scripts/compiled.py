@@ -1,7 +1,7 @@
 """Keep `build/compiled`: a copy of the repository in which the modules of the hot path are compiled.
 
-Whatever is started there runs on compiled code; the tree that it is copied from never holds an extension module. Only
-what changed is copied, and only a change of what is compiled compiles again.
+Programs started there run on compiled code; the original tree never has an extension module. Only changed files are
+copied, and only changes to compiled modules or their dependencies start the compiler.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ TOP: Final = Path(__file__).resolve().parent.parent
 COPY: Final = TOP / "build/compiled"
 STAMP: Final = COPY / ".compiled"
 SHARED: Final = (".venv", ".venvs", "reports")
-"""Directories that the copy has in common with its original."""
+"""Directories that the copy shares with the original."""
 NOT_COPIED: Final = (".*", "build", "dist", "htmlcov", "reports", "node_modules", "__pycache__", "*.egg-info")
 EXTENSION_MODULES: Final = "*.so"
 COMPILED_FROM: Final = ("setup.py", "pyproject.toml", "locked/development.txt", "gateway/*.py")
-"""What extension modules depend on: a compiled module knows the types of all that it imports."""
+"""The files that extension modules depend on: a compiled module knows the types of all its imports."""
 
 
 def main() -> int:
-    """Bring the copy up to date, and compile it if need be; return the exit code of the compiler."""
+    """Update the copy, compile it if necessary, and return the exit code of the compiler."""
     COPY.mkdir(parents=True, exist_ok=True)
     for name in SHARED:
         share(name)
@@ -53,19 +53,19 @@ def share(name: str) -> None:
 
 
 def different() -> list[Path]:
-    """Return the files that only one side has, and those that have another time or size in the copy."""
+    """Return the files that only one side has, and those whose time or size differs."""
     there, here = states(TOP), states(COPY)
     return sorted(path for path in there.keys() | here.keys() if there.get(path) != here.get(path))
 
 
 def states(top: Path) -> dict[Path, tuple[int, int]]:
-    """Return when each file of a tree was changed, in nanoseconds, and its size in bytes."""
+    """Return the modification time in nanoseconds and the size in bytes of each file of a tree."""
     found = {path: path.stat() for path in files(top)}
     return {path.relative_to(top): (status.st_mtime_ns, status.st_size) for path, status in found.items()}
 
 
 def files(top: Path) -> Iterator[Path]:
-    """Give the files of a tree that are copied."""
+    """Yield the files of a tree that are copied."""
     for folder, folders, names in os.walk(top):
         folders[:] = [name for name in folders if not any(fnmatch(name, pattern) for pattern in NOT_COPIED)]
         for name in names:
@@ -74,7 +74,7 @@ def files(top: Path) -> Iterator[Path]:
 
 
 def replace(path: Path) -> None:
-    """Make one file of the copy what it is in the original, which may be nothing."""
+    """Make one file of the copy the same as in the original, or delete it."""
     if (TOP / path).exists():
         (COPY / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(TOP / path, COPY / path)
@@ -83,10 +83,10 @@ def replace(path: Path) -> None:
 
 
 def compile_copy() -> int:
-    """Compile the modules in place, silently unless that fails."""
-    print("Compiling the hot path into build/compiled: a minute, once for each change.", file=sys.stderr, flush=True)
+    """Compile the modules in place, silently unless it fails."""
+    print("Compiling the hot path into build/compiled; this takes a minute.", file=sys.stderr, flush=True)
     for module in [*COPY.glob(EXTENSION_MODULES), *COPY.glob(f"gateway/**/{EXTENSION_MODULES}")]:
-        module.unlink()  # also those of modules that are compiled no more
+        module.unlink()  # also those of modules that are no longer compiled
     done = subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace", "--parallel", str(os.cpu_count())],
         cwd=COPY,

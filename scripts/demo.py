@@ -1,7 +1,7 @@
-"""Drive a running `gateway dev` with the official MCP client and show where each leg ran, and how tasks go on.
+"""Drive a running `gateway dev` with the official MCP client; show where each leg runs and how tasks progress.
 
-Exits 1 if a call gave a wrong result, if a call of several legs never changed replica, or if a tool that should have
-become a task did not.
+Exits with 1 if a call returns a wrong result, if a call with several legs stays on one replica, or if a tool that
+should become a task does not.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ TASKS: list[tuple[str, dict[str, Any], str]] = [
     ("report", {"city": "New York", "sections": 6}, "6. Parks in New York"),
     ("provision_vm", {}, "of size small is running (provisioned in the background)"),
 ]
-"""Tools that become tasks, and what they must answer."""
+"""Tools that become tasks: name, arguments and expected answer."""
 
 
 @dataclass
 class Leg:
-    """One HTTP request of a call and what came back."""
+    """One HTTP request of a call, and its result."""
 
     replica: str
     brought: int
@@ -88,7 +88,7 @@ class Recorder:
         if result.get("resultType") == "input_required":
             outcome = "asks " + ", ".join(result["inputRequests"])
         elif result.get("resultType") == "task":
-            outcome = f"goes on as task {result['taskId'][:8]}…"
+            outcome = f"continues as task {result['taskId'][:8]}…"
         elif "error" in body or result.get("isError"):
             outcome = "failed"
         leg = Leg(
@@ -102,20 +102,20 @@ class Recorder:
 
 
 def show_leg(number: int, leg: Leg) -> None:
-    """Print one line: where the leg ran, how it ended, what the client carries now."""
+    """Print one line: where the leg ran, how it ended, and the state that the client carries now."""
     carries = f"client carries {leg.state} bytes of sealed state" if leg.state else ""
-    brought = f"(brought {leg.brought} bytes)" if leg.brought else ""
-    print(f"  leg {number}  on {leg.replica:<4} {brought:<20} {leg.outcome:<36} {carries}".rstrip(), flush=True)
+    brought = f"(received {leg.brought} bytes)" if leg.brought else ""
+    print(f"  leg {number}  on {leg.replica:<4} {brought:<21} {leg.outcome:<36} {carries}".rstrip(), flush=True)
 
 
 @dataclass
 class TaskView:
-    """Prints what tasks tell of themselves as they go on."""
+    """Prints the status of tasks as it changes."""
 
     seen: list[str] = field(default_factory=list)
 
     def on_change(self, task: Task) -> None:
-        """Print one line for what has changed."""
+        """Print one line for a change."""
         self.seen.append(task.status)
         done, total = task.progress.get("progress", 0), task.progress.get("total")
         bar = ""
@@ -155,7 +155,7 @@ async def drive(url: str) -> int:
         served = {entry.name for entry in (await client.list_tools()).tools}
         if "echo" not in served:
             print(
-                "\nTasks are off here, so the tools that become tasks are left out; `gateway dev` says how to get them."
+                "\nTasks are off, so the tools that become tasks are skipped. `gateway dev` says how to turn tasks on."
             )
         else:
             for tool, arguments, expected in TASKS:
@@ -167,12 +167,12 @@ async def drive(url: str) -> int:
     for problem in problems:
         print(f"demo: {problem}")
     if not problems:
-        print("Every call of several legs changed replica, and no replica kept anything in between.")
+        print("Every call with several legs changed replicas, and no replica kept any state in between.")
     return 1 if problems else 0
 
 
 async def call(client: Client, tool: str, arguments: dict[str, Any], expected: str, recorder: Recorder) -> list[str]:
-    """Make one call, print how it went, and return what was wrong with it."""
+    """Make one call, print its course, and return its problems."""
     recorder.legs.clear()
     problems = []
     print(f"\n{tool} {json.dumps(arguments)}", flush=True)
@@ -180,7 +180,7 @@ async def call(client: Client, tool: str, arguments: dict[str, Any], expected: s
     text = "\n".join(block.text for block in result.content if isinstance(block, mcp_types.TextContent))
     print("  = " + text.replace("\n", "\n    "), flush=True)
     if expected not in text:
-        problems.append(f"{tool} was expected to answer {expected!r}")
+        problems.append(f"{tool} did not answer {expected!r}")
     replicas = {leg.replica for leg in recorder.legs}
     if len(recorder.legs) > 1 and len(replicas) < 2:
         problems.append(f"{tool} took {len(recorder.legs)} legs, all on {', '.join(replicas)}")
@@ -188,7 +188,7 @@ async def call(client: Client, tool: str, arguments: dict[str, Any], expected: s
 
 
 def is_ready(url: str) -> bool:
-    """Tell whether a gateway answers at `url`."""
+    """Return whether a gateway answers at `url`."""
     try:
         with urllib.request.urlopen(url.removesuffix("/mcp") + "/readyz", timeout=2) as response:
             return bool(response.status == 200)
@@ -198,11 +198,11 @@ def is_ready(url: str) -> bool:
 
 @contextlib.contextmanager
 def gateway(url: str) -> Iterator[str]:
-    """Yield the URL of a running gateway: the one at `url`, else one started for this demo alone."""
+    """Yield the URL of a running gateway: the one at `url`, or one that is started for this demo only."""
     if is_ready(url):
         yield url
         return
-    print(f"Nothing is running at {url}; starting `gateway dev` for this demo (try `make run` in another terminal).")
+    print(f"Nothing runs at {url}. Starting `gateway dev` for this demo; `make run` starts one that keeps running.")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

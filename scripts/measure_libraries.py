@@ -1,6 +1,6 @@
-"""Measure the JSON, MessagePack and base64url libraries that were weighed, on payloads like ours, and print Markdown.
+"""Compare JSON, MessagePack and base64url libraries on payloads like ours, and print Markdown.
 
-Needs no part of the project, but the weighed libraries, in an environment of their own:
+Needs no part of the project, only the compared libraries, in a separate environment:
 
     sh scripts/venv.sh .venvs/libraries scripts/measure_libraries.txt
     .venvs/libraries/bin/python scripts/measure_libraries.py
@@ -25,7 +25,7 @@ Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def journal(size_bytes: int) -> dict[str, Any]:
-    """A journal of about this size: short answers with digests, then one checkpoint that fills the rest."""
+    """Return a journal of about this size: short answers with digests, then one checkpoint that fills the rest."""
     answers = {
         f"question_{n}": {"digest": os.urandom(16).hex(), "action": "accept", "content": {"name": f"User {n}", "n": n}}
         for n in range(6)
@@ -43,7 +43,7 @@ def journal(size_bytes: int) -> dict[str, Any]:
 
 
 def tool_call() -> dict[str, Any]:
-    """A `tools/call` of about 400 bytes, as a client of the 2026-07-28 wire sends it."""
+    """Return a `tools/call` of about 400 bytes, as a client of the 2026-07-28 wire sends it."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "client", "version": "1.0.0"},
@@ -96,14 +96,14 @@ def base64_codecs() -> dict[str, Codec]:
 
 
 def microseconds(work: Callable[[], object]) -> float:
-    """The time of one call, the best of several repeats."""
+    """Return the time of one call, the best of several repeats."""
     timer = timeit.Timer(work)
     calls = max(1, int(SECONDS_A_REPEAT / max(timer.timeit(10) / 10, 1e-7)))
     return min(timer.repeat(REPEATS, calls)) / calls * 1e6
 
 
 def table(title: str, codecs: dict[str, Codec], payloads: dict[str, Any]) -> list[str]:
-    """A Markdown table: one line a library, encode and decode time of each payload in microseconds."""
+    """Return a Markdown table: a row per library, with encode and decode times of each payload in microseconds."""
     lines = [
         f"| {title}, µs to encode / decode | {' | '.join(payloads)} |",
         f"|---|{'---:|' * len(payloads)}",
@@ -113,14 +113,14 @@ def table(title: str, codecs: dict[str, Codec], payloads: dict[str, Any]) -> lis
         for payload in payloads.values():
             encoded = encode(payload)
             if decode(encoded) != payload:
-                raise SystemExit(f"{name} does not give back what it encoded")
+                raise SystemExit(f"{name} does not decode what it encoded")
             cells.append(f"{microseconds(partial(encode, payload)):.2f} / {microseconds(partial(decode, encoded)):.2f}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
 def behaviour() -> list[str]:
-    """A Markdown table: what each JSON library makes of input that two readers could read differently."""
+    """Return a Markdown table: how each JSON library reads input that is ambiguous."""
     inputs = {
         "2^70 + 1": b"[1180591620717411303425]",
         "NaN": b"[NaN]",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Usage: need.sh DEBIAN-PACKAGE WHAT
-# Installs DEBIAN-PACKAGE where this user may (root, and apt exists); elsewhere names it in one line and exits 2.
+# Installs DEBIAN-PACKAGE if it can (as root, with apt). Otherwise it names the package in one line and exits with 2.
 # Callers check first whether they need it.
 set -eu
 package=$1 what=$2

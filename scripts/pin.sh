@@ -1,15 +1,15 @@
 #!/bin/sh
 # Usage: pin.sh [--upgrade], from the top of the repository
-# Writes constraints.txt and every list that is installed from: exact versions, with the hashes of all their files, for
-# every platform. Versions that are pinned stay, unless pyproject.toml or the requirements of a peer need others; with
-# --upgrade all become the newest that fit together. Review the difference, run `make ci`, commit.
+# Writes constraints.txt and every lock list: exact versions, with the hashes of all their files, for every platform.
+# Pinned versions stay unless pyproject.toml or a peer's requirements need others; with --upgrade, all become the newest
+# that fit together. Review the diff, run `make ci`, commit.
 set -eu
 upgrade=${1:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 sh scripts/venv.sh "$scratch/uv" locked/pin.txt
-# uv does not read pip's settings: it gets the registry and the certificates that this machine has for pip.
+# uv does not read pip's settings, so pass it pip's registry and certificates.
 index=${PIP_INDEX_URL:-$("$scratch/uv/bin/python" -m pip config get global.index-url 2>/dev/null || true)}
 [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
 [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
@@ -28,7 +28,7 @@ lock() {
     echo "wrote $output" >&2
 }
 
-# What builds is in the extra `compile`.
+# The extra `compile` has the build tools.
 lock locked/development.txt constraints.txt pyproject.toml --extra test --extra loadtest --extra compile
 {
     echo "# Written by scripts/pin.sh: the exact versions that everyone installs. Do not edit by hand."
@@ -42,26 +42,26 @@ lock locked/build.txt /dev/null --constraint constraints.txt pyproject.toml --ex
 upgrade=${1:-}
 echo uv >"$scratch/uv.txt"
 lock locked/pin.txt locked/pin.txt "$scratch/uv.txt"
-# What a peer shares with us it gets in our version, so that a comparison compares servers and not releases.
+# A package that a peer shares with us gets our version, so that a comparison is about servers and not releases.
 for peer in bench/peers/sdk bench/peers/fastmcp tests/peers/fastmcp tests/peers/fuzz tests/peers/node \
     tests/peers/pydantic-ai tests/peers/openai-agents; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint constraints.txt "$peer/requirements.txt"
 done
 
-# Except what is there for another version, or needs one: clients on the generation of the SDK before ours, and a
-# framework that takes no OpenTelemetry as new as ours.
+# Except for peers that need other versions: clients of the previous generation of the SDK, and a framework that does
+# not accept our version of OpenTelemetry.
 grep -v -e '^mcp' -e '^opentelemetry' constraints.txt >"$scratch/other-generation"
 for peer in tests/peers/mcp1 tests/peers/langchain tests/peers/google-adk; do
     lock "$peer/locked.txt" "$peer/locked.txt" --constraint "$scratch/other-generation" "$peer/requirements.txt"
 done
 
-# They were measured once: newer ones are of no use without new figures.
+# These were measured once; newer versions are useless without new figures.
 upgrade=''
 lock scripts/measure_libraries.txt /dev/null scripts/measure_libraries.txt
 
 [ -n "${1:-}" ] || exit 0
-# package.json names exact versions: raise them there first. What they need in turn is taken as new as they allow; the
-# lock has versions and digests only, so that every machine asks the registry that it is configured for.
+# package.json names exact versions: raise them there first. Their dependencies become as new as they allow. The lock
+# has versions and digests only, so every machine uses the registry that it is configured for.
 sh scripts/node.sh "$scratch/node" tests/peers/node --renew
 cp "$scratch/node/package-lock.json" tests/peers/node/package-lock.json
 echo "wrote tests/peers/node/package-lock.json" >&2

@@ -1,7 +1,7 @@
-"""Run pip and show on stderr how far it has got. Its errors are shown as they are, its warnings are not.
+"""Run pip and show its progress on stderr. Errors are shown unchanged; warnings are hidden.
 
-Usage: pip_progress.py NAME PIP-ARGUMENT…, with the Python that packages are installed for. NAME is what is being made.
-On a terminal one line counts the packages; elsewhere, as in the log of a build, there is a line every ten seconds.
+Usage: pip_progress.py NAME PIP-ARGUMENT…, with the Python to install packages for. NAME is the environment's name.
+On a terminal, one line counts the packages; elsewhere, as in the log of a build, there is a line every ten seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _INSTALLS: Final = "Installing collected packages: "
 
 
 class Progress:
-    """Counts packages by what pip writes, and by what it has put in place.
+    """Counts packages by pip's output, and by the installed folders.
 
     Args:
-        name: what is being made.
-        wanted: how many packages there are to install.
+        name: the environment's name.
+        wanted: how many packages to install.
         folder: where they are installed.
     """
 
@@ -41,7 +41,7 @@ class Progress:
         self._began = time.time()
 
     def read(self, lines: Iterable[str]) -> None:
-        """Read what pip writes to its stdout."""
+        """Read pip's stdout."""
         for line in lines:
             if _FETCHES.match(line):
                 self._fetched += 1
@@ -51,13 +51,13 @@ class Progress:
                 self._to_install = len(line.removeprefix(_INSTALLS).split(","))
 
     def told(self) -> str:
-        """Say how far it is. pip installs everything once it has fetched everything, without a word."""
+        """Return the progress as text. pip prints nothing while it installs, after it has fetched everything."""
         if self._to_install:
             return self._line(f"{self._installed()} of {_packages(self._to_install)} installed")
         return self._line(f"{self._fetched} of {_packages(self._wanted)} fetched")
 
     def told_at_end(self) -> str:
-        """Say that it is done."""
+        """Return the final line."""
         return self._line(f"{_packages(self._wanted)} checked, {self._to_install} installed")
 
     def _line(self, text: str) -> str:
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
             code = process.wait(TERMINAL_SECONDS if is_terminal else LOG_SECONDS)
             break
         except subprocess.TimeoutExpired:
-            # The cursor goes back to the start of the line, so that an error replaces it.
+            # The cursor returns to the start of the line, so an error replaces the text.
             sys.stderr.write(f"\x1b[K{progress.told()}\r" if is_terminal else f"{progress.told()}\n")
             sys.stderr.flush()
     for reader in readers:

@@ -1,7 +1,7 @@
-"""The extension `io.modelcontextprotocol/tasks` for the official MCP client, which has a place for it but not itself.
+"""The extension `io.modelcontextprotocol/tasks` for the official MCP client, which supports extensions but lacks this.
 
-With it, `Client.call_tool` of a tool that becomes a task returns what the task came to; the client's own callbacks
-answer what the task asks.
+With it, `Client.call_tool` returns the result of a task if the tool becomes one; the client's own callbacks answer the
+task's questions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CreatedTask(mcp_types.Result):
 
 
 class Task(mcp_types.Result):
-    """What `tasks/get` tells (DetailedTask)."""
+    """The result of `tasks/get` (DetailedTask)."""
 
     task_id: str = Field(alias="taskId")
     status: str
@@ -55,7 +55,7 @@ class TaskParams(mcp_types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """Names a task, and answers what it asks."""
+    """Names a task, and answers its questions."""
 
     input_responses: dict[str, Any] = Field(alias="inputResponses")
 
@@ -75,7 +75,7 @@ class CancelTask(mcp_types.Request[TaskParams, Literal["tasks/cancel"]]):
 
 
 class UpdateTask(mcp_types.Request[UpdateParams, Literal["tasks/update"]]):
-    """Answers what a task asks."""
+    """Answers a task's questions."""
 
     method: Literal["tasks/update"] = "tasks/update"
     name_param = "taskId"
@@ -92,7 +92,7 @@ async def cancel_task(session: ClientSession, task_id: str) -> None:
 
 
 async def update_task(session: ClientSession, task_id: str, answers: Mapping[str, BaseModel]) -> None:
-    """Answer what a task asks, by the keys of its questions."""
+    """Answer a task's questions, by key."""
     responses = {
         key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
     }
@@ -101,10 +101,10 @@ async def update_task(session: ClientSession, task_id: str, answers: Mapping[str
 
 
 class Tasks(ClientExtension):
-    """Lets calls become tasks, and sees them through.
+    """Lets calls become tasks, and follows them to their end.
 
     Args:
-        on_change: told each task as it is read, when something about it has changed.
+        on_change: called with a task each time it has changed.
     """
 
     identifier = "io.modelcontextprotocol/tasks"
@@ -113,7 +113,7 @@ class Tasks(ClientExtension):
         self._on_change = on_change
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        """Take the results of calls that became tasks."""
+        """Claim the results of calls that became tasks."""
         return [ResultClaim(result_type="task", model=CreatedTask, resolve=self._see_through)]
 
     async def _see_through(self, created: CreatedTask, context: ClaimContext) -> mcp_types.CallToolResult:
@@ -140,7 +140,7 @@ class Tasks(ClientExtension):
 
 
 async def _answers(session: ClientSession, questions: Mapping[str, Any]) -> dict[str, BaseModel]:
-    """Have the client's callbacks answer what a task asks."""
+    """Have the client's callbacks answer a task's questions."""
     answers: dict[str, BaseModel] = {}
     for key, question in questions.items():
         context = ClientRequestContext(session=session, request_id=key)

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Usage: venv.sh FOLDER LIST… [-- PIP-ARGUMENT…]
-# Makes the virtual environment FOLDER if it does not work yet, and installs what the LISTs name into it: exactly these
-# versions, and only files with these hashes. Then what the pip arguments name, and nothing that it needs: that is in the
-# lists. PYTHON chooses the interpreter; without it the first of the supported ones is taken. A missing program costs one
-# line and exit 2. It shows how far it is: the first time takes a minute.
+# Makes the virtual environment FOLDER unless it works already, and installs the packages of the LISTs: exactly these
+# versions, and only files with these hashes. Then it installs the pip arguments, without dependencies, which are in the
+# lists. PYTHON sets the interpreter; by default it is the first supported one. A missing program prints one line and
+# exits with 2. It shows its progress: the first time takes a minute.
 set -eu
 folder=$1
 shift
@@ -33,7 +33,7 @@ choose_python() {
 
 if ! "$folder/bin/python" -m pip --version >/dev/null 2>&1; then
     python=$(choose_python)
-    # Debian ships the standard library's venv without ensurepip, in a package of its own.
+    # Debian ships the standard library's venv in a separate package, without ensurepip.
     if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
         version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
         sh "$here/need.sh" "python$version-venv" "Python's venv module"
@@ -46,7 +46,7 @@ pip() {
     "$folder/bin/python" "$here/pip_progress.py" "$folder" "$@"
 }
 
-# Nothing is built but our own: a build would fetch what it needs without looking at any hash.
-# shellcheck disable=SC2086  # the names of lists have no blanks
+# Only our own package is built: a build would fetch its requirements without checking hashes.
+# shellcheck disable=SC2086  # the names of lists have no spaces
 pip install --require-hashes --no-deps --only-binary :all: $lists
 [ $# -eq 0 ] || pip install --no-deps --no-build-isolation "$@"

@@ -283,7 +283,7 @@ def test_nobody_logs_in_to_grafana() -> None:
 def test_its_secrets_are_good_and_made_once(tmp_path: Path) -> None:
     first = checked(sys.executable, str(MAKE_SECRETS), str(tmp_path))
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "all secrets are there\n"
+    assert checked(sys.executable, str(MAKE_SECRETS), str(tmp_path)) == "all secrets exist already\n"
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == texts
     assert set(texts) == {"seal_keys", "jwt_secret", "redis_url"}
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in tmp_path.iterdir())

@@ -107,7 +107,7 @@ def test_without_a_registry_nothing_is_changed_and_one_line_says_so(deploy: Path
     for registry in ("", "127.0.0.1:1"):
         done = pin(deploy, registry)
         assert done.returncode == 1
-        assert done.stderr.startswith("nothing is changed: ")
+        assert done.stderr.startswith("nothing was changed: ")
         assert (done.stdout, done.stderr.count("\n")) == ("", 1)
         assert texts(deploy) == before
 

@@ -19,5 +19,5 @@ def test_the_demo_shows_every_tool_and_tasks_with_live_progress() -> None:
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for line in ("= Echo: Hello World!", "wrote section 2 of 6 (2 of 6)", "task   completed", "goes on as task t_"):
+    for line in ("= Echo: Hello World!", "wrote section 2 of 6 (2 of 6)", "task   completed", "continues as task t_"):
         assert line in done.stdout
