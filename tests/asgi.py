@@ -22,7 +22,7 @@ HOST = (b"host", b"127.0.0.1:8080")
 
 
 def make_app(tools: str = "tests.integration.tools", **settings: Any) -> GatewayApp:
-    """Make the application of one replica, without identity unless told otherwise.
+    """Make the application of one replica, by default without identity.
 
     It passes for one that runs, although there is no server that would open its lifespan.
     """
@@ -33,7 +33,7 @@ def make_app(tools: str = "tests.integration.tools", **settings: Any) -> Gateway
 
 
 def raw_headers(message: Mapping[str, Any], **more: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers that fit a message, as ASGI has them."""
+    """Return the headers that match a message, in ASGI's form."""
     headers = {**headers_of(message), **more}
     return [HOST, *((name.encode(), value.encode()) for name, value in headers.items())]
 
@@ -61,7 +61,7 @@ class Client:
     sent: list[MutableMapping[str, Any]] = field(default_factory=list)
 
     async def post(self, message: Mapping[str, Any], **headers: str) -> Answer:
-        """Send a message with the headers that fit it."""
+        """Send a message with the headers that match it."""
         return await self.send([msgspec.json.encode(message)], raw_headers(message, **headers))
 
     async def send(

@@ -1,4 +1,4 @@
-"""Callers and what they may do, for tests that need nothing of it."""
+"""Callers and their rights, for tests in which these do not matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.sealing.principal import Principal
 
 
 def caller(sub: str, *scopes: str) -> Authority:
-    """Return somebody with these scopes, whose token does not end."""
+    """Return a caller with these scopes, whose token does not expire."""
     return Authority(Principal("", sub, ""), frozenset(scopes), math.inf)
 
 
@@ -24,5 +24,5 @@ def nothing(_registry: Registry) -> frozenset[str]:
 
 
 def authorities() -> Authorities:
-    """Return what ends nothing but what time ends."""
+    """Return an end that only time brings about."""
     return Authorities(Registry(), time.time, lambda _key: False)

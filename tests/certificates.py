@@ -1,4 +1,4 @@
-"""Certificates for servers of tests."""
+"""Certificates for test servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 
 def make_certificate(directory: Path, host: str = "127.0.0.1") -> Path:
-    """Make a certificate of an address or a name that is its own authority; returns the file with it and its key."""
+    """Make a self-signed certificate for an address or a name; return the file with it and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     is_name = any(character.isalpha() for character in host)

@@ -22,26 +22,26 @@ from tests import forkserver
 
 TESTS = Path(__file__).parent
 
-# A loaded machine is no defect: examples have no deadline and may be slow to make; `timeout` in pyproject.toml ends a
-# hang. CI runs the same examples each time, so that only a change turns it red; everybody else explores.
+# A loaded machine is not a defect: examples have no deadline and may be slow to generate; `timeout` in pyproject.toml
+# ends a hang. CI runs the same examples each time, so only a change turns it red; all other runs explore.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeat", settings.get_profile("explore"), derandomize=True, database=None, print_blob=True)
 settings.load_profile("repeat" if os.environ.get("CI") else "explore")
 
 MEASURED = "COVERAGE_PROCESS_CONFIG"
-"""Where coverage tells the processes of tests to be measured too, which makes them half as slow again."""
+"""The variable with which coverage also measures the processes of tests, which makes them 1.5 times as slow."""
 
 UNMEASURED = (
     *("bench", "calls/authority", "chaos", "conformance", "demo", "deploy", "docs", "fuzz", "integration", "loadtest"),
     *("proposals", "proxies", "repository", "security", "soak", "under_load"),
 )
-"""Folders that are not measured: they run what others run too."""
+"""Folders that are not measured: other tests run the same code."""
 
 MEASURED_PROCESSES = (
     *("cli/test_dev.py", "observability/tracing", "process", "wires/draft/test_first_form.py"),
     *("wires/draft/test_persistent.py", "wires/legacy", "workers/test_leaving.py", "workers/test_tasks.py"),
 )
-"""Tests that are measured with the processes that they start. Of all others, only what runs in pytest's process is.
+"""Tests that are measured with the processes that they start. Of other tests, only pytest's process is measured.
 
 A measured process costs half as much again, and a line needs no more than one test that is seen to run it. These are
 enough for 93 % of all lines and branches.
@@ -60,26 +60,26 @@ REAL_STARTS = (
         "under_load",
     ),
 )
-"""Tests whose clusters are of processes that are started as users start them; in all others they are forked."""
+"""Tests whose clusters start processes as users do; all others fork them."""
 
 _measuring: dict[str, str] = {}
 
 
 def pytest_configure() -> None:
-    """Refuse lists of paths that name one which is not there: it would do nothing, and nobody would see that."""
+    """Reject lists of paths with one that does not exist: it would silently do nothing."""
     for path in (*UNMEASURED, *MEASURED_PROCESSES, *REAL_STARTS):
         if not (TESTS / path).exists():
             raise pytest.UsageError(f"tests/conftest.py names tests/{path}, which does not exist")
 
 
 def pytest_unconfigure() -> None:
-    """End what has forked processes for tests."""
+    """Stop the fork server of the tests."""
     forkserver.stop()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Measure how our modules are imported, and nothing else of what it takes to collect tests."""
+    """Measure the imports of our modules, but no other part of the collection of tests."""
     if is_measured() and session.config.getoption("dist", "no") == "no":  # here, and not by others
         for name in ("gateway", "gateway_workers"):
             for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
@@ -90,7 +90,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the ten thousand collected tests.
+    """Keep the ten thousand collected tests away from the garbage collector.
 
     Going through them holds a test up for a second, which is as long as a connection to the store may take.
     """
@@ -100,13 +100,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure what a test runs and starts, or not, from before its first fixture until after its last."""
+    """Measure a test and its processes, if it is to be measured, from before its first fixture until after its last."""
     measured = not is_in(UNMEASURED, item.path)
     if is_in(MEASURED_PROCESSES, item.path):
         os.environ.update(_measuring)
     elif MEASURED in os.environ:
         _measuring[MEASURED] = os.environ.pop(MEASURED)
-    # Generated examples run the same lines again and again, and those that are written down run them too.
+    # Generated examples run the same lines repeatedly, and so do the written ones.
     if measured and not is_generated(item):
         return (yield)
     with unmeasured():
@@ -115,30 +115,30 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Let the processes of clusters be forked, where that is as good."""
+    """Fork the processes of clusters where that makes no difference."""
     LoggedProcess.popen = subprocess.Popen if is_in(REAL_STARTS, item.path) else staticmethod(forkserver.start)
     return (yield)
 
 
 @functools.cache
 def is_in(places: tuple[str, ...], path: Path) -> bool:
-    """Tell whether a test lies in one of these folders or modules of `tests`."""
+    """Return whether a test is in one of these folders or modules of `tests`."""
     return any(path.is_relative_to(TESTS / place) for place in places)
 
 
 def is_generated(item: pytest.Item) -> bool:
-    """Tell whether hypothesis makes up the examples of a test."""
+    """Return whether hypothesis generates the examples of a test."""
     return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
 
 
 def is_measured() -> bool:
-    """Tell whether coverage looks on; a debugger is nobody's business."""
+    """Return whether coverage is measuring; a debugger does not count."""
     return type(sys.gettrace()).__module__.partition(".")[0] == "coverage"
 
 
 @contextlib.contextmanager
 def unmeasured() -> Iterator[None]:
-    """Take coverage's eyes off this process: its looking costs as much as what it looks at."""
+    """Stop coverage in this process: measuring costs as much as running."""
     if not is_measured():
         yield
         return

@@ -1,4 +1,4 @@
-"""Starts `python -m …` by a fork of a process that has imported the gateway, which spares each start its imports.
+"""Starts `python -m …` by forking a process that has imported the gateway, which saves each start its imports.
 
 `start` is what tests call. The server is this module, run by `start` when it is first needed. It imports, and then does
 nothing but fork: no thread and no event loop ever runs in it. Each fork becomes what a fresh interpreter would be when
@@ -35,16 +35,16 @@ import coverage
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("gateway", "gateway_workers")
 LEFT_OUT: Final = ("gateway.demo", "gateway.sizing", "gateway.observability.tracing")
-"""What a process may do without, or what reads the environment when it is imported."""
+"""Modules that a process may not need, or that read the environment when imported."""
 
 ALSO: Final = ("uvloop", "uvicorn.lifespan.on", "fastapi.responses", "multiprocessing.connection")
-"""What the gateway imports when it serves."""
+"""Modules that the gateway imports when it serves."""
 
 MEASURED: Final = "COVERAGE_PROCESS_CONFIG"
-"""Where coverage tells the processes of tests to be measured too. A fork is, from where its module begins to run."""
+"""The variable with which coverage also measures processes of tests. In a fork, it starts with the fork's module."""
 
 FREE: Final = ("GATEWAY_", "TEST_", "PYTEST_", "PYTHONUNBUFFERED", MEASURED)
-"""Beginnings of the variables that nothing reads before the fork, so that they may differ from start to start."""
+"""Prefixes of variables that nothing reads before the fork, so they may differ from start to start."""
 
 _MAX_REQUEST: Final = 150_000
 _MAX_DESCRIPTORS: Final = 64
@@ -57,11 +57,11 @@ Stream: TypeAlias = int | IO[bytes] | IO[str] | None
 
 
 class ForkServerError(Exception):
-    """The fork server, or what keeps one of its forks, is gone."""
+    """The fork server, or the keeper of one of its forks, is gone."""
 
 
 class Request(NamedTuple):
-    """What a fork becomes.
+    """The process that a fork becomes.
 
     Attributes:
         module: what `python -m` would run.
@@ -81,7 +81,7 @@ class Request(NamedTuple):
 
 
 class Forked:
-    """A process that was forked for us: what `subprocess.Popen` offers of one, as far as tests use it.
+    """A process that was forked for us, with the part of `subprocess.Popen` that tests use.
 
     Args:
         keeper: the connection to what waits for the process. It says the pid, then how the process ended; the process
@@ -148,20 +148,20 @@ class ForkServer:
                 cwd=TOP,
                 env=self.environ,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,  # Ctrl-C is for whoever forks
+                start_new_session=True,  # Ctrl-C is for the process that forks
             )
 
     def close(self) -> None:
-        """End the server. What it has forked runs on."""
+        """End the server. Its forks continue to run."""
         self._control.close()
         self.process.wait()
 
     def can_fork(self, command: Sequence[str], environ: Mapping[str, str]) -> bool:
-        """Tell whether a fork is as good as a start: a module, in our interpreter, with what the server was given."""
+        """Return whether a fork is as good as a start: a module, in our interpreter, with the server's environment."""
         return [*command[:2]] == [sys.executable, "-m"] and _fixed(environ) == self.environ
 
     def fork(self, request: Request, descriptors: Sequence[int]) -> Forked:
-        """Let the server fork.
+        """Have the server fork.
 
         Raises:
             ForkServerError: it is gone.
@@ -191,7 +191,7 @@ def start(
     stderr: Stream = None,
     start_new_session: bool = False,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Start a process as `subprocess.Popen` does, by a fork where that makes no difference.
+    """Start a process like `subprocess.Popen`, by a fork where that makes no difference.
 
     Pipes are made by the caller: PIPE is not understood.
     """
@@ -219,7 +219,7 @@ def start(
 def run(
     command: Sequence[str], *, env: Mapping[str, str], cwd: Path, pass_fds: Sequence[int] = (), timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Start a process as `start` does, wait for its end, and return that with its output as text."""
+    """Start a process like `start`, wait for its end, and return the result with its output as text."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = start(command, env=env, cwd=cwd, pass_fds=pass_fds, stdout=out, stderr=err)
         try:
@@ -234,13 +234,13 @@ def run(
 
 
 def stop() -> None:
-    """End the server, if one was needed."""
+    """End the server, if there is one."""
     while _servers:
         _servers.pop().close()
 
 
 def _fixed(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what the server and each of its forks have to agree on."""
+    """Return the properties that the server and each of its forks must share."""
     return {name: value for name, value in environ.items() if not name.startswith(FREE)}
 
 
@@ -253,11 +253,11 @@ def _descriptor(stream: Stream, own: int, nothing: int) -> int:
 
 
 def serve(control: socket.socket) -> str:
-    """Fork for each request, and return in each fork, once it is what was asked for, the module that it has to run."""
+    """Fork for each request; in each fork, set it up as requested and return the module to run."""
     _import_all()
     gc.collect()
     gc.freeze()
-    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - their number is all that is wanted
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - only their number is needed
     if threads != 1:
         raise ForkServerError(f"{threads} threads run in the fork server: an import starts them, and forks lack them")
     while True:
@@ -276,9 +276,9 @@ def serve(control: socket.socket) -> str:
 
 
 def _import_all() -> None:
-    from gateway.cli.own_code import find_own_workers  # noqa: PLC0415 - for the server alone
+    from gateway.cli.own_code import find_own_workers  # noqa: PLC0415 - only for the server
 
-    path = sys.path[1:]  # without the working directory, which each fork has its own of
+    path = sys.path[1:]  # without the working directory, which differs in each fork
     find_own_workers()
     for name in (*chain.from_iterable(map(_modules, PACKAGES)), *ALSO):
         importlib.import_module(name)
@@ -286,7 +286,7 @@ def _import_all() -> None:
 
 
 def _modules(package: str) -> Iterator[str]:
-    """Return the names of a package's modules, without importing what is left out, as `walk_packages` would."""
+    """Return the names of a package's modules without importing excluded ones, unlike `walk_packages`."""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         if module.name in LEFT_OUT or module.name.endswith("__main__"):
             continue
@@ -296,7 +296,7 @@ def _modules(package: str) -> Iterator[str]:
 
 
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    """Return the next request and its file descriptors, or end with the process that makes requests."""
+    """Return the next request and its file descriptors, or end when the requesting process has ended."""
     message, descriptors, _, _ = socket.recv_fds(control, _MAX_REQUEST, _MAX_DESCRIPTORS)
     if not message:
         _reap()
@@ -305,26 +305,26 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _reap() -> None:
-    """Forget what kept processes that have ended."""
+    """Forget the keepers of ended processes."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
 
 
 def _keep(pid: int, keeper: int) -> NoReturn:
-    """Wait for the end of a process, report it, and let its pid go once that was read or nobody cares."""
+    """Wait for the end of a process, report it, and release its pid once that was read or nobody listens."""
     ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None
     code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
     with contextlib.suppress(OSError):
         os.write(keeper, _MESSAGE.pack(_CODE, code))
         os.read(keeper, 1)
-    os.waitpid(pid, 0)  # so that its times count as those of our descendants
+    os.waitpid(pid, 0)  # so that its times count as those of a descendant
     os._exit(0)
 
 
 def _become(request: Request, descriptors: Sequence[int], keeper: int) -> None:
-    """Turn this fork into what was asked for, then tell its pid."""
+    """Turn this fork into the requested process, then report its pid."""
     if request.new_session:
         os.setsid()
     os.chdir(request.cwd)
@@ -345,7 +345,7 @@ def _become(request: Request, descriptors: Sequence[int], keeper: int) -> None:
 
 
 def _writer(number: int, like: TextIO, *, buffered: bool, by_line: bool) -> TextIOWrapper:
-    """Return what the interpreter makes of a file descriptor when it starts."""
+    """Return a stream for a file descriptor, as the interpreter makes it at its start."""
     raw = FileIO(number, "wb", closefd=False)
     raw.name = like.name
     return TextIOWrapper(

@@ -1,4 +1,4 @@
-"""An identity provider for tests: keys of every kind, and a real HTTP server that publishes them, well or badly."""
+"""An identity provider for tests: keys of every kind, and a real HTTP server that publishes them, correctly or not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SigningKey:
     Args:
         key_id: its `kid`, or None.
         algorithm: what it signs with.
-        private_key: the key itself, made anew unless given.
+        private_key: the key itself; by default a new one.
     """
 
     def __init__(self, key_id: str | None, algorithm: str = "ES256", private_key: Any = None) -> None:
@@ -47,7 +47,7 @@ class SigningKey:
         self.private_key = _MAKERS[algorithm]() if private_key is None else private_key
 
     def jwk(self, **changes: Any) -> dict[str, Any]:
-        """Return the public key as the provider publishes it; a change to None leaves a member away."""
+        """Return the public key as the provider publishes it; a change to None removes a member."""
         kinds: dict[str, Any] = jwt.get_algorithm_by_name(self.algorithm).to_jwk(self.private_key.public_key(), True)
         kinds.pop("key_ops", None)
         members = {**kinds, "use": "sig", "alg": self.algorithm, "kid": self.key_id, **changes}
@@ -65,20 +65,20 @@ class SigningKey:
         return public
 
     def token(self, *, header: Mapping[str, Any] | None = None, **claims: Any) -> str:
-        """Sign a token for `AUDIENCE`; a claim that is None is left away."""
+        """Sign a token for `AUDIENCE`; a claim with the value None is left out."""
         named = {} if self.key_id is None else {"kid": self.key_id}
         headers = {name: value for name, value in {**named, **(header or {})}.items() if value is not None}
         return jwt.encode(claims_of(**claims), self.private_key, algorithm=self.algorithm, headers=headers)
 
 
 def claims_of(**claims: Any) -> dict[str, Any]:
-    """Return the claims of a good token, with changes; one that is None is left away."""
+    """Return the claims of a good token, with changes; a claim with the value None is left out."""
     given = {"iss": ISSUER, "sub": "ada", "aud": AUDIENCE, "exp": int(time.time()) + 600, **claims}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def token_of(header: Mapping[str, Any], claims: Mapping[str, Any], sign: Callable[[bytes], bytes]) -> str:
-    """Put a token together by hand."""
+    """Build a token by hand."""
     parts = [_encode(json.dumps(part).encode()) for part in (header, claims)]
     signed = b".".join(parts)
     return b".".join([signed, _encode(sign(signed))]).decode()
@@ -90,7 +90,7 @@ def _encode(part: bytes) -> bytes:
 
 @functools.cache
 def rsa_key() -> SigningKey:
-    """Return one RSA key for all tests: making one takes long."""
+    """Return one RSA key for all tests, as making one is slow."""
     return SigningKey("rsa", "RS256")
 
 
@@ -110,7 +110,7 @@ class Request(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answer as the provider does now."""
+        """Answer as the provider is set to."""
         self.close_connection = True
         with self.server.counted:
             self.server.requests += 1
@@ -132,7 +132,7 @@ class Request(BaseHTTPRequestHandler):
         return super().date_time_string((timestamp or time.time()) + self.server.ahead_seconds)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it
-        """Say nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -184,12 +184,12 @@ class IdentityProvider:
 
     @property
     def url(self) -> str:
-        """Where the keys are."""
+        """The URL of the keys."""
         return f"{self._scheme}://127.0.0.1:{self._server.server_port}/keys"
 
     @property
     def requests(self) -> int:
-        """How often it was asked."""
+        """The number of requests."""
         return self._server.requests
 
     @property
@@ -198,12 +198,12 @@ class IdentityProvider:
         return self._server.seen
 
     def wait_for_request(self, number: int, seconds: float = 20.0) -> None:
-        """Wait until it was asked so often; the time limit only ends a test that has failed."""
+        """Wait for this many requests; the time limit only ends a test that has failed."""
         with self._server.counted:
             assert self._server.counted.wait_for(lambda: self._server.requests >= number, seconds)
 
     def set_clock(self, ahead_seconds: float) -> None:
-        """Let its clock be ahead of the system's from now on, or behind if negative."""
+        """Set its clock ahead of the system's, or behind if negative."""
         self._server.ahead_seconds = ahead_seconds
 
     def publish(self, *keys: SigningKey | Mapping[str, Any]) -> None:
@@ -211,15 +211,15 @@ class IdentityProvider:
         self.send(key_set(*keys))
 
     def send(self, body: bytes, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> None:
-        """Answer so from now on."""
+        """Answer like this from now on."""
         self.answer(lambda request: request.reply(status, body, headers))
 
     def answer(self, answer: Answer) -> None:
-        """Answer so from now on."""
+        """Answer like this from now on."""
         self._server.answer = answer
 
     def hang(self) -> None:
-        """Take each request and say nothing from now on."""
+        """Accept each request and stay silent from now on."""
 
         def answer(_request: Request) -> None:
             self.stopping.wait()
@@ -227,7 +227,7 @@ class IdentityProvider:
         self.answer(answer)
 
     def hold_back(self, *keys: SigningKey) -> Callable[[], None]:
-        """Take each request and say nothing until what is returned is called; then publish these keys."""
+        """Accept each request and stay silent until the returned function is called; then publish these keys."""
         may_answer = threading.Event()
 
         def answer(request: Request) -> None:
@@ -238,7 +238,7 @@ class IdentityProvider:
         return may_answer.set
 
     def drip(self, *, in_head: bool) -> None:
-        """Send a byte now and then from now on, without end."""
+        """Send a byte now and then from now on, endlessly."""
 
         def answer(request: Request) -> None:
             request.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"X-Long: " if in_head else b"\r\n"))

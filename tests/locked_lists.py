@@ -1,4 +1,4 @@
-"""The lists that everything is installed from, read as pip reads them."""
+"""The lock lists, read as pip reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENTRY = re.compile(r"([\w.-]+)==([\w.+!]+)(?: ; [^\\]+)?((?: --hash=sha256:[0-9
 
 
 def canonical(name: str) -> str:
-    """A distribution's name as PEP 503 compares it."""
+    """Return a distribution's name as PEP 503 normalises it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -23,7 +23,7 @@ def required(requirements: list[str]) -> set[str]:
 
 
 def entries(file: Path) -> dict[str, str]:
-    """Return the lines of a list, each joined, by the name of what they install. Fails for what has no hash."""
+    """Return the joined lines of a list by the name of their distribution. Fails for a line without a hash."""
     lines = [line for line in (TOP / file).read_text().splitlines() if not line.startswith("#")]
     joined = re.sub(r" *\\\n *", " ", "\n".join(lines)).splitlines()
     wrong = [line for line in joined if not _ENTRY.fullmatch(line)]

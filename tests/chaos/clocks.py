@@ -9,13 +9,13 @@ from pathlib import Path
 from loadtest.cluster.common import find_program
 
 CACHED_SECONDS = 1
-"""A process looks up how its clock is set no more often than this."""
+"""A process reads the setting of its clock at most this often."""
 
 
 class ShiftedClock:
     """The clock of one process, which shows the system's time or some hours more or less.
 
-    Time that only counts how long something takes is left alone, as it is where an operator sets a clock.
+    Monotonic time does not change, just as when an operator sets a clock.
 
     Args:
         path: a file for it.
@@ -28,7 +28,7 @@ class ShiftedClock:
 
     @staticmethod
     def clean_up() -> None:
-        """Remove what processes have left in memory that were killed."""
+        """Remove the shared memory of killed processes."""
         for left in Path("/dev/shm").glob("*faketime_*"):
             if not Path(f"/proc/{left.name.rpartition('_')[2]}").exists():
                 left.unlink(missing_ok=True)
@@ -41,7 +41,7 @@ class ShiftedClock:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """What its process has to be started with."""
+        """Return the environment to start its process with."""
         faketime = find_program("faketime", package="faketime")
         own = subprocess.run([faketime, "-f", "+0", "env"], check=True, capture_output=True, text=True).stdout
         (library,) = (line.partition("=")[2] for line in own.splitlines() if line.startswith("LD_PRELOAD="))

@@ -1,4 +1,4 @@
-"""A site whose replicas and workers reach their store through a door, and what must hold in the end."""
+"""A site whose replicas and workers reach their store through a door, and the checks at the end."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Customers:
             time.sleep(int(response.headers["retry-after"]))
 
     def pause(self, seconds: float) -> None:
-        """Let the store stand still from now on, for a time."""
+        """Pause the store for a time, from now on."""
         self.redis.pause()
         threading.Timer(seconds, self.redis.resume).start()
 
@@ -64,7 +64,7 @@ class Customers:
         return path.read_text().splitlines() if path.exists() else []
 
     def is_idle(self) -> bool:
-        """Tell whether no task is queued or running."""
+        """Return whether no task is queued or running."""
         with self.redis_client() as client:
             return all(client.xlen(key) == 0 for key in client.scan_iter(match="*:queue"))
 

@@ -1,7 +1,7 @@
-"""A door in front of a server: each command passes one by one, and a test decides when, and what happens around it.
+"""A door in front of a server: commands pass one by one, and a test decides when, and what happens around them.
 
-Faults strike at an exact command instead of after a guessed time: before it reaches the server, or when the server has
-done it and nobody knows yet.
+Faults strike at an exact command instead of after a guessed time: before it reaches the server, or after the server has
+run it and before anyone knows.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def runs(script: Script) -> Matcher:
 
 @dataclass
 class Trap:
-    """What happens to one command, once.
+    """A fault that strikes one command, once.
 
     Attributes:
-        matches: which command it waits for.
-        after: whether it strikes when the server has done the command, instead of before.
-        strike: what it does, while the command or its reply is held.
-        cut: whether the connection ends there, instead of going on.
+        matches: whether it waits for a command.
+        after: whether it strikes after the server has run the command, instead of before.
+        strike: the fault, while the command or its reply is held.
+        cut: whether to close the connection then.
     """
 
     matches: Matcher
@@ -71,13 +71,13 @@ class Cut(Exception):
 
 
 class Door:
-    """Stands between a server and those who are given its URL.
+    """Stands between a server and the clients that get its URL.
 
     Attributes:
-        arrived: every command that came to the door, whether or not it got through.
+        arrived: every command that reached the door, whether or not it got through.
         passed: every command that the server has answered, with its reply.
         delay: seconds that each command takes longer.
-        before_each: a command that is run at the server before each other one.
+        before_each: a command to run at the server before each other one.
     """
 
     def __init__(self, server: Server) -> None:
@@ -118,11 +118,11 @@ class Door:
             _end(end)
 
     def shut(self) -> None:
-        """Let nothing through and answer nothing, as a network does that loses every packet."""
+        """Let nothing through and answer nothing, like a network that loses every packet."""
         self._opened.clear()
 
     def open(self) -> None:
-        """Let everything through again, also what was sent meanwhile by those who no longer wait for it."""
+        """Let everything through again, including commands from clients that no longer wait for a reply."""
         self._opened.set()
 
     def trap(self, matches: Matcher, strike: Callable[[], object], *, after: bool = False, cut: bool = False) -> Trap:
@@ -133,7 +133,7 @@ class Door:
         return trap
 
     def replies(self, script: Script, task_id: str, *, errors: bool = False) -> list[Any]:
-        """Return what the server answered to a script for one task, in order; errors are left out unless asked for."""
+        """Return the server's replies to a script for one task, in order, by default without errors."""
         with self._lock:
             passed = list(self.passed)
         return [
@@ -176,7 +176,7 @@ class Door:
             if command.parts[0] in (b"SUBSCRIBE", b"PSUBSCRIBE") and not listening:
                 listening = True
                 threading.Thread(target=self._pump, args=(answers, client), daemon=True).start()
-            if listening:  # from here on the server speaks without being asked
+            if listening:  # from here on the server sends messages on its own
                 self._opened.wait()
                 upstream.sendall(command.raw)
                 continue

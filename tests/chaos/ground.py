@@ -30,7 +30,7 @@ class Ground:
         return self.site.text(task_id).splitlines()
 
     def hello(self, replica: int = 0) -> str:
-        """Make a call of two legs that no store knows of."""
+        """Make a call of two legs without the store."""
         call: dict[str, Any] = {"name": "hello", "arguments": {}}
         asked = self.site.request("tools/call", call, replica)
         answers = {"name": {"action": "accept", "content": {"name": "Ada"}}}
@@ -38,7 +38,7 @@ class Ground:
         return str(self.site.request("tools/call", call, replica)["content"][0]["text"])
 
     def refused(self, method: str, replica: int = 0, **params: Any) -> bool:
-        """Tell whether a request is refused as it is when the store is away: to be tried later, and nothing else."""
+        """Return whether a request gets the refusal of an unreachable store, which only asks for a retry."""
         response = self.site.post(method, params, replica)
         if "result" in response.json():
             return False
@@ -48,7 +48,7 @@ class Ground:
         return True
 
     def queued(self) -> int:
-        """Count what is queued or running, whoever holds it."""
+        """Count the queued and running tasks, whichever worker holds them."""
         counts = [self.site.server.ask("XLEN", KEYS.queue(number)) for number in range(PARTITIONS)]
         return sum(int(str(count)) for count in counts)
 
@@ -59,7 +59,7 @@ class Ground:
             return [number for number, _ in client.xrange(key)]
 
     def assert_balanced(self, *tasks: str) -> None:
-        """Every task is completed, once, and nothing is left over that anybody could still run."""
+        """Check that every task has completed once, and that nothing is left to run."""
         for task in tasks:
             assert self.site.get(task)["status"] == "completed"
             assert self.door.replies(FINISH, task).count(b"ok") == 1

@@ -2,7 +2,7 @@
 
 The tests have real replicas and workers, or at least a real server. Those of `tests/chaos` stand between the processes
 and their server and strike at an exact command. Some faults are shown where the part they hit is tested; these tests
-are listed here, not written again.
+are listed here, not repeated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{WORKERS}the_task_of_a_killed_worker_is_finished_by_another_with_no_step_done_twice",
         f"{WORKERS}a_tool_that_may_be_tried_once_is_not_tried_again",
     ),
-    "clients of a thousand streams break off and go on elsewhere, and a worker is killed": (
+    "clients of a thousand streams disconnect and resume elsewhere, and a worker is killed": (
         "tests/chaos/test_streams.py",
     ),
-    "a worker stands still past its lease and goes on": (
+    "a worker is paused past its lease and continues": (
         "tests/chaos/test_paused_workers.py",
         f"{WORKERS}a_worker_that_stood_still_past_its_lease_cannot_write_any_more",
     ),
@@ -42,16 +42,16 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{STORAGE}a_server_that_hangs_is_given_up_and_found_again",
         f"{STORAGE}a_store_that_was_down_at_the_start_is_checked_at_its_first_use",
     ),
-    "the server stands still, for 3 and for 9 seconds, or its replies stay away": (
+    "the server is paused for 3 and for 9 seconds, or its replies are lost": (
         "tests/chaos/test_paused_stores.py",
         f"{STORAGE}what_reaches_the_server_after_its_caller_has_given_up_does_nothing",
         f"{STORAGE}while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything",
         f"{STORAGE}a_leg_that_is_taken_but_not_begun_falls_free",
     ),
-    "the server, or a replica and a worker, stand still for 3 and for 35 seconds, and go on": (
+    "the server, or a replica and a worker, are paused for 3 and for 35 seconds, and continue": (
         "tests/chaos/test_standstills.py",
     ),
-    "a replica stands still for good": ("tests/chaos/test_frozen_replicas.py",),
+    "a replica is frozen for good": ("tests/chaos/test_frozen_replicas.py",),
     "the disk of a log is full, its reader is dead, or nobody reads it": (
         "tests/integration/test_log_faults.py",
         f"{WORKERS}an_audit_log_whose_reader_is_gone_holds_up_no_worker",
@@ -88,7 +88,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
         f"{STORAGE}a_worker_without_the_key_leaves_the_task_to_one_that_has_it",
         f"{STORAGE}a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end",
     ),
-    "any of these at any time, while customers go on": ("tests/chaos/test_soak.py",),
+    "any of these at any time, while customers continue": ("tests/chaos/test_soak.py",),
 }
 
 

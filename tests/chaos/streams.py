@@ -1,6 +1,6 @@
-"""Streams of segments, each read by a light client that checks every number, breaks off, and goes on elsewhere.
+"""Streams of segments, each read by a light client that checks every number, disconnects, and resumes elsewhere.
 
-The clients speak bare HTTP, with a connection for each request: a thousand full clients would be all that is measured.
+The clients speak bare HTTP, with a connection for each request: a thousand full clients would dominate the measurement.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ TRY_AGAIN: Final = {-31001, -31004}
 RETRY_SECONDS: Final = 0.5
 POLL_SECONDS: Final = (1.0, 3.0)
 LEAVES_EARLY: Final = 0.2
-"""How likely a client is to leave before the answer to its question for more has come."""
+"""How likely a client is to disconnect before it gets the answer to its request for more."""
 
 
 class Refused(Exception):
-    """The request is to be sent again later."""
+    """The request must be retried later."""
 
 
 @contextlib.asynccontextmanager
 async def asked(
     url: str, token: str, method: str, params: Mapping[str, Any]
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """Send a request; the messages of its answer are the context's value. Leaving closes the connection.
+    """Send a request, and yield the messages of its answer. Leaving the context closes the connection.
 
     Raises:
-        Refused: reading the messages does, if the request is to be sent again later.
+        Refused: while reading the messages, if the request must be retried later.
         OSError: the connection broke.
     """
     target = urlsplit(url)
@@ -83,7 +83,7 @@ def _read(data: bytes) -> dict[str, Any]:
 
 @dataclass
 class Stream:
-    """One call whose result comes in segments, and what its client has got of it.
+    """One call whose result comes in segments, and the segments that its client has.
 
     Attributes:
         tool: which one.
@@ -92,9 +92,9 @@ class Stream:
         urls: the replicas.
         chance: decides where the connection breaks.
         breaks_after: how many segments the client takes from the stream before it breaks off.
-        taken: the texts that have arrived. Each response has to go on where the one before it ended.
+        taken: the texts that have arrived. Each response has to continue where the previous one ended.
         task_id: the task, once it is known.
-        complete: whether the server says that nothing more comes.
+        complete: whether the server has marked the result as complete.
         resumed: how often the client asked for more.
     """
 
@@ -110,7 +110,7 @@ class Stream:
     resumed: int = 0
 
     async def read(self) -> None:
-        """Call the tool, break off, and fetch the rest, each time from another replica."""
+        """Call the tool, disconnect, and fetch the rest, each time from another replica."""
         replica = self.chance.randrange(len(self.urls))
         while not self.task_id:
             try:
@@ -136,7 +136,7 @@ class Stream:
         assert self.complete, "the stream has ended early"
 
     async def _resume(self, url: str) -> None:
-        """Ask for what comes after the last segment."""
+        """Ask for the segments after the last one."""
         self.resumed += 1
         params = {"taskId": self.task_id, "lastSeqNr": len(self.taken)}
         async with asked(url, self.token, "tasks/result", params) as messages:
@@ -146,7 +146,7 @@ class Stream:
                 self._take(message["result"], None)
 
     def _take(self, result: Mapping[str, Any], room: int | None) -> None:
-        """Take in a response, as far as it arrives before the connection breaks."""
+        """Read a response up to the point where the connection breaks."""
         self.task_id = result["_meta"][RELATED_TASK]["taskId"]
         blocks = result["partial-content"]
         for block in blocks[:room]:

@@ -1,4 +1,4 @@
-"""Replicas that stand still, or that leave with work in hand, behind HAProxy with the shipped configuration."""
+"""Replicas that freeze, or that drain with open calls, behind HAProxy with the shipped configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["pytest_runtest_makereport"]
 CALLERS = 8
 NOTICE_SECONDS = 1
 UNANSWERED_SECONDS = 25
-"""What a request that a frozen replica swallowed may take at most: five times what its checks take to notice."""
+"""The longest that a request to a frozen replica may take: five times as long as its checks need to notice."""
 
 
 class Site:
@@ -45,7 +45,7 @@ class Site:
         return path.read_text().split() if path.exists() else []
 
     def held(self, pool: ThreadPoolExecutor) -> tuple[Future[Answer], Replica]:
-        """Begin a call that waits for its gate; return it and the replica that holds it."""
+        """Begin a call that waits for its gate; return the call and the replica that holds it."""
         before = len(self.holders())
         call = pool.submit(post, self.cluster, tool_call("wait_here", {"gate": "gate"}))
         wait_until(lambda: len(self.holders()) > before, "a replica to hold the call")
@@ -101,7 +101,7 @@ def test_what_a_leaving_replica_still_does_is_not_cut_off(site: Site) -> None:
         assert site.cluster.balancer is not None
         site.cluster.balancer.wait_down(holder.name)
         wait_until(lambda: post(holder, tool_call("echo", {"text": "hello"})).status == 503, "the notice to be over")
-        # For longer than the balancer takes to find out that a replica is gone.
+        # For longer than the balancer needs to notice that a replica is gone.
         until = time.monotonic() + UNANSWERED_SECONDS / 5
         while time.monotonic() < until:
             assert site.echo()[0].status == 200

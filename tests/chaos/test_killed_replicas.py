@@ -1,4 +1,4 @@
-"""A replica that is killed between accepting a request and answering it: what was not acknowledged may be repeated."""
+"""A replica is killed between accepting a request and answering it: an unacknowledged request may be repeated."""
 
 from __future__ import annotations
 

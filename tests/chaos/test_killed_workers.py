@@ -1,4 +1,4 @@
-"""A worker that is killed with SIGKILL, at each of its writes: just before the store does it, and just after."""
+"""A worker is killed with SIGKILL at each of its writes: just before the store executes it, and just after."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_its_task_is_completed_once_with_every_segment_once(ground: Ground, phas
     last = "w1" if phase == "the final write" and after else "w2"
     assert ground.result(task) == ["part 0", "part 1", "part 2", f"done by {last}"]
     assert ground.segments(task) == ["1-0", "2-0", "3-0"]
-    repeated = ["1"] if phase == "in a step" and not after else []  # what was not kept is done again
+    repeated = ["1"] if phase == "in a step" and not after else []  # a step that was not stored runs again
     assert sorted(site.lines("steps")) == sorted(["0", "1", "2", *repeated])
     if last == "w1":
         assert site.lines("started") == ["w1"]

@@ -1,4 +1,4 @@
-"""A store that is killed, cannot be reached, is full, slow or forgetful: tasks wait for it, calls do not notice."""
+"""The store is killed, unreachable, full, slow or forgetful: tasks wait for it, calls do not notice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELAY_SECONDS = 0.2
 
 
 def asked_for_requests(ground: Ground) -> int:
-    """Count the commands that came to the store, but for the count of tasks, which a replica takes now and then."""
+    """Count the commands that reached the store, except the replicas' regular count of tasks."""
     return sum(not command.runs(TOTALS) for command in list(ground.door.arrived))
 
 
@@ -44,7 +44,7 @@ def test_a_server_that_is_killed_comes_back_with_every_task_as_it_was(start: Cal
     assert ground.hello() == "Hello Ada"
     steps = len(site.lines("steps"))
     site.open("gate w1")
-    site.wait_for_line("steps", steps + len(running))  # what runs goes on, and waits where it has to write
+    site.wait_for_line("steps", steps + len(running))  # running tasks continue, and wait where they have to write
     site.server.start()
     wait_until(lambda: not ground.refused("tasks/get", taskId=done), "the store")
     assert ground.result(done) == ["part 0", "part 1", "part 2", "done by w1"]
@@ -69,7 +69,7 @@ def test_a_server_that_cannot_be_reached_for_30_seconds_costs_time_and_nothing_e
     ground.door.shut()
     back_at = time.monotonic() + OUTAGE_SECONDS
     for worker in workers:
-        site.open(f"gate {worker.name}")  # what runs goes on, with nowhere to write to
+        site.open(f"gate {worker.name}")  # running tasks continue, with nowhere to write to
     while time.monotonic() < back_at:
         assert ground.refused("tools/call", name="work", arguments={})
         assert ground.refused("tasks/get", taskId=waiting)
@@ -96,7 +96,7 @@ def test_a_server_that_is_full_refuses_new_tasks_and_finishes_old_ones(ground: G
     assert ground.refused("tools/call", name="work", arguments={})
     assert site.get(task)["status"] == "working"
     assert ground.hello() == "Hello Ada"
-    site.open("gate w1")  # its last step cannot be kept, and waits
+    site.open("gate w1")  # its last step cannot be stored, and waits
     site.wait_for_line("steps")
     site.server.ask("CONFIG", "SET", "maxmemory", "0")
     assert ground.result(task) == ["part 0", "done by w1"]
@@ -127,7 +127,7 @@ def test_a_slow_server_makes_tasks_slow_and_no_call(ground: Ground) -> None:
     site.answer(waiting, "name", name="Ada")
     assert ground.result(task) == ["part 0", "part 1", "part 2", "done by w1"]
     assert ground.result(waiting) == ["part 0 for Ada"]
-    assert site.lines("started") == ["w1"]  # its lease has been prolonged all the time
+    assert site.lines("started") == ["w1"]  # its lease was extended all the time
     ground.assert_balanced(task, waiting)
 
 

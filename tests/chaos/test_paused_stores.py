@@ -1,4 +1,4 @@
-"""A store that stands still, or whose replies stay away: what is given up never runs later, and nothing is used up."""
+"""The store is paused, or its replies are lost: an abandoned request never runs later, and uses nothing up."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_single_use_call_that_may_have_become_a_task_finds_it_when_it_is_repea
 def test_an_order_whose_replica_fails_after_it_has_written_the_task_is_one_task(
     start: Callable[..., Ground], tmp_path: Path, fault: str
 ) -> None:
-    """The balancer closes the connection to that replica by itself, and sends the order to another one, once."""
+    """The balancer itself closes the connection to that replica, and sends the request to another one, once."""
     ground = start("r0")
     environ = {**ground.site.fleet.environ, "GATEWAY_REDIS_URL": ground.site.server.url}
     own = {"r1": {"GATEWAY_REDIS_URL": ground.door.url}}
@@ -144,7 +144,7 @@ def test_an_order_whose_replica_fails_after_it_has_written_the_task_is_one_task(
         if fault == "frozen":
             failing.resume()
             cluster.balancer.wait_up("r1")
-            # It has gone on with the old order by the time that it has taken a new one.
+            # It has continued the old request by the time it accepts a new one.
             orders += [order(f"order-{number}") for number in range(len(orders), 2 * len(orders))]
             assert {answer.headers["x-gateway-replica"] for answer in orders[2:]} == {"r1", "r2"}
         names = [f"order-{number}" for number in range(len(orders))]

@@ -1,4 +1,4 @@
-"""A worker that stands still past its lease, with a write already on its way: the write arrives, and is refused."""
+"""A worker is paused past its lease while a write is on its way: the write arrives, and is rejected."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_it_writes_late_is_refused(ground: Ground, write: str) -> None:
     first.signal(signal.SIGCONT)
     wait_until(lambda: "task lost" in first.log_text(), "the worker to notice")
     late = ground.door.replies(script, task, errors=True)[told:]
-    # What came after its deadline is refused before anybody looks at whose the task is.
+    # A write after its deadline is rejected before the owner of the task is checked.
     assert late
     assert all(reply == b"lost" or reply.startswith(f"-{LATE}".encode()) for reply in late)
     site.open("gate w2")

@@ -1,4 +1,4 @@
-"""Seal keys that are rotated while tasks wait and run: in its three phases, without a restart, without a loss."""
+"""Seal keys are rotated in three phases while tasks wait and run, without a restart and without a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks that are an hour off: who notices, what still goes well, and what does not."""
+"""Clocks that are an hour off are noticed, and only the documented functions fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["pytest_runtest_makereport"]
 
 HOUR = 3600
 SLACK_SECONDS = 60
-"""What a comparison may be wrong by on a machine that is busy."""
+"""The largest error of a comparison on a busy machine."""
 
 NOTICED_SECONDS = 2 * RIGHT_SECONDS + SLACK_SECONDS
 ANSWER = {"name": {"action": "accept", "content": {"name": "Ada"}}}
@@ -90,7 +90,7 @@ def test_a_state_that_one_clock_has_made_is_over_for_one_that_is_an_hour_ahead(
 def test_a_store_whose_clock_is_another_takes_no_replica_out_and_all_of_them_say_when_it_agrees_again(
     start_site: Callable[..., Site], clock: ShiftedClock
 ) -> None:
-    """Redis cannot be started with another clock; to it, all replicas being behind is the same."""
+    """Redis cannot be started with another clock, but putting all replicas behind it has the same effect."""
     site = start_site("r1", "r2", **clock.environ)
     clock.set("-1h")
     for replica in site.fleet.replicas:

@@ -1,4 +1,4 @@
-"""A short soak with faults at random, and a ledger that balances; and one that does not, for something is broken."""
+"""A short soak with random faults ends with a balanced ledger; with a broken gateway, the ledger does not balance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that stand still for a while behind HAProxy, shorter and longer than anybody waits, and then go on."""
+"""Processes behind HAProxy are paused for shorter and for longer than any client waits, and then continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEASE_SECONDS = 10
 
 TASKS, CALLS, CHARGES = 8, 40, 20
 UNANSWERED_SECONDS = 25
-"""What a call that a frozen replica swallowed may take at most: five times what its checks take to notice."""
+"""The longest that a call to a frozen replica may take: five times as long as its checks need to notice."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def customers(tmp_path: Path) -> Iterator[Customers]:
 
 
 def stand_still(seconds: float, *processes: Replica | Worker | RedisServer) -> None:
-    """Let processes stand still from now on, for a time."""
+    """Pause processes for a time, from now on."""
     for process in processes:
         process.pause()
 
@@ -58,7 +58,7 @@ def stand_still(seconds: float, *processes: Replica | Worker | RedisServer) -> N
 
 
 def timed_call(customers: Customers) -> tuple[httpx.Response, float]:
-    """Make a call that no store knows of; return its answer and how many seconds it took."""
+    """Make a call without the store; return its answer and how many seconds it took."""
     began = time.monotonic()
     return customers.post(call("hello")), time.monotonic() - began
 
@@ -104,6 +104,6 @@ def test_what_was_begun_before_or_meanwhile_is_done_once(customers: Customers, w
     wait_until(customers.is_idle, "empty queues")
     steps = Counter(customers.lines("steps"))
     assert (steps["0"], steps["1"]) == (TASKS, TASKS)
-    # The step that was under way when a lease ended may be done again, once.
+    # The step that was running when a lease ended may run again, once.
     lost = TASKS if what == "the store" else held
     assert TASKS <= steps["2"] <= TASKS + (lost if seconds > LEASE_SECONDS else 0)

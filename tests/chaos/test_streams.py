@@ -1,4 +1,4 @@
-"""A thousand streams at once: clients break off and go on elsewhere, a worker is killed; and what they cost."""
+"""A thousand streams at once, with clients that resume elsewhere and a killed worker; and the cost of streams."""
 
 from __future__ import annotations
 

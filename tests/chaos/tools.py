@@ -1,4 +1,4 @@
-"""Tools for tests of faults; what they do is noted in files, which outlive every process."""
+"""Tools for tests of faults. They record their work in files, which outlive every process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def work(ctx: Context, parts: int = 3, gate: str = "") -> str:
 
 @tool(task="required")
 async def ask(ctx: Context) -> str:
-    """Ask for a name, with something learned before that."""
+    """Ask for a name after a stored step."""
     note("legs", ctx.replica_id)
     part = await ctx.step("part", do, 0)
     given = await ctx.elicit("name", "Who are you?", Name)
@@ -37,14 +37,14 @@ async def ask(ctx: Context) -> str:
 
 @tool
 async def hello(ctx: Context) -> str:
-    """Ask for a name; a call that no store knows of."""
+    """Ask for a name in a call without the store."""
     given = await ctx.elicit("name", "Who are you?", Name)
     return f"Hello {given.name}"
 
 
 @tool
 async def wait_here(ctx: Context, gate: str) -> str:
-    """Wait for a gate, in a call that no store knows of."""
+    """Wait for a gate in a call without the store."""
     note("holding", ctx.replica_id)
     await opened(gate)
     return f"held by {ctx.replica_id}"

@@ -1,4 +1,4 @@
-"""What the official conformance suite calls, reads and gets, written with the public authoring API alone.
+"""The tools, resources and prompts for the official conformance suite, written with the public authoring API only.
 
 Names, URIs and texts are the suite's. `test_simple_text` stays the first tool: the suite calls the first one without
 arguments to try headers on.
@@ -120,7 +120,7 @@ async def test_error_handling() -> ToolResult:
 
 @tool
 async def test_tool_with_progress(ctx: Context) -> str:
-    """Tell of progress three times."""
+    """Report progress three times."""
     for done in (0, 50, 100):
         ctx.progress(done, 100, f"Completed step {done} of 100")
         await asyncio.sleep(PAUSE_SECONDS)
@@ -129,7 +129,7 @@ async def test_tool_with_progress(ctx: Context) -> str:
 
 @tool
 async def test_logging_tool(ctx: Context) -> str:
-    """Log three times; the client gets to see it only if it asked for logs."""
+    """Log three times; the client sees it only if it asked for logs."""
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         ctx.log("info", line)
         await asyncio.sleep(PAUSE_SECONDS)
@@ -163,7 +163,7 @@ JSON_SCHEMA_2020_12: Final[dict[str, Any]] = {
 
 @tool(input_schema=JSON_SCHEMA_2020_12)
 async def json_schema_2020_12_tool(**arguments: Any) -> str:
-    """Take arguments by a schema full of keywords that are easily lost."""
+    """Take arguments by a schema full of keywords that are easily dropped."""
     return f"Received: {', '.join(sorted(arguments))}"
 
 
@@ -171,23 +171,23 @@ async def json_schema_2020_12_tool(**arguments: Any) -> str:
 async def test_x_mcp_header(
     region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "",  # noqa: PT028 - no test
 ) -> str:
-    """Take an argument that travels in a header too."""
+    """Take an argument that also travels in a header."""
     return f"Region: {region}"
 
 
-# Tools that tell of changes
+# Tools that announce changes
 
 
 @tool
 async def test_trigger_tool_change(ctx: Context) -> str:
-    """Tell listeners that the list of tools has changed."""
+    """Notify listeners that the list of tools has changed."""
     ctx.changed("tools")
     return "Told of a change of the tools"
 
 
 @tool
 async def test_trigger_prompt_change(ctx: Context) -> str:
-    """Tell listeners that the list of prompts has changed."""
+    """Notify listeners that the list of prompts has changed."""
     ctx.changed("prompts")
     return "Told of a change of the prompts"
 
@@ -197,14 +197,14 @@ async def test_trigger_prompt_change(ctx: Context) -> str:
 
 @tool
 async def test_missing_capability(ctx: Context) -> str:
-    """Need a client that lends its language model."""
+    """Need a client that shares its language model."""
     completion = await ctx.sample("needed", "Say anything.", max_tokens=100)
     return completion.text
 
 
 @tool
 async def test_streaming_elicitation(ctx: Context) -> str:
-    """Ask in the midst of work."""
+    """Ask in the middle of work."""
     ctx.progress(1, 2)
     user = await ctx.elicit("user_name", "What is your name?", UserName)
     return f"Hello, {user.name}!"

@@ -1,4 +1,4 @@
-"""What the official conformance suite calls on the wire with a handshake alone, written with the public authoring API.
+"""The tools for the official conformance suite that only the wire with a handshake needs, written with the public API.
 
 Names, arguments and texts are the suite's.
 """
@@ -56,7 +56,7 @@ CHOICES: Final[dict[str, Any]] = {
         },
     },
 }
-"""All five ways in which a form offers choices."""
+"""All five ways in which a form can offer choices."""
 
 
 @tool
@@ -98,6 +98,6 @@ async def test_elicitation_sep1330_enums(ctx: Context) -> str:
 
 @tool
 async def test_reconnection(ctx: Context) -> str:
-    """Answer with a stream, which the suite looks for event ids in."""
+    """Answer with a stream, in which the suite looks for event ids."""
     ctx.log("info", "There is nothing to come back to")
     return "Reconnection test completed"

@@ -1,9 +1,9 @@
 """`make conformance`: the official suite against real replicas behind the round-robin front of `gateway dev`.
 
 Every scenario of the wires 2026-07-28 and 2025-11-25 runs against two replicas that answer in turn. The scenarios of
-the tasks extension run against two replicas, one worker and the task store of `gateway dev`. The suite calls a scenario
-good that has looked at nothing, and forgives warnings; here every check of `CHECKS` has to be there and to pass, and
-the gateway's log may hold no traceback. The few that need not pass are named below, with the suite's words and why.
+the tasks extension run against two replicas, one worker and the task store of `gateway dev`. The suite passes a
+scenario without checks, and ignores warnings; here every check of `CHECKS` must run and pass, and the gateway's log
+must not have a traceback. The few exceptions are below, with the suite's words and the reason.
 
 Exit codes: 0 all passed, 1 something did not, 2 the suite or the gateway could not be started.
 """
@@ -137,13 +137,13 @@ SESSIONS: Final = {
 """The same for the wire with a handshake."""
 
 SUITES: Final = {RELEASED: CORE, HANDSHAKE: SESSIONS}
-"""What the suite runs when it is asked for all scenarios of a version."""
+"""The scenarios that the suite runs when asked for all of a version."""
 
 CHECKS: Final = {RELEASED: CORE | TASKS, HANDSHAKE: SESSIONS}
-"""All that runs on each wire."""
+"""All scenarios of each wire."""
 
 UNWRITTEN: Final = {"tasks-status-notifications": "The harness needs a rewrite against the new channel"}
-"""Checks that the suite always skips, and how it says so. `tests/workers/test_listening.py` is ours of the same."""
+"""Checks that the suite always skips, with its words. `tests/workers/test_listening.py` is our own test of the same."""
 
 KEPT_NOWHERE: Final = {
     "server-session-delete-accepted": (
@@ -164,13 +164,13 @@ KEPT_NOWHERE: Final = {
         "Server did not send retry field. This is recommended for controlling client reconnection timing.",
     ),
 }
-"""Checks of the wire with a handshake that no server passes which keeps neither sessions nor streams, with the suite's
-exact words. A session is a sealed token, so there is nothing to delete. No replica has what another one has sent, so a
-stream that broke off cannot be taken up again, and event ids would promise that it can."""
+"""Checks of the wire with a handshake that a server without stored sessions and streams cannot pass, with the suite's
+exact words. A session is a sealed token, so there is nothing to delete. No replica has the events that another one
+sent, so a broken stream cannot be resumed, and event ids would promise that it can."""
 
 
 class CannotRunError(Exception):
-    """The suite or the gateway does not start. The message says which, and what to do."""
+    """The suite or the gateway does not start. The message says which one, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class Leg:
 
 @dataclass
 class Verdict:
-    """What a scenario came to.
+    """The result of a scenario.
 
     Attributes:
         scenario: its name.
@@ -219,7 +219,7 @@ class Verdict:
 
 
 def judge(scenario: str, leg: Leg, checks: Sequence[dict[str, Any]]) -> Verdict:
-    """Judge the checks that the suite wrote down for a scenario; INFO rows say nothing about the server."""
+    """Judge the checks that the suite recorded for a scenario; INFO rows say nothing about the server."""
     verdict = Verdict(scenario, leg)
     for check in checks:
         status, name = check["status"], check["id"]
@@ -240,13 +240,13 @@ def judge(scenario: str, leg: Leg, checks: Sequence[dict[str, Any]]) -> Verdict:
 
 
 def _reason(check: Mapping[str, Any]) -> str:
-    """Return in one line why a check did not pass; without one, what it looks at."""
+    """Return in one line why a check did not pass; by default its description."""
     told = check.get("errorMessage") or (check.get("details") or {}).get("message") or check.get("description", "")
     return " ".join(str(told).split())
 
 
 def _excuse(status: str, name: str, reason: str, leg: Leg) -> str | None:
-    """Return why a check need not pass, or None if it has to."""
+    """Return the reason why a check need not pass, or None if it must."""
     if leg.version == HANDSHAKE and KEPT_NOWHERE.get(name) == (status, reason):
         return "nothing is kept"
     if status == "SKIPPED" and name in UNWRITTEN and UNWRITTEN[name] in reason:
@@ -255,7 +255,7 @@ def _excuse(status: str, name: str, reason: str, leg: Leg) -> str | None:
 
 
 def judge_log(leg: Leg, text: str) -> list[Verdict]:
-    """Judge what the gateway logged while the suite ran: nothing that the suite does may make it stumble."""
+    """Judge the gateway's log of a run: the suite must not cause an internal error."""
     if "Traceback (most recent call last)" not in text:
         return []
     return [Verdict("gateway.log", leg, problems=[f"TRACEBACK in reports/conformance/{leg.name}"])]
@@ -263,7 +263,7 @@ def judge_log(leg: Leg, text: str) -> list[Verdict]:
 
 @contextmanager
 def gateway(leg: Leg, log: Path) -> Iterator[str]:
-    """Run `gateway dev` with the fixtures and yield its URL; it is gone afterwards, and its replicas with it."""
+    """Run `gateway dev` with the fixtures and yield its URL; it ends afterwards, together with its replicas."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")} | {
         "GATEWAY_TOOLS": leg.tools,
         "GATEWAY_AUTH": "none",
@@ -305,7 +305,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_suite(url: str, leg: Leg, scenario: str | None, folder: Path) -> list[Verdict]:
-    """Run one scenario of the suite, or all of the version, and judge what it wrote down.
+    """Run one scenario of the suite, or all of the version, and judge its results.
 
     Raises:
         CannotRunError: the suite is not installed, or has other scenarios than we know.
@@ -345,7 +345,7 @@ def read_results(folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def run_leg(leg: Leg) -> list[Verdict]:
-    """Run scenarios against a gateway of their own; the suite's results and both logs stay in `reports/`."""
+    """Run scenarios against their own gateway; the suite's results and both logs stay in `reports/`."""
     folder = RESULTS / leg.name
     folder.mkdir(parents=True)
     log = folder / "gateway.log"
@@ -414,5 +414,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # what was started is stopped then too
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # this stops started processes too
     sys.exit(main())

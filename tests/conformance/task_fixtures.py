@@ -1,4 +1,4 @@
-"""What the official conformance suite calls to try the tasks extension, written with the public authoring API alone.
+"""The tools for the official conformance suite's tests of the tasks extension, written with the public API only.
 
 Names, arguments and texts are the suite's.
 """
@@ -31,7 +31,7 @@ async def greet(name: str) -> str:
 
 @tool(task="optional")
 async def slow_compute(seconds: float, label: str) -> str:
-    """Take as many seconds as it is told to."""
+    """Take the requested number of seconds."""
     await asyncio.sleep(seconds)
     return f"{label}: computed for {seconds:g} seconds"
 
@@ -68,7 +68,7 @@ async def multi_input(ctx: Context) -> str:
 
 @tool(task="required", start="call")
 async def test_tool_with_task(ctx: Context) -> str:
-    """Ask while it is a call, then go on as a task."""
+    """Ask as a call, then continue as a task."""
     user = await ctx.elicit("user_name", "What is your name?", Name)
     await ctx.detach()
     return f"Hello, {user.name}, from a task!"

@@ -1,4 +1,4 @@
-"""The files of `deploy/`, read as what would run them reads them."""
+"""The files of `deploy/`, read as the programs that use them read them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IMAGE = f"sealed-gateway:{VERSION}"
 USER = 10001
 WORKER_LAST_WRITES_SECONDS = 6
 MARGIN_SECONDS = 3
-"""How much longer than its longest way out a process must be given before it is killed."""
+"""How much longer than its longest shutdown a process must get before it is killed."""
 
 SETTINGS = frozenset(known_variables())
 SECRETS = frozenset({"GATEWAY_SEAL_KEYS", "GATEWAY_JWT_SECRET", "GATEWAY_REDIS_URL"})
@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 
 def tool(name: str) -> str:
-    """Return the path of a program that came with a package of this environment."""
+    """Return the path of a program from a package of this environment."""
     return str(Path(sys.executable).with_name(name))
 
 
@@ -76,7 +76,7 @@ def seconds(text: str) -> float:
 
 
 def environment(container: Mapping[str, Any], config_maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return the variables of a container; those of the pod's own fields as `$field`."""
+    """Return the variables of a container; references to the pod's fields become `$field`."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", []):
         found |= config_maps[source["configMapRef"]["name"]]
@@ -87,13 +87,13 @@ def environment(container: Mapping[str, Any], config_maps: Mapping[str, Mapping[
 
 
 def drain_seconds(environ: Mapping[str, str], *, worker: bool) -> float:
-    """Return how long a process with these settings may take to leave."""
+    """Return how long a process with these settings may take to stop."""
     drain = float(environ["GATEWAY_DRAIN_SECONDS"])
     return drain + (WORKER_LAST_WRITES_SECONDS if worker else float(environ["GATEWAY_DRAIN_NOTICE_SECONDS"]))
 
 
 def dockerfile() -> Iterator[tuple[str, str]]:
-    """Give each instruction of the Dockerfile and its arguments, comments left out and lines joined."""
+    """Yield each instruction of the Dockerfile and its arguments, without comments and with joined lines."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
         if line.strip():

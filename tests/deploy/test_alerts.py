@@ -1,4 +1,4 @@
-"""The configuration of Prometheus and the alerts: valid, each shown silent and firing, each with something to do."""
+"""The Prometheus configuration and the alerts: valid, each shown silent and firing, each with an action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compose file: valid, hardened, complete, and in step with the settings and the other files of `deploy/`."""
+"""The compose file: valid, hardened, complete, and consistent with the settings and the other files of `deploy/`."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_redis_writes_everything_and_deletes_nothing() -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[tuple[RedisServer, Path]]:
-    """Redis as the compose file starts it, with what the service makes that runs before."""
+    """Redis as the compose file starts it, with the files of the service that runs before."""
     checked(sys.executable, str(MAKE_SECRETS), str(tmp_path), str(tmp_path))
     options = [part.replace("/store-secrets/", f"{tmp_path}/") for part in SERVICES["redis"]["command"][1:]]
     server = RedisServer(tmp_path, *options)
@@ -218,7 +218,7 @@ TOOLS_OF: Final = {
     "prometheus": "wget",
     "grafana": "wget",
 }
-"""What the image of each service has, to look whether it is well: busybox, if it is not ours."""
+"""The programs that each service's image has for health checks: busybox, if it is not ours."""
 
 
 @pytest.mark.parametrize("name", TOOLS_OF)

@@ -1,4 +1,4 @@
-"""The dashboard as a file: complete, readable, in step with the metrics, and where Grafana looks for it.
+"""The dashboard as a file: complete, readable, consistent with the metrics, and where Grafana looks for it.
 
 `test_dashboard_live.py` shows that it answers questions.
 """
@@ -45,7 +45,7 @@ NOT_OURS = {
     "haproxy_backend_active_servers": {"proxy"},
     "haproxy_frontend_http_responses_total": {"proxy", "code"},
 }
-"""Metrics of others, and their labels."""
+"""Metrics of other programs, and their labels."""
 
 FILLED = {
     "__rate_interval": "1m",

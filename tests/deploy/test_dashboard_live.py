@@ -1,4 +1,4 @@
-"""The dashboard and the alerts with a real Prometheus, a cluster under load, and visitors who have to be refused."""
+"""The dashboard and the alerts with a real Prometheus, a cluster under load, and visitors that must be refused."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ BY_KEY = ("States by key", "Sessions by key", "Fields of tasks by key")
 
 @dataclass
 class Desk:
-    """What an operator has: a dashboard, and Prometheus behind it."""
+    """An operator's tools: a dashboard, and Prometheus behind it."""
 
     prometheus: Prometheus
     seen: dict[Query, list[Sample]] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, str]:
-        """The variables of the dashboard, as they are when somebody opens it; but that time passes quickly here."""
+        """The variables of the dashboard as it opens, except that time passes quickly here."""
         instances = self.prometheus.get("label/instance/values", **{"match[]": "gateway_build_info"})
         return {
             "instance": "|".join(instances),
@@ -54,7 +54,7 @@ class Desk:
         }
 
     def panel(self, title: str) -> dict[str, dict[str, float]]:
-        """Return what a panel shows: by legend, in tables by the letter of the query, and by the values of labels."""
+        """Return the values of a panel by legend, or in tables by the letter of the query, and by label values."""
         shown: dict[str, dict[str, float]] = defaultdict(dict)
         found = [query for query in queries() if query.panel == title]
         assert found, title
@@ -64,12 +64,12 @@ class Desk:
         return shown
 
     def shows(self, title: str, *legends: str) -> bool:
-        """Tell whether a panel has something above 0 at each of these legends."""
+        """Return whether a panel has a value above 0 for each of these legends."""
         panel = self.panel(title)
         return all(any(value > 0 for value in panel[legend].values()) for legend in legends)
 
     def look_at_all(self) -> bool:
-        """Ask all queries that had no data yet, and tell whether each has had some."""
+        """Run all queries that had no data yet, and return whether each has had some."""
         values = self.values
         for query in queries():
             if query not in self.seen and (samples := self.prometheus.ask(query.filled(values))):
@@ -78,7 +78,7 @@ class Desk:
 
 
 def told(desk: Desk) -> str:
-    """Return a table of what each panel has shown."""
+    """Return a table of the values that each panel has shown."""
     lines = []
     for query, samples in desk.seen.items():
         in_table = query.legend == AUTOMATIC
@@ -138,7 +138,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> It
 
 @contextlib.contextmanager
 def users(directory: Path, cluster: Cluster, token: str) -> Iterator[None]:
-    """Let users of load tests call meanwhile."""
+    """Let users of load tests call in the background."""
     environ = {"LOADTEST_TOKEN": token, "LOADTEST_THINK_SECONDS": "0.2", "LOADTEST_PAUSE_SECONDS": "0.2"}
     mix = Scenario("watched", "", users={"ephemeral": 4, "task": 2, "hostile": 1}, user_environ=environ)
     users = Users(mix, directory, cluster.url, 0)
@@ -198,7 +198,7 @@ def see_that_the_new_key_seals_and_the_old_one_is_in_use(desk: Desk, keys: SealK
 
 
 def see_that_every_query_has_data(desk: Desk) -> None:
-    """What they show is left in a file, to be looked at."""
+    """The values stay in a file for inspection."""
     try:
         wait_until(desk.look_at_all, "data for all queries")
     finally:
@@ -253,7 +253,7 @@ def see_that_no_replica_has_too_much_to_do(desk: Desk) -> None:
 
 
 def see_that_the_old_key_may_go(desk: Desk, keys: SealKeys) -> None:
-    """Nothing was opened with it for a while, and the new one does all there is to do."""
+    """Nothing was opened with it for a while, and the new one does all the work."""
 
     def only_new_is_used() -> bool:
         shown = desk.panel("Seal keys")

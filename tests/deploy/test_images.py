@@ -1,4 +1,4 @@
-"""The Dockerfile: linted, pinned, small in rights, and made of what is there. Building it takes a Docker daemon."""
+"""The Dockerfile: linted, pinned, with few rights, and made of existing files. Building it takes a Docker daemon."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class _Health(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The Kubernetes manifests: they build, are valid, and agree with the settings, the image and how processes leave."""
+"""The Kubernetes manifests: they build, are valid, and agree with the settings, the image and how processes drain."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ CLUSTER_VERSIONS = ("1.27", "1.37")
 
 OVERLAY = "overlays/production"
 QUEUE_WAIT = "queue-wait"
-"""The overlay with the other form of the autoscaler, as its comment says to write it."""
+"""The overlay with the other autoscaler, as its comment describes."""
 
 COMMENTED = "# patchesStrategicMerge:\n#   - autoscaling-queue-wait.yaml\n"
 Objects = dict[tuple[str, str], dict[str, Any]]
 
 
 def kubectls() -> list[str]:
-    """Return what builds: the kubectl of this environment, and the system's where it has one."""
+    """Return the programs that build: this environment's kubectl, and the system's if there is one."""
     other = shutil.which("kubectl", path=":".join(SYSTEM_DIRECTORIES))
     return [tool("kubectl"), *([] if other is None else [other])]
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What is built of the base, of the overlay, and of the overlay with the other autoscaler."""
+    """The built base, the overlay, and the overlay with the other autoscaler."""
     copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
     shutil.copytree(KUBERNETES, copy)
     kustomization = copy / OVERLAY / "kustomization.yaml"

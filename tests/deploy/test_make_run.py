@@ -1,4 +1,4 @@
-"""`make run` in this checkout, as the README has it: it serves, a call hops between its replicas, and it ends clean."""
+"""`make run` in this checkout, as in the README: it serves, a call moves between replicas, and it ends cleanly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Run(NamedTuple):
     log: Path
 
     def pids(self) -> list[int]:
-        """Return the processes that it has started, as it tells."""
+        """Return the processes that it has logged as started."""
         return [int(pid) for pid in re.findall(r"(?:is ready|runs): pid (\d+)", self.log.read_text())]
 
 
@@ -43,7 +43,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     port, log = free_port(), tmp_path / "make.log"
     with log.open("wb") as output:
         make = subprocess.Popen(
-            # The environment is the one that tests run in: nothing is to be installed now.
+            # The environment is that of the tests: nothing must be installed now.
             ["make", f"--assume-old={STAMP}", "run", f"PORT={port}"],
             cwd=REPOSITORY,
             env=clean_environment({"GATEWAY_METRICS_PORT": "0"}),

@@ -1,4 +1,4 @@
-"""`deploy/pin` writes the digests that registries give, all of them or none, and makes none up."""
+"""`deploy/pin` writes the digests that registries return, all of them or none, and invents none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOREIGN = sorted(
 
 
 class Registry(http.server.BaseHTTPRequestHandler):
-    """Tells the digest of any manifest, to those who got a token here; not of what it does not have."""
+    """Returns the digest of any manifest that it has, to clients that got a token here."""
 
     missing = ""
     digests = True
@@ -53,7 +53,7 @@ class Registry(http.server.BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"token": f"for {scope.split(':')[1]}"}).encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The numbers in the files for proxies fit those of the gateway."""
+"""The numbers in the files for proxies match those of the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compose file describes, as processes: its numbers, settings and files, with other ports and addresses."""
+"""The deployment of the compose file as processes: its numbers, settings and files, with other ports and addresses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, secrets: Path) -> Iterator
 
 @pytest.fixture(scope="module")
 def token(secrets: Path) -> str:
-    """A token as the compose file says to get one."""
+    """Return a token, made as the compose file describes."""
     done = subprocess.run(
         [sys.executable, "-m", "gateway", "token", "--sub", "me"],
         env=clean_environment(settings("gateway", secrets)),

@@ -1,4 +1,4 @@
-"""Requests that a deployment has to refuse, and what else users of a load test do not send: visitors of all kinds."""
+"""Requests that a deployment must refuse, and others that load test users do not send: visitors of all kinds."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Session:
 
 
 class Visitors:
-    """Comes again and again, from threads of its own, until the context ends; what fails there fails here.
+    """Sends requests from separate threads until the context ends; their failures are raised here.
 
     Args:
-        cluster: whom they visit.
+        cluster: the cluster that they call.
         token: a bearer token that is accepted.
-        busy: the name of the replica that a crowd turns to, more than it may take on.
+        busy: the name of the replica that a crowd calls, with more than it may accept.
     """
 
     def __init__(self, cluster: Cluster, token: str, busy: str) -> None:
@@ -78,7 +78,7 @@ class Visitors:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End, and fail if a visit did."""
+        """Stop, and fail if a request did."""
         for event in (self._over, self._crowd_over, self._session_over):
             event.set()
         self._threads.shutdown()
@@ -86,11 +86,11 @@ class Visitors:
             running.result()
 
     def disperse(self) -> None:
-        """Let no crowd come any more."""
+        """Stop the crowd."""
         self._crowd_over.set()
 
     def end_first_session(self) -> None:
-        """Let the session that was begun first be over."""
+        """Let the first session expire."""
         self._session_over.set()
 
     def _begin(self, visit: Callable[[], None], over: threading.Event) -> None:
@@ -105,7 +105,7 @@ class Visitors:
         assert session.ping() == 200
 
     def _misbehave(self) -> None:
-        """Do once each what is refused, or fails."""
+        """Send one request of each kind that is refused or fails."""
         cluster, token = self._cluster, self._token
         assert post(cluster, tool_call("fail"), token="no token at all").status == 401
         assert post(cluster, tool_call("no such tool"), token=token).error[1] == -32602
@@ -117,7 +117,7 @@ class Visitors:
         session.send({"id": "made up", "result": {}})
 
     def _come_in_a_crowd(self) -> None:
-        """Ask one replica for more than it may take on."""
+        """Send one replica more than it may accept."""
         crunch = tool_call("crunch", CRUNCH)
         asked = [self._threads.submit(post, self._busy, crunch, token=self._token) for _ in range(CROWD)]
         assert {answer.result().status for answer in asked} <= {200, 503}

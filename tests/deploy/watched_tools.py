@@ -1,4 +1,4 @@
-"""Tools that give an operator something to look at: a call and a task that fail."""
+"""Tools with something to see for an operator: a call and a task that fail."""
 
 from __future__ import annotations
 

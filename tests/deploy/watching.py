@@ -1,4 +1,4 @@
-"""What operators look at: the shipped dashboard and alerts, and a real Prometheus that answers for them."""
+"""The operators' view: the shipped dashboard and alerts, and a real Prometheus behind them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 class Prometheus(LoggedProcess):
-    """The system's Prometheus with the configuration that is shipped: other targets, and quicker.
+    """The system's Prometheus with the shipped configuration, but other targets and shorter intervals.
 
     Args:
         directory: where its configuration, its data and its log go.
@@ -151,7 +151,7 @@ class Prometheus(LoggedProcess):
         return answer["data"]
 
     def ask(self, query: str) -> list[Sample]:
-        """Return what a query says now, without series that have no number."""
+        """Return the current result of a query, without series that have no number."""
         found = self.get("query", query=query)["result"]
         samples = [Sample(series["metric"], float(series["value"][1])) for series in found]
         return [sample for sample in samples if not math.isnan(sample.value)]
@@ -164,7 +164,7 @@ class Prometheus(LoggedProcess):
         return states
 
     def rules(self) -> Iterator[dict[str, Any]]:
-        """Give each rule as it is loaded."""
+        """Yield each loaded rule."""
         for group in self.get("rules")["groups"]:
             yield from group["rules"]
 

@@ -1,4 +1,4 @@
-"""The documents, as their tests read them: pages, headings, links, tables and fenced blocks."""
+"""The documents as their tests read them: pages, headings, links, tables and fenced blocks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Block:
 
     Attributes:
         document: the page, from the top of the repository.
-        section: the heading of level two that it stands under.
+        section: the heading of level two above it.
         line: of the fence, from 1.
-        language: what the fence names.
-        text: what is inside.
+        language: the language that the fence names.
+        text: the content.
     """
 
     document: str
@@ -47,7 +47,7 @@ class Block:
 
 @functools.cache
 def text_of(page: str) -> str:
-    """Return what a page says."""
+    """Return the text of a page."""
     return (TOP / page).read_text()
 
 
@@ -57,14 +57,14 @@ def prose_of(page: str) -> str:
 
 
 def section_of(page: str, heading: str) -> str:
-    """Return what stands under a heading of level two."""
+    """Return the text under a heading of level two."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
     assert found, f"{page} has no section {heading!r}"
     return found[1]
 
 
 def rows_of(text: str, columns: int) -> list[Sequence[str]]:
-    """Return the cells of all tables with so many columns, without their headings."""
+    """Return the cells of all tables with this many columns, without their headings."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     ruled = {index for index, row in enumerate(rows) if set("".join(row)) <= set("-: ")}
     return [row for index, row in enumerate(rows) if len(row) == columns and not {index, index + 1} & ruled]

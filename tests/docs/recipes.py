@@ -1,6 +1,6 @@
-"""The recipes of `docs/start/connect.md`, and servers to try them on.
+"""The recipes of `docs/start/connect.md`, and servers to try them with.
 
-A recipe runs as it stands, with two things replaced: the address of the server, and what `npx` would download.
+A recipe runs unchanged, except for the address of the server and the packages that `npx` would download.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ shift
 [ "$command" != dev ] || set -- --port 0 --workers 0 "$@"
 exec {shlex.quote(sys.executable)} -m gateway "$command" "$@"
 """
-"""Stands for the command of the package: any free port, and no worker, which no recipe needs."""
+"""Replaces the command of the package: any free port, and no worker, which no recipe needs."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Server:
 
     Attributes:
         origin: where it serves.
-        token: what it wants of its callers; "" where it serves everybody.
+        token: the token that it requires; "" if it serves everyone.
         directory: where the commands of the page run, with `.venv/bin/gateway` in it.
     """
 
@@ -66,7 +66,7 @@ def of_section(heading: str, *languages: str) -> list[Block]:
 
 
 def shown_after(block: Block) -> str | None:
-    """Return what the page shows after a block as printed by it."""
+    """Return the output that the page shows after a block."""
     following = BLOCKS[BLOCKS.index(block) + 1 :]
     if following and following[0].section == block.section and following[0].language in ("json", "text"):
         return following[0].text
@@ -74,7 +74,7 @@ def shown_after(block: Block) -> str | None:
 
 
 def assert_shown(shown: str, printed: str) -> None:
-    """Compare what a page shows with what was printed; `…` stands for anything."""
+    """Compare the output that a page shows with the real one; `…` stands for anything."""
     if shown.startswith("{"):
         match(json.loads(shown), json.loads(printed))
     else:
@@ -121,7 +121,7 @@ def run(command: Sequence[str], server: Server, environ: Mapping[str, str] | Non
 
 @contextlib.contextmanager
 def serving(directory: Path, script: str) -> Iterator[Server]:
-    """Run the commands of a page of which the last one serves, until it is told to stop."""
+    """Run the commands of a page, of which the last one serves until the context ends."""
     program = directory / ".venv/bin/gateway"
     program.parent.mkdir(parents=True)
     program.write_text(GATEWAY)
@@ -156,7 +156,7 @@ def open_server(directory: Path) -> Iterator[Server]:
 
 @contextlib.contextmanager
 def guarded_server(directory: Path) -> Iterator[Server]:
-    """Serve callers with a token, as the page says."""
+    """Serve callers with a token, as on the page."""
     serve, take, _ = of_section("With a token", "bash")
     with serving(directory, serve.text) as server:
         token = run(["bash", "-euc", f'{take.text}printf %s "$MCP_TOKEN"'], server)

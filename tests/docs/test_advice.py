@@ -1,4 +1,4 @@
-"""What people are told to install can be installed: the gateway itself is in no registry."""
+"""The packages that messages and pages name can be installed; the gateway itself is not in a registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def named_by_us() -> set[str]:
 
 
 def messages() -> Iterator[tuple[str, str]]:
-    """Give every text of the code, that of a formatted one in one piece, with its file."""
+    """Yield every text of the code with its file; a formatted one in one piece."""
     for path in CODE:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

@@ -28,14 +28,14 @@ def public(names: typing.Iterable[str]) -> set[str]:
 
 
 def section(heading: str) -> str:
-    """Everything under a heading of level three, up to the next heading."""
+    """Return everything under a heading of level three, up to the next heading."""
     found = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/build/authoring.md has no section {heading!r}"
     return found[1]
 
 
 def options_of(decorator: Callable[..., Any]) -> set[str]:
-    """The keywords that a decorator takes, as its type hints tell them."""
+    """Return the keywords of a decorator, from its type hints."""
     signatures = [inspect.signature(variant) for variant in [decorator, *typing.get_overloads(decorator)]]
     return {
         parameter.name
@@ -70,7 +70,7 @@ def test_the_table_of_content_has_every_function_and_no_other() -> None:
         "content_block",
         "prompt_messages",
         "resource_contents",
-    }  # what the gateway itself makes of a returned value
+    }  # made by the gateway itself from a returned value
     functions = inspect.getmembers(content, inspect.isfunction)
     expected = public(name for name, function in functions if function.__module__ == content.__name__) - made
     assert sorted(re.findall(r"^\| `content\.(\w+)", section("Content"), re.MULTILINE)) == sorted(expected)

@@ -1,4 +1,4 @@
-"""What `docs/start/clients.md` speaks of exists: defaults, metrics, messages."""
+"""The defaults, metrics and messages that `docs/start/clients.md` names exist."""
 
 from __future__ import annotations
 

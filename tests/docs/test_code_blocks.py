@@ -1,11 +1,10 @@
-"""Every block of code in the documents runs, or says here who tries it, or why nobody can.
+"""Every block of code in the documents runs, or has an entry here with the test that runs it, or why none can.
 
 - Python blocks of one section (a heading of level two) run in order in one module. A block that begins with `# wrong`
-  shows a mistake: it has to show what goes wrong in an assertion of its own, and a block that begins with `# right`
-  follows.
-- Commands run as they stand, those of a block in one shell, where `gateway` is the one under test. What serves, does so
-  on any free port until it says that it serves; then it is told to stop.
-- `ELSEWHERE` names the tests of all others, and `NOT_HERE` why there is none. Their syntax is checked.
+  shows a mistake: it must show the consequence in an assertion, and a block that begins with `# right` follows.
+- Commands run unchanged, those of a block in one shell, where `gateway` is the one under test. A server runs on any
+  free port until it logs that it serves; then it is stopped.
+- `ELSEWHERE` names the tests of all others, and `NOT_HERE` has the reason if there is none. Their syntax is checked.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/start/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
     ("docs/start/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
 }
-"""Blocks of one language on one page, and the test that tries all of them."""
+"""Blocks of one language on one page → the test that runs all of them."""
 
 SECTIONS: Final = {
     (block.document, block.section): f"{block.document}, {block.section}"
@@ -87,7 +86,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "pip install ../sealed-gateway": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
     "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
 }
-"""Commands that begin like these, and the test that runs them, or the processes that they would start."""
+"""The beginnings of commands → the test that runs them, or the processes that they would start."""
 
 NOT_HERE: Final[Mapping[str, str]] = {
     "docker compose -f deploy/compose.yaml exec": "no Docker where tests run; `gateway token` has its own",
@@ -102,7 +101,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
     ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",
 }
-"""Commands that begin like these, and why nobody runs them."""
+"""The beginnings of commands → why no test runs them."""
 
 SUPPOSED: Final[Mapping[str, Mapping[str, str]]] = {
     "docs/build/authoring.md": {
@@ -111,7 +110,7 @@ SUPPOSED: Final[Mapping[str, Mapping[str, str]]] = {
         "GATEWAY_JWT_SECRET": "s" * 32,
     }
 }
-"""What a page leaves to another one to set."""
+"""Variables that a page leaves to another page to set."""
 
 SERVING: Final = re.compile(r"(?:\w+=\S+ )*(?:\.venv/bin/)?gateway (?:dev|serve|worker)\b")
 SECONDS: Final = 40
@@ -142,7 +141,7 @@ def commands_of(block: Block) -> list[str]:
 
 
 def excuse_of(command: str) -> str | None:
-    """Return what is said here of a command that does not run here."""
+    """Return the entry for a command that does not run here."""
     named = [said for start, said in [*ELSEWHERE.items(), *NOT_HERE.items()] if command.startswith(start)]
     return named[-1] if named else None
 
@@ -150,7 +149,7 @@ def excuse_of(command: str) -> str | None:
 @pytest.mark.parametrize("place", SECTIONS, ids=SECTIONS.get)
 def test_the_blocks_of_a_section_run(place: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType(f"section_{re.sub(r'[^a-z]+', '_', place[1].lower())}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)  # where a decorated function looks for its annotations
+    monkeypatch.setitem(sys.modules, module.__name__, module)  # where a decorated function looks up its annotations
     for block in PYTHON:
         if (block.document, block.section) == place:
             # The empty lines before it make a traceback name the line of the document.
@@ -168,7 +167,7 @@ RUN_HERE: Final = [
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """A directory with an environment as the documents suppose it, and the modules that they tell to save."""
+    """A directory with the environment that the documents assume, and the modules that they ask to save."""
     programs = tmp_path / ".venv/bin"
     programs.mkdir(parents=True)
     wrapper = tmp_path / ".venv/wrapper.py"
@@ -223,7 +222,7 @@ def test_the_commands_of_a_block_run(block: Block, desk: Path, redis_socket: Pat
 
 
 def serve(script: str, cwd: Path, setting: Mapping[str, str]) -> None:
-    """Run commands of which the last one serves; once it says so, it has to stop as it is told to."""
+    """Run commands of which the last one serves; once it serves, it must stop when asked to."""
     with subprocess.Popen(
         ["bash", "-euc", script],
         cwd=cwd,
@@ -277,7 +276,7 @@ def test_a_block_of_commands_can_be_read_by_a_shell(block: Block) -> None:
 
 
 def test_what_make_runs_is_what_runs_here() -> None:
-    """`make` is asked what it would do: it has to know the target, and to come to the command of the documents."""
+    """A dry run of `make` must know the target, and reach the command of the documents."""
     for target, started in {
         "test": "-m pytest -n",
         "loadtest": "-m pytest -n",

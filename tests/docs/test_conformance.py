@@ -1,4 +1,4 @@
-"""`docs/understand/conformance.md` lists what need not pass as the runner has it."""
+"""`docs/understand/conformance.md` lists the same exceptions as the runner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_check_that_need_not_pass_is_told_with_the_words_of_the_suite_and_
 
 
 def _excused() -> dict[str, tuple[str, str]]:
-    """Check → its wire, and what the suite says of it."""
+    """Return check → its wire, and the suite's words."""
     return {
         **{name: (HANDSHAKE, f"{status.lower()}: {words}") for name, (status, words) in KEPT_NOWHERE.items()},
         **{name: (RELEASED, f"skipped: {words}") for name, words in UNWRITTEN.items()},

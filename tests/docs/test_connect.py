@@ -1,6 +1,6 @@
-"""The recipes of `docs/start/connect.md` do what the page shows: those that need curl and the official SDK alone.
+"""The recipes of `docs/start/connect.md` do what the page shows: those that need only curl and the official SDK.
 
-Where the client cannot be installed here, the SDK sends what the configuration says.
+Where the client cannot be installed here, the SDK uses its configuration.
 `tests/integration/clients/test_recipes.py` has those that need other programs.
 """
 

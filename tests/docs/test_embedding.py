@@ -1,4 +1,4 @@
-"""What `docs/build/embedding.md` tells to save and to run does what the page says."""
+"""The files and commands of `docs/build/embedding.md` work as described."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Running(NamedTuple):
 
 
 def save(directory: Path, application: str) -> Mapping[str, str]:
-    """Save what the page tells to save, and return the environment of whoever runs it."""
+    """Save the files of the page, and return the environment for its commands."""
     (directory / "bugs.py").write_text(BUGS)
     (directory / "app.py").write_text(application)
     return clean_environment({"PYTHONPATH": str(TOP)})

@@ -1,4 +1,4 @@
-"""`docs/build/protocol.md` has every error that a gateway answers with, and no other."""
+"""`docs/build/protocol.md` has every error that a gateway returns, and no other."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_no_code_is_written_anywhere_else() -> None:
 
 
 def refused_with(source: str) -> Iterator[int]:
-    """Find the statuses that a module refuses with before JSON-RPC: numbers, or constants of its own."""
+    """Find the statuses of a module's refusals before JSON-RPC: numbers, or its own constants."""
     tree = ast.parse(source)
     constants = {
         node.target.id: node.value.value
@@ -83,7 +83,7 @@ def refused_with(source: str) -> Iterator[int]:
         ):
             status = node.args[0]
             if isinstance(status, ast.Attribute):
-                continue  # passed on from where it was found
+                continue  # forwarded from where it was found
             value = status.value if isinstance(status, ast.Constant) else constants[ast.unparse(status)]
             assert isinstance(value, int)
             yield value
@@ -118,7 +118,7 @@ ELSEWHERE: Final = {
     (-32603, "attempts"): "storage/work_queue.py",
     (-32602, "inputRequests"): "protocol/draft/first_form.py",
 }
-"""`data` that is made where the error is raised, and the module that does."""
+"""`data` that is made where the error is raised → the module that makes it."""
 
 
 def members(error: RpcError) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The package, installed outside the checkout as the README says, has what the documents promise of it."""
+"""The package, installed outside the checkout as in the README, has everything that the documents promise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECONDS: Final = 200
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project beside a copy of the checkout, with the package installed; what it depends on is there already.
+    """A project next to a copy of the checkout, with the package installed; its dependencies exist already.
 
     The copy keeps the build out of the checkout.
     """
@@ -49,7 +49,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_project(project: Path, command: list[str], environ: Mapping[str, str] = {}) -> str:
-    """Run a command in the project and return what it prints; the package that counts there is the installed one."""
+    """Run a command in the project with the installed package, and return its output."""
     done = subprocess.run(
         command,
         cwd=project,

@@ -1,4 +1,4 @@
-"""The README links a start page for each group, these link all pages, and every link leads to a heading that exists."""
+"""The README links each group's start page, these link all pages, and every link leads to an existing heading."""
 
 from __future__ import annotations
 

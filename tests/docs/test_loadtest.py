@@ -1,4 +1,4 @@
-"""What `docs/run/loadtest.md` speaks of exists: scenarios, options, files, settings, metrics."""
+"""The scenarios, options, files, settings and metrics that `docs/run/loadtest.md` names exist."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_message_is_a_fixed_text_and_what_varies_is_a_field(call: ast.Call) ->
 
 
 def audit_fields() -> dict[str, set[str]]:
-    """Return the fields of each kind of audit line when all is known."""
+    """Return the fields of each kind of audit line with all values present."""
     lines: list[bytes] = []
     audit, caller = AuditLog(lines.append, "r1", lambda: 0.0, as_json=True), Principal("i", "s", "c")
     audit.leg(caller, "tools/call", "x", flow="f", leg=1, outcome="completed", seconds=0.0, task="t")

@@ -1,4 +1,4 @@
-"""`docs/run/metrics.md` has every metric that there is and no other, and no file speaks of one that does not exist."""
+"""`docs/run/metrics.md` has every metric and no other, and no file names one that does not exist."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ VALUES: Final = {
     ("gateway_task_field_rejections_total", "reason"): frozenset(RejectReason),
 }
 FREE: Final = {"tool", "key_id", "version"}
-"""Labels whose values nobody can list beforehand."""
+"""Labels whose values cannot be listed in advance."""
 
 FROM_PROMETHEUS: Final = {"le", "job", "instance", "pod", "namespace", "node"}
 DEPLOYED: Final = sorted(
@@ -65,7 +65,7 @@ _MATCHER: Final = re.compile(r'^\s*(\w+)\s*(?:(=~|!~|!=|=)\s*"([^"]*)")?\s*$')
 
 
 class Metric(NamedTuple):
-    """What is said of a metric, by the code or by the page."""
+    """The description of a metric, in the code or on the page."""
 
     kind: str
     labels: frozenset[str]
@@ -73,7 +73,7 @@ class Metric(NamedTuple):
 
 
 def parts(registry: CollectorRegistry) -> Iterator[tuple[str, str, Collection[str]]]:
-    """Return name, type and labels of each metric, also of one that has no sample yet."""
+    """Return name, type and labels of each metric, including those without a sample."""
     for collector in registry._collector_to_names:
         if isinstance(collector, MetricWrapperBase):
             yield collector._name, str(collector._type), collector._labelnames
@@ -199,5 +199,5 @@ def test_every_label_and_every_value_that_is_named_exists(
 
 
 def readable(file: str) -> str:
-    """Return the text of a file; queries in JSON are as people write them."""
+    """Return the text of a file, with queries in JSON unescaped."""
     return (TOP / file).read_text().replace('\\"', '"')

@@ -1,4 +1,4 @@
-"""What `docs/run/operating.md` quotes exists: log messages, answers, metrics and their labels, files."""
+"""The log messages, answers, metrics, labels and files that `docs/run/operating.md` quotes exist."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STRINGS: Final = [
     for node in ast.walk(ast.parse(path.read_text()))
     if isinstance(node, ast.Constant) and isinstance(node.value, str)
 ]
-"""Every text of the source; of a formatted one, the parts between its values."""
+"""Every text of the source; for a formatted one, the parts between its values."""
 
 IN_PARTS: Final = {"task lost": "task %s"}
-"""Messages whose words come from somewhere else too."""
+"""Messages that are put together from several parts."""
 
 
 def logged(text: str) -> list[str]:

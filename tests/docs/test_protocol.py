@@ -1,4 +1,4 @@
-"""The examples of `docs/build/protocol.md` are sent to a real replica as they are written, and answered as they say."""
+"""The examples of `docs/build/protocol.md` are sent to a real replica, which must answer as the page shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POLLED: Final = "tasks/get"
 
 @pytest.fixture(scope="module")
 def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """One with the demo tools, a task store and a worker."""
+    """A replica with the demo tools, a task store and a worker."""
     with tempfile.TemporaryDirectory(prefix="gw-") as short:
         store = Server("redis", Path(short))
         store.start()
@@ -81,7 +81,7 @@ def _event(text: str) -> Any:
 
 
 class Reader:
-    """Sends what is written and compares what comes back; names in angle brackets keep what they once stood for."""
+    """Sends written requests and compares the answers; names in angle brackets keep their first value."""
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -91,7 +91,7 @@ class Reader:
         self.token = mint(SECRET, "reader", "tests")
 
     def play(self, request: Written, answer: Written) -> None:
-        """Send a request, and compare its answer; a task is polled until it has come as far as is shown."""
+        """Send a request, and compare its answer; a task is polled until it has the status shown."""
         if f'"{POLLED}"' in request.body:
             wait_until(lambda: _status(self.send(request)) == _status(answer.body), f"{answer.place} to be true")
         self.compare(answer, self.send(request))
@@ -125,7 +125,7 @@ class Reader:
             self.compare_events(answer)
 
     def compare_events(self, answer: Written) -> None:
-        """Compare what comes next on the stream that was opened last."""
+        """Compare the next events of the stream that was opened last."""
         assert self.stream is not None
         for event in answer.events:
             lines: list[str] = []
@@ -190,7 +190,7 @@ VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS, DRAFT)
 
 
 def answers(replica: Replica, method: str, version: str, sessions: dict[str, str]) -> bool:
-    """Tell whether a method exists on a version: whatever else is wrong with the request, it is not that."""
+    """Return whether a method exists in a version, even if the request is wrong in other ways."""
     connection = http.client.HTTPConnection(*replica.address, timeout=20)
     params: dict[str, Any] = {}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {mint(SECRET, 'reader', 'tests')}"}

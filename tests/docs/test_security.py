@@ -1,4 +1,4 @@
-"""What `docs/understand/security.md` promises is shown by tests that exist, and speaks of metrics that exist."""
+"""The promises of `docs/understand/security.md` name existing tests and existing metrics."""
 
 from __future__ import annotations
 

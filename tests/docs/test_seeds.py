@@ -1,4 +1,4 @@
-"""What `docs/understand/seeds.md` says of the proposals is shown by tests that exist, in modules that exist."""
+"""The statements of `docs/understand/seeds.md` about the proposals name existing tests and modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting that any page names exists; that each has its row is seen to in `tests/settings/test_settings.py`."""
+"""Every setting that a page names exists. `tests/settings/test_settings.py` checks that each has a row."""
 
 from __future__ import annotations
 

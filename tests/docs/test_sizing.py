@@ -1,4 +1,4 @@
-"""What `docs/run/sizing.md` shows is what comes out, and what it speaks of exists."""
+"""The output in `docs/run/sizing.md` is the real one, and everything that it names exists."""
 
 from __future__ import annotations
 

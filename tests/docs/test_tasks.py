@@ -1,4 +1,4 @@
-"""What `docs/run/tasks.md` speaks of exists: defaults, metrics, messages."""
+"""The defaults, metrics and messages that `docs/run/tasks.md` names exist."""
 
 from __future__ import annotations
 

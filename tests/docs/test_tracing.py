@@ -1,4 +1,4 @@
-"""docs/run/tracing.md, and OpenTelemetry's variables in docs/run/settings.md: what they name exists, and is all."""
+"""docs/run/tracing.md, and OpenTelemetry's variables in docs/run/settings.md, name everything, and only what exists."""
 
 from __future__ import annotations
 

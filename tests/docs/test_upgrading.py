@@ -1,4 +1,4 @@
-"""What `docs/run/upgrading.md` shows and tells is so: its commands, what is asked again, defaults, metrics."""
+"""The commands, repeated questions, defaults and metrics of `docs/run/upgrading.md` are right."""
 
 from __future__ import annotations
 

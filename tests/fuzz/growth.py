@@ -1,8 +1,8 @@
-"""What checks cost as a value grows: a value of n repetitions of one unit, beside one of 2n.
+"""The cost of checks as a value grows: a value of n repetitions of one unit, compared with one of 2n.
 
-Steps are CPU time of the thread that checks: the engine that checks schemas is written in Rust, whose steps Python
-cannot count. A suspicion is measured again and again before it becomes a finding, and the least counts, so that a busy
-machine is never one.
+Cost is CPU time of the checking thread: the engine that checks schemas is written in Rust, whose steps Python cannot
+count. A suspicion is measured repeatedly before it becomes a finding, and the lowest time counts, so a busy machine
+is never a finding.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Check: TypeAlias = Callable[[], object]
 """Checks one value and returns the verdict."""
 
 Prepare: TypeAlias = Callable[[bytes], Check]
-"""Returns the check of one value, given as JSON. What it does itself is not measured."""
+"""Returns the check of one value, given as JSON. Its own work is not measured."""
 
 MOST_RATIO: Final = 3
 FEWEST: Final = 64
-"""So many repetitions to begin with: more than any number that a generated schema names."""
+"""The initial number of repetitions: more than any number in a generated schema."""
 MAX_BODY_BYTES: Final = 2**20
 SHORT_SECONDS: Final = 0.01
 """A check that takes less is too short to be compared."""
 LONG_SECONDS: Final = 0.05
-"""A check that takes longer is not made with a larger value, once it was compared."""
+"""A check that takes longer is not repeated with a larger value, once it was compared."""
 CONFIRMATIONS: Final = 11
 """How often a suspicion is measured again."""
 
@@ -47,7 +47,7 @@ class Growth(NamedTuple):
     """A check whose cost rises faster than its value.
 
     Attributes:
-        what: is checked.
+        what: the check.
         units: how often the unit is repeated in the smaller value.
         smaller: CPU seconds for that.
         larger: CPU seconds for twice as many.
@@ -66,7 +66,7 @@ class Growth(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What is repeated, as JSON; each `#` in it is replaced by the number of the repetition."""
+    """The repeated part, as JSON; each `#` in it becomes the number of the repetition."""
 
     opening: str
     text: str
@@ -74,7 +74,7 @@ class Unit(NamedTuple):
     closing: str
 
     def times(self, count: int) -> bytes:
-        """Return a value that has the unit so many times."""
+        """Return a value with `count` repetitions of the unit."""
         if "#" in self.text:
             units = self.separator.join([self.text.replace("#", f"{number:07}") for number in range(count)])
         else:
@@ -86,9 +86,9 @@ def check_growth(schema: Any, unit: Unit, checks: Mapping[str, Callable[[Any], P
     """Fail if one of the checks with this schema costs more than it should.
 
     Args:
-        schema: of the values. One that a check refuses is not checked by it.
-        unit: what the values repeat.
-        checks: by name, how the check of a schema is made.
+        schema: the schema of the values. A check that rejects it is skipped.
+        unit: the repeated part of the values.
+        checks: name → a function that makes the check of a schema.
     """
     value_of = functools.cache(unit.times)
     for what, make in checks.items():
@@ -101,7 +101,7 @@ def check_growth(schema: Any, unit: Unit, checks: Mapping[str, Callable[[Any], P
 
 
 def _growth(what: str, prepare: Prepare, value_of: Callable[[int], bytes]) -> Growth | None:
-    """Return where the cost of a check rises by more than it should, None if it never does."""
+    """Return where the cost of a check rises by more than it should, or None."""
     count, before = FEWEST, None
     while len(text := value_of(count)) <= MAX_BODY_BYTES:
         try:
@@ -118,7 +118,7 @@ def _growth(what: str, prepare: Prepare, value_of: Callable[[int], bytes]) -> Gr
 
 
 class _Measured:
-    """A check, its verdict and the CPU seconds that it takes at least."""
+    """A check, its verdict and its lowest CPU time in seconds."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -127,7 +127,7 @@ class _Measured:
         self.run()
 
     def run(self) -> float:
-        """Check once more; return the CPU seconds of this time."""
+        """Check once more, and return the CPU seconds of this run."""
         gc.disable()
         try:
             begun = time.thread_time()
@@ -140,9 +140,9 @@ class _Measured:
         return taken
 
     def is_dearer_twice(self, larger: _Measured) -> bool:
-        """Tell whether twice the value costs more than it should, for sure."""
+        """Return whether twice the value certainly costs more than it should."""
         if self.reason != larger.reason or not self._seems_cheap_beside(larger):
-            return False  # one that is refused for another reason was looked at in another way
+            return False  # a value rejected for another reason was checked differently
         ratios = []
         for _ in range(CONFIRMATIONS):
             ratios.append(larger.run() / self.run())
@@ -172,7 +172,7 @@ def _read_arguments(arguments: dict[str, Any]) -> str | None:
 
 
 def _any_kind(value: list[int | float | str | dict[str, int]] | dict[str, int | str] | str) -> None:
-    """Take what generated values are made of."""
+    """Accept the parts of generated values."""
 
 
 _ARGUMENTS: Final = Arguments(_any_kind)
@@ -196,14 +196,14 @@ CHECKS: Final[Mapping[str, Callable[[Any], Prepare]]] = {
     "reading": _reading,
     "a digest": _digest,
 }
-"""What is done with whatever a caller sends."""
+"""The checks of callers' input."""
 
 
 class Generator:
-    """Makes a schema and a unit from letters. Any letters do: one that means nothing here means another.
+    """Makes a schema and a unit from letters. All letters are valid: one without a meaning here stands for another.
 
     Args:
-        letters: each chooses one thing. At their end everything is as short as can be.
+        letters: each makes one choice. After the last one, everything is as short as possible.
     """
 
     def __init__(self, letters: bytes) -> None:
@@ -235,7 +235,7 @@ class Generator:
         return made
 
     def unit(self) -> Unit:
-        """Return what repeats: items, members or a piece of text."""
+        """Return the repeated part: items, members or a piece of text."""
         match self._choose('[{"'):
             case "{":
                 return Unit("{", f'"k#": {self._value()}', ",", "}")
@@ -307,6 +307,6 @@ _VALUES: Final = {
 
 
 def read_case(data: bytes) -> tuple[Any, Unit]:
-    """Return the schema and the unit that letters mean: those of one, a line feed, those of the other."""
+    """Return the schema and the unit for letters: those of the schema, a line feed, those of the unit."""
     of_schema, _, of_unit = data.partition(b"\n")
     return Generator(of_schema).schema(), Generator(of_unit).unit()

@@ -1,9 +1,9 @@
-"""Coverage-guided fuzzing of everything that reads what strangers send: `make fuzz`.
+"""Coverage-guided fuzzing of all parsers of untrusted input: `make fuzz`.
 
 Usage: `python -m tests.fuzz.run [TARGET…]`, with atheris installed (`.venvs/fuzz`). The targets share `FUZZ_SECONDS`
-(600) and run side by side on all cores, each from `FUZZ_SEED` (1) and its corpus in `tests/fuzz/corpus`. What is found
-on the way goes to `reports/fuzz/<target>` and is used again the next time. An input that breaks a promise is kept there
-as `crash-…`; the run ends with 1 and says how to see it again.
+(600) and run side by side on all cores, each from `FUZZ_SEED` (1) and its corpus in `tests/fuzz/corpus`. New
+inputs go to `reports/fuzz/<target>` and are used again the next time. An input that breaks a promise is stored there as
+`crash-…`; the run then exits with 1 and prints how to reproduce it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _number(variable: str, default: int) -> int:
 
 
 def _fuzz(name: str, seconds: int) -> int:
-    """Fuzz one target in a process of its own, because libFuzzer ends the one that it runs in."""
+    """Fuzz one target in a separate process, as libFuzzer ends its own process."""
     found = FOUND / name
     found.mkdir(parents=True, exist_ok=True)
     options = {

@@ -1,6 +1,6 @@
-"""A reader of strict JSON written for being obviously right: one character at a time, one rule at a time.
+"""A reader of strict JSON that is simple to verify: one character at a time, one rule at a time.
 
-It stands beside `gateway.protocol.strict_json`, which is fast because it never looks at most of what it reads.
+It is the reference for `gateway.protocol.strict_json`, which is fast because it skips most of its input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def read(body: bytes) -> Any:
     """Return the value that a text of strict JSON stands for.
 
     Raises:
-        NotStrict: it is none.
+        NotStrict: it is not strict JSON.
     """
     try:
         text = body.decode("utf-8")

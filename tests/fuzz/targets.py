@@ -1,4 +1,4 @@
-"""What is fuzzed: each target takes any bytes and fails if the code does anything that it does not promise.
+"""The fuzz targets: each takes any bytes, and fails if the code breaks a promise.
 
 The bytes are a small format of each target's own, given in its docstring, so that the corpus can be read and written
 by hand. Everything is deterministic: keys, nonces and times are fixed.
@@ -71,7 +71,7 @@ ALLOWED_HOST: Final = "mcp.example.com"
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are the same, types, signs and the order of names included."""
+    """Return whether two JSON values are the same, including types, signs and the order of names."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -84,7 +84,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def json_bodies(data: bytes) -> None:
-    """A body. It is read as the slow reader reads it, or refused by both."""
+    """Check a body: both readers return the same value, or both reject it."""
     try:
         expected, strict = slow_json.read(data), True
     except slow_json.NotStrict:
@@ -101,7 +101,7 @@ def json_bodies(data: bytes) -> None:
 
 
 def requests(data: bytes) -> None:
-    """A body that comes with the headers that fit it. It is a request, or refused with an error that can be told."""
+    """Check a body with matching headers: it is a request, or rejected with an error that can be sent."""
     try:
         value = decode(data)
     except ParseError:
@@ -115,7 +115,7 @@ def requests(data: bytes) -> None:
 
 
 def _readable_id(value: Any) -> Any:
-    """Return the id that an error must repeat: exactly the one sent, if it is one and the client's own."""
+    """Return the id that an error must repeat: exactly the client's own, if it is a valid one."""
     if not isinstance(value, dict) or ("method" not in value and ("result" in value or "error" in value)):
         return None
     sent = value.get("id")
@@ -150,7 +150,7 @@ def _read_request(value: Any) -> None:
 
 
 def _fitting_headers(message: Request | Notification) -> http.Headers:
-    """Return the headers that a careful client would send, as far as the body says what they are."""
+    """Return the headers that a careful client would send with this body."""
     raw: list[tuple[bytes, bytes]] = []
     meta = message.params.get("_meta")
     version = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
@@ -221,7 +221,7 @@ def written_base64(text: str) -> str:
 
 
 def tokens(data: bytes) -> None:
-    """A text that a client presents as a state or a cursor. Only the two that were sealed open."""
+    """Check a text as a state or a cursor: only the two sealed ones open."""
     text = data.decode("utf-8", "surrogatepass" if b"\xed" in data else "replace") if _is_text(data) else data.hex()
     for token in (text, LABEL + base64url.encode(data), LABEL + text):
         opened = _opens(token)
@@ -265,7 +265,7 @@ SEALED_CURSORS: Final = frozenset({CURSORS.make("tools", "echo")})
 
 
 def journals(data: bytes) -> None:
-    """MessagePack, as it would be if somebody had our keys. It is a journal that survives a round trip, or refused."""
+    """Check MessagePack that an owner of our keys could seal: a journal that survives a round trip, or rejected."""
     try:
         opened = open_state(OPENER, _fixed_sealer(RING).seal(data, AAD), aad=AAD, now=NOW, max_bytes=1 << 16)
         contents: Any = opened.journal
@@ -285,7 +285,7 @@ def journals(data: bytes) -> None:
 
 
 def uri_templates(data: bytes) -> None:
-    """A template, a line feed, and a uri. What matches can be put together again, and all that could match does."""
+    """Check a template, a line feed, and a URI: matches can be put together again, and none is missed."""
     template, _, uri = data.decode("utf-8", "replace").partition("\n")
     try:
         compiled = UriTemplate(template)
@@ -316,7 +316,7 @@ def _could_match(template: str, uri: str) -> bool:
 
 
 def hosts(data: bytes) -> None:
-    """A `Host`, a line feed, and perhaps an `Origin`. Only names that are plainly ours pass."""
+    """Check a `Host`, a line feed, and perhaps an `Origin`: only names that are clearly ours pass."""
     host, newline, origin = data.partition(b"\n")
     raw = [(b"host", host), *([(b"origin", origin)] if newline else [])]
     given = http.Headers(raw)
@@ -351,7 +351,7 @@ PLAIN_ORIGIN: Final = {
 
 
 def digests(data: bytes) -> None:
-    """Two JSON objects with a line feed between them. Their digests are equal if and only if they mean the same."""
+    """Check two JSON objects, separated by a line feed: their digests are equal exactly if they mean the same."""
     one, other = (_arguments(part) for part in data.partition(b"\n")[::2])
     if one is None:
         return
@@ -370,7 +370,7 @@ def _arguments(text: bytes) -> dict[str, Any] | None:
 
 
 def _meaning(value: Any) -> Any:
-    """Return what two values have in common if and only if they mean the same."""
+    """Return a form that two values share exactly if they mean the same."""
     if isinstance(value, dict):
         return "object", frozenset((name, _meaning(member)) for name, member in value.items())
     if isinstance(value, list):
@@ -421,7 +421,7 @@ def bearer_tokens(data: bytes) -> None:
 
 
 def at_once(waiting: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns that has nothing to wait for."""
+    """Return the result of a coroutine that never waits."""
     try:
         waiting.send(None)
     except StopIteration as done:
@@ -434,7 +434,7 @@ VERIFIER: Final = TokenVerifier(SharedSecret(JWT_SECRET), ("tests",), clock=lamb
 
 
 def key_sets(data: bytes) -> None:
-    """What an identity provider publishes as its keys. Keys that verify what is accepted, or one line that says why."""
+    """Check the keys of an identity provider: keys that verify tokens, or one line with the reason why not."""
     accepted = ("RS256", "ES256", "EdDSA")
     try:
         found = KeySet.parse(data, accepted, source="GATEWAY_JWKS_URL")
@@ -460,7 +460,7 @@ def settings(data: bytes) -> None:
             environ[f"GATEWAY_{name}"] = value
     hidden = [environ.get(f"GATEWAY_{name}", "") for name in SECRET_SETTINGS]
     shown = [value for name, value in environ.items() if name.removeprefix("GATEWAY_") not in SECRET_SETTINGS]
-    # What stands in another setting too may be shown there: nobody can tell that it is a secret.
+    # A value that is also in another setting may be shown there, as it is not known to be a secret.
     secrets = [secret for secret in hidden if len(secret) > 16 and not any(secret in value for value in shown)]
     try:
         made = Settings.load(environ)
@@ -505,5 +505,5 @@ TARGETS: Final[Mapping[str, Target]] = {
 
 
 def chosen(names: Sequence[str]) -> Mapping[str, Target]:
-    """Return the targets with these names, all without any."""
+    """Return the targets with these names, by default all."""
     return {name: TARGETS[name] for name in names or TARGETS}

@@ -1,4 +1,4 @@
-"""The measurement of how costs grow: it finds slow checks that could be ours, and nothing in ours."""
+"""The measurement of growing costs finds realistic slow checks, and none in our code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEYWORDS = {
 
 
 def by(check: Callable[[Any], Callable[[Any], object]]) -> dict[str, Any]:
-    """Return the one check that is made of a schema by `check`."""
+    """Return the single check that `check` makes from a schema."""
 
     def make(schema: Any) -> Any:
         verdict = check(schema)
@@ -44,7 +44,7 @@ def engine_alone(schema: Any) -> Callable[[Any], object]:
 
 
 class Unbounded(SchemaValidator):
-    """Ours without the limit that keeps what is dear out."""
+    """Our check without the limit that rejects costly values."""
 
     def _too_costly(self, value: Any) -> str | None:
         return None

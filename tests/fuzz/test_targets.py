@@ -39,7 +39,7 @@ def test_every_target_has_a_corpus_and_every_corpus_a_target() -> None:
 
 
 class Broken(Exception):
-    """What no caller of the broken code expects."""
+    """An error that no caller of the broken code expects."""
 
 
 def fail(*_: Any, **__: Any) -> Any:

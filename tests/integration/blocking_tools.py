@@ -1,4 +1,4 @@
-"""Tools that hold the event loop of their replica, and tools that only look as if they did."""
+"""Tools that block the event loop of their replica, and tools that only seem to."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wait_at(gate: str) -> str:
 
 @tool
 async def block(ctx: Context, gate: str) -> str:
-    """Hold the event loop until a gate opens."""
+    """Block the event loop until a gate opens."""
     return wait_at(gate)
 
 
@@ -47,8 +47,8 @@ async def check_slowly(ctx: Context, gate: Annotated[str, AfterValidator(wait_at
 
 @tool
 async def ask_much(ctx: Context, gate: str) -> str:
-    """Have the gateway read a large form, again and again until a gate opens."""
-    opened = threading.Event()  # to look at a file lets other threads run, and they would find the stack here
+    """Have the gateway read a large form repeatedly until a gate opens."""
+    opened = threading.Event()  # a look at a file would let other threads run, and they would find the stack here
 
     def look() -> None:
         wait_at(gate)
@@ -68,7 +68,7 @@ async def recite(ctx: Context, gate: str) -> str:
 
 @tool
 async def wait(ctx: Context, gate: str) -> str:
-    """Wait for a gate as one should."""
+    """Wait for a gate correctly."""
     while not _is_open(gate):  # noqa: ASYNC110 - another process opens it
         await asyncio.sleep(POLL_SECONDS)
     return gate

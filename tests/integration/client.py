@@ -1,4 +1,4 @@
-"""The real `mcp` client against a fleet, with a load balancer inside its HTTP client that remembers who served."""
+"""The real `mcp` client against a fleet, with a load balancer in its HTTP client that records who served."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Served:
 
 
 class Recorder(httpx2.AsyncBaseTransport):
-    """Sends each request over a connection of its own and remembers who served it."""
+    """Sends each request over its own connection, and records who served it."""
 
     def __init__(self) -> None:
         self._inner = httpx2.AsyncHTTPTransport(limits=httpx2.Limits(max_keepalive_connections=0))
@@ -44,7 +44,7 @@ class Recorder(httpx2.AsyncBaseTransport):
         return response
 
     def route(self, request: httpx2.Request) -> None:
-        """Choose where a request goes; here, where it says itself."""
+        """Choose the replica of a request; here, the one that it names."""
 
     def legs(self, tool: str) -> list[str]:
         """Return the replicas that served the legs of a tool's calls, in order."""
@@ -56,7 +56,7 @@ class Recorder(httpx2.AsyncBaseTransport):
 
 
 class RoundRobin(Recorder):
-    """Gives each request to the next replica that is alive."""
+    """Sends each request to the next live replica."""
 
     def __init__(self, fleet: Fleet) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Fleets that many tests share, and their logs where a test fails."""
+"""Fleets that many tests share, and their logs when a test fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas without a balancer, for tests: what they log is shown when a test fails."""
+"""Replicas without a balancer, for tests; their logs are shown when a test fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loadtest.cluster import Cluster
 
 
 class Fleet(Cluster):
-    """Identical replicas that are asked one by one. They leave without notice, as nobody watches their health.
+    """Identical replicas that tests call one by one. They drain without a notice, as nothing watches their health.
 
     Args:
         directory: where the logs go.

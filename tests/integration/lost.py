@@ -1,4 +1,4 @@
-"""Clients that lose their network or their power: they acknowledge nothing, and do not close their connection."""
+"""Clients that lose their network or their power: they acknowledge nothing, and close no connection."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ DROP_ALL: Final = struct.pack("=HBBI", 0x06, 0, 0, 0)
 
 
 def vanish(connection: socket.socket) -> None:
-    """Drop whatever comes for a socket, below TCP, as if its machine had lost its power."""
+    """Drop all packets for a socket, below TCP, as if its machine had lost its power."""
     program = ctypes.create_string_buffer(DROP_ALL)
     connection.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("@HL", 1, ctypes.addressof(program)))
 
 
 def reappear(connection: socket.socket) -> None:
-    """Receive again what comes for a socket that has vanished."""
+    """Receive packets for a vanished socket again."""
     connection.setsockopt(socket.SOL_SOCKET, SO_DETACH_FILTER, 0)

@@ -1,4 +1,4 @@
-"""A pipe in the place of a log, whose reader does what a test wants."""
+"""A pipe instead of a log, with a reader that tests control."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Pipe:
-    """A named pipe for an audit log. Its reader reads nothing until it is told to."""
+    """A named pipe for an audit log. Its reader reads nothing until asked to."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -17,13 +17,13 @@ class Pipe:
         self._reader: int | None = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def fill(self) -> None:
-        """Leave no room in it."""
+        """Fill it."""
         writer = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
         _fill(writer)
         os.close(writer)
 
     def read(self) -> bytes:
-        """Take out what is in it."""
+        """Read its content."""
         assert self._reader is not None
         read = b""
         with contextlib.suppress(BlockingIOError):
@@ -38,13 +38,13 @@ class Pipe:
             self._reader = None
 
     def gain_reader(self) -> None:
-        """Let another reader come."""
+        """Start another reader."""
         self._reader = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
 
 
 @contextlib.contextmanager
 def unread() -> Iterator[int]:
-    """Return the writing end of a pipe that is full and that nobody reads, for the output of a process."""
+    """Return the writing end of a full pipe without a reader, for the output of a process."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     _fill(writing)

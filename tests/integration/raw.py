@@ -1,4 +1,4 @@
-"""Requests as bytes and as HTTP, for tests of what a client should not send."""
+"""Requests as bytes and as HTTP, for tests of bad requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = 20.0
 
 
 class Served(Protocol):
-    """Whatever has an MCP endpoint: a replica, or a cluster behind its balancer."""
+    """Anything with an MCP endpoint: a replica, or a cluster behind its balancer."""
 
     @property
     def url(self) -> str:
@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
     @property
     def result(self) -> dict[str, Any]:
-        """The result of a request that was answered with one."""
+        """The result of a successful request."""
         assert self.status == 200, self
         result = self.message["result"]
         assert isinstance(result, dict)
@@ -90,7 +90,7 @@ def tool_call(name: str, arguments: Mapping[str, Any] | None = None, /, **params
 
 
 def headers_of(message: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers that fit a request."""
+    """Return the headers that match a request."""
     headers = {"content-type": "application/json", "mcp-protocol-version": VERSION, "mcp-method": message["method"]}
     params = message.get("params")
     name = params.get(NAMED_BY.get(message["method"])) if isinstance(params, dict) else None
@@ -100,7 +100,7 @@ def headers_of(message: Mapping[str, Any]) -> dict[str, str]:
 
 
 def post(served: Served, message: Mapping[str, Any], *, token: str | None = None) -> Answer:
-    """Send a message with the headers that fit it."""
+    """Send a message with the headers that match it."""
     headers = headers_of(message)
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
@@ -109,7 +109,7 @@ def post(served: Served, message: Mapping[str, Any], *, token: str | None = None
 
 def post_bytes(served: Served, body: bytes, headers: Mapping[str, str]) -> Answer:
     """Send any body with any headers."""
-    # Without `verify=False` each call would load all certificates of the machine, though no connection uses TLS.
+    # Without `verify=False`, each call would load all certificates of the machine, although no connection uses TLS.
     response = httpx.post(
         served.url, content=body, headers=dict(headers), timeout=SECONDS, trust_env=False, verify=False
     )
@@ -133,7 +133,7 @@ class RawConnection:
         self.socket = socket.create_connection(replica.address, timeout=SECONDS)
 
     def __enter__(self) -> RawConnection:
-        """Return itself; leaving closes."""
+        """Return itself; leaving the context closes it."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,7 +141,7 @@ class RawConnection:
         self.socket.close()
 
     def head(self, headers: Iterable[tuple[str, str]], *, method: str = "POST", path: str = "/mcp") -> None:
-        """Send the request line and headers as they are, repeated ones too."""
+        """Send the raw request line and headers, including repeated ones."""
         lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers), "", ""]
         self.socket.sendall("\r\n".join(lines).encode("latin-1"))
 

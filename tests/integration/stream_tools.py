@@ -1,4 +1,4 @@
-"""Tools, prompts and resources that tell while they run, ask, announce changes, and can be watched from outside."""
+"""Tools, prompts and resources that report while they run, ask, announce changes, and can be watched from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway import Context, Elicit, InputRequired, PlainContext, complete, life
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 DIARY_VARIABLE = "STREAM_TOOLS_DIARY"
-"""Names the file in which the lifespan notes what happens to it."""
+"""The variable with the file in which the lifespan records its events."""
 
 POLL_SECONDS = 0.01
 
@@ -49,7 +49,7 @@ async def _wait_for(file: str) -> None:
 
 @tool
 async def work(ctx: Context, release: str) -> str:
-    """Tell of the first half, wait until the file `release` exists, and tell of the second."""
+    """Report the first half, wait until the file `release` exists, and report the second."""
     ctx.progress(1, 2, "half")
     ctx.log("info", {"half": 1}, "work")
     await _wait_for(release)
@@ -81,7 +81,7 @@ async def talk(ctx: Context) -> str:
 
 @tool
 async def tell_and_ask(ctx: Context) -> str:
-    """Tell something before each question and after the last."""
+    """Report progress before each question and after the last."""
     ctx.log("info", "before")
     ctx.progress(1, 3)
     first = await ctx.elicit("first", "Who are you?", Who)
@@ -95,7 +95,7 @@ async def tell_and_ask(ctx: Context) -> str:
 
 @tool
 async def count(ctx: Context, name: str, ended: str) -> str:
-    """Count until somebody stops it, then create the file `ended` and say in it why."""
+    """Count until stopped, then write the reason to the file `ended`."""
     counted[name] = 0
     ctx.progress(1)
     try:
@@ -121,7 +121,7 @@ async def add_one(number: int) -> str:
 
 @tool
 async def which_process() -> str:
-    """Tell what the process shares."""
+    """Return the resource that the process shares."""
     return shared.value
 
 
@@ -148,7 +148,7 @@ async def deploy(**arguments: Any) -> str:
 
 @tool
 async def greet(ctx: Context, greeting: str = "Hello") -> str:
-    """Greet whoever the user says they are."""
+    """Greet the person that the user names."""
     return f"{greeting} {(await ctx.elicit('who', 'Who are you?', Who)).name}"
 
 
@@ -174,17 +174,17 @@ async def complete_greeting(value: str) -> list[str]:
 
 @resource("note://plain", ttl_ms=5000, cache="public")
 async def plain_note() -> str:
-    """Read the same as everybody."""
+    """Read the same for every caller."""
     return "plain"
 
 
 @resource("note://news", announces_changes=True)
 async def news() -> str:
-    """Read what changes."""
+    """Read a changing resource."""
     return "news"
 
 
 @resource("note://room/{name}", announces_changes=True, ttl_ms=5000, cache="public")
 async def room(ctx: Context, name: str) -> str:
-    """Read a room, once it is known for whom."""
+    """Read a room after asking for whom."""
     return f"{name} for {(await ctx.elicit('who', 'Who are you?', Who)).name}"

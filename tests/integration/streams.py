@@ -30,13 +30,13 @@ def asking(
 
 
 def calling(name: str, arguments: Mapping[str, Any] | None = None, /, **asked: Any) -> dict[str, Any]:
-    """Return a `tools/call` that asks for what `asking` can; `retry` has the parameters of a retry."""
+    """Return a `tools/call` with the options of `asking`; `retry` has the parameters of a retry."""
     retry = asked.pop("retry", {})
     return asking("tools/call", {"name": name, "arguments": arguments or {}, **retry}, **asked)
 
 
 def complete_headers(message: Mapping[str, Any], **more: str) -> dict[str, str]:
-    """Return the headers that fit a request, and `more` instead or besides."""
+    """Return the headers that match a request, replaced or extended by `more`."""
     headers = headers_of(message)
     parameter = NAMED.get(message["method"])
     if parameter is not None:
@@ -58,7 +58,7 @@ def events_of(answer: Answer) -> list[dict[str, Any]]:
 
 
 class Stream:
-    """A request on a connection of its own, whose answer is read as it comes. Leaving the context closes it."""
+    """A request on its own connection, whose answer is read as it arrives. Leaving the context closes it."""
 
     def __init__(self, replica: Served, message: Mapping[str, Any]) -> None:
         self._client = httpx.Client(timeout=SECONDS, trust_env=False, verify=False)
@@ -77,7 +77,7 @@ class Stream:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the connection, whatever is still to come."""
+        """Close the connection, even before the end of the answer."""
         self._response.close()
         self._client.close()
 
@@ -103,7 +103,7 @@ class Stream:
 
 
 def notice(message: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return a progress or log notification in short: what it is, and how far or what it says."""
+    """Return a progress or log notification in short: its kind, and its progress or message."""
     params = message["params"]
     if message["method"] == "notifications/progress":
         return "progress", params["progress"]

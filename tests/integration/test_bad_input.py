@@ -1,4 +1,4 @@
-"""What a client should not send: a clear answer each time, and the replica serves the next request."""
+"""Bad requests get a clear answer each time, and the replica serves the next request."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def replica(fleet: Fleet) -> Iterator[Replica]:
 
 @pytest.fixture
 def guarded(fleet: Fleet) -> Replica:
-    """The replica that wants to know who calls."""
+    """The replica that requires identity."""
     return fleet["guarded"]
 
 
 def check_error(answer: Answer, status: int, code: int, *, request_id: Any = None) -> str:
-    """The answer is one JSON-RPC error; return its message."""
+    """Check that the answer is one JSON-RPC error, and return its message."""
     assert answer.error == (status, code), answer
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-gateway-replica"] in {"open", "guarded"}
@@ -91,7 +91,7 @@ def deep(levels: int) -> str:
 
 
 def in_arguments(value: str) -> bytes:
-    """Put a piece of JSON, or of what is none, in place of an argument."""
+    """Replace an argument by a piece of JSON, valid or not."""
     return ECHO_BODY.replace(b'"hello"', value.encode("utf-8", "surrogatepass"))
 
 
@@ -249,7 +249,7 @@ REPEATED = ("Host", "Authorization", "Mcp-Method", "Mcp-Name", "MCP-Protocol-Ver
 
 @pytest.mark.parametrize("name", REPEATED)
 def test_a_header_that_decides_something_may_come_only_once(replica: Replica, name: str) -> None:
-    """Two values, even equal ones: a proxy might have gone by one and we by the other."""
+    """Two values, even equal ones: a proxy might have used one, and the gateway the other."""
     values = dict(head_of(ECHO))
     value = values.get(name) or values.get(name.lower(), "x")
     given = [(key, text) for key, text in head_of(ECHO) if key.lower() != name.lower()]
@@ -419,7 +419,7 @@ def test_a_body_that_never_ends_is_refused_while_it_streams_in(replica: Replica)
             assert not select.select([connection.socket], [], [], 0)[0], "refused before the limit"
             connection.socket.sendall(b"1000\r\n" + b" " * 0x1000 + b"\r\n")
             sent += 0x1000
-        # No end of the body was sent, and none will be.
+        # The end of the body was not sent, and will not be.
         answer = connection.answer()
         check_error(answer, 413, INVALID_REQUEST)
         assert answer.headers["connection"] == "close"
@@ -527,7 +527,7 @@ def test_without_a_good_token_nobody_is_served(
 
 
 def test_without_a_good_token_no_body_is_read(guarded: Replica) -> None:
-    """The answer comes though the body never does."""
+    """The answer arrives although the body never does."""
     with RawConnection(guarded) as connection:
         connection.head([*head_of(ECHO), ("Transfer-Encoding", "chunked")])
         assert connection.answer().status == 401

@@ -1,4 +1,4 @@
-"""What blocks the event loop of a replica, a tool or the gateway itself, is named in its log, once for each time."""
+"""The log of a replica names what blocks its event loop, a tool or the gateway itself, once each time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a tool does, its client gets a clear answer without internals, and the same process serves the next call."""
+"""Whatever a tool does, its client gets a clear answer without internals, and the process serves the next call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _the_same_process_serves_the_next_call(replica: Replica) -> Iterator[None]:
 
 
 def check_failure(replica: Replica, answer: Answer, tool: str) -> str:
-    """The answer is a tool error that tells nothing internal; return the reference that joins it with the log."""
+    """Check that the answer is a tool error without internals, and return its reference to the log."""
     assert answer.headers["x-gateway-replica"] == "r1"
     assert answer.result["isError"] is True
     assert answer.result["resultType"] == "complete"
@@ -134,7 +134,7 @@ def test_a_call_that_has_learned_too_much_to_travel_says_so(replica: Replica) ->
 
 
 def test_the_state_is_never_longer_than_the_cap(replica: Replica) -> None:
-    """Round after round the call learns more, until it is told that it cannot go on."""
+    """The state of the call grows in each round, until the call cannot continue."""
     answer = call(replica, "introduce")
     for number in range(100):
         if answer.result.get("isError"):

@@ -1,4 +1,4 @@
-"""What one replica announces is told to those who listen at another one."""
+"""Clients that listen at one replica are notified of changes that another replica announces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def peers_of(fleet: Fleet) -> str:
 
 @pytest.fixture(scope="module", params=["store", "peers"])
 def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Two replicas that tell each other of changes by a store, or without one."""
+    """Two replicas that notify each other of changes, by a store or without one."""
     environ = {"GATEWAY_TOOLS": TOOLS}
     if request.param == "store":
         environ["GATEWAY_REDIS_URL"] = request.getfixturevalue("store").url
@@ -68,7 +68,7 @@ def test_whoever_listens_at_another_replica_hears_of_a_change(
 
 
 def test_a_change_is_told_once_to_each_who_listens(fleet: Fleet) -> None:
-    """The replica that announces it hears of it again from the store, and from nobody else."""
+    """The replica that announces a change receives it again from the store, and from nowhere else."""
     first, second = fleet.replicas
     listen = asking("subscriptions/listen", {"notifications": {"toolsListChanged": True, "resourcesListChanged": True}})
     with Stream(first, listen) as there, Stream(second, listen) as here:
@@ -81,7 +81,7 @@ def test_a_change_is_told_once_to_each_who_listens(fleet: Fleet) -> None:
 
 
 def test_a_replica_that_reloads_tells_those_who_listen_at_another(tmp_path: Path) -> None:
-    """Only one of them reads its modules again: what the listener hears of comes from there."""
+    """Only one of them reloads its modules, so the listener's notification comes from there."""
     module = tmp_path / "edited.py"
     module.write_text(MODULE.format(name="say"))
     environ = {

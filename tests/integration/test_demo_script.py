@@ -1,4 +1,4 @@
-"""`make demo` against a `gateway dev` of its own: every demo tool, driven by the official client, tasks included."""
+"""`make demo` against its own `gateway dev`: every demo tool, including tasks, driven by the official client."""
 
 from __future__ import annotations
 

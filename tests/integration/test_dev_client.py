@@ -1,4 +1,4 @@
-"""`gateway dev` as somebody tries it: the real client through its front, a replica that dies, Ctrl-C."""
+"""`gateway dev` as a new user tries it: the real client through its front, a replica that dies, Ctrl-C."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 @pytest.fixture
 def own_fleet(tmp_path: Path) -> Iterator[Fleet]:
-    """A fleet that a test may break."""
+    """A fleet that tests may break."""
     with Fleet(tmp_path, names=("r1", "r2", "r3")) as fleet:
         yield fleet
 

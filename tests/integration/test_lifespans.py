@@ -1,4 +1,4 @@
-"""What a process shares opens before it serves, or it does not serve."""
+"""A process opens its shared resources before it serves; if that fails, it does not serve."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each limit of a replica, over real sockets: just under it passes, just over is refused, and others are served on."""
+"""Each limit of a replica, over real sockets: just under passes, just over is refused, and others are still served."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def send_body(replica: Replica, size: int) -> Answer:
 
 
 def send_head(replica: Replica, size: int, fields: int) -> Answer:
-    """Send a request whose head has so many bytes, in so many headers."""
+    """Send a request with a head of this size, in this many headers."""
     headers = [*head_of(ECHO), ("Content-Length", str(len(ECHO_BODY)))]
     headers += [(f"X-{number}", ".") for number in range(fields - len(headers) - 1)]
     without = (
@@ -93,7 +93,7 @@ def send_head(replica: Replica, size: int, fields: int) -> Answer:
     )
     with RawConnection(replica) as connection:
         connection.head([*headers, ("X-Padding", "x" * (size - len(without)))])
-        with contextlib.suppress(OSError):  # the answer may have come already
+        with contextlib.suppress(OSError):  # the answer may have arrived already
             connection.socket.sendall(ECHO_BODY)
         return connection.answer()
 
@@ -113,7 +113,7 @@ def send_answers(replica: Replica, count: int) -> Answer:
 
 
 def hoard(replica: Replica, over: bool) -> Answer:
-    """Collect just as much as a state holds, or a little more."""
+    """Collect exactly as much as a state can hold, or a little more."""
     known = 600
     left = (STATE_MAX_BYTES - len(call(replica, "hoard", {"size": known}).state)) * 3 // 4
     margin = 4
@@ -129,7 +129,7 @@ def is_served(answer: Answer) -> bool:
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit: what is sent under and over it, how the client hears of it, and where it is counted."""
+    """One limit: the requests under and over it, the client's answer, and the counter."""
 
     under: Callable[[Replica], Answer]
     over: Callable[[Replica], Answer]
@@ -242,7 +242,7 @@ def test_a_request_without_a_good_token_is_not_counted_against_anybody(fleet: Fl
 
 @contextlib.contextmanager
 def listening(replica: Replica, bearer: str | None = None) -> Iterator[None]:
-    """Keep a stream open, or fail with the answer that came instead."""
+    """Keep a stream open, or fail with the answer received instead."""
     body = msgspec.json.encode(LISTEN)
     headers = [*head_of(LISTEN), ("Accept", "text/event-stream"), ("Content-Length", str(len(body)))]
     if bearer is not None:
@@ -382,7 +382,7 @@ def test_time_limits_concern_neither_idle_connections_nor_long_calls(fleet: Flee
         held = pool.submit(call, replica, "hold", {"started": str(started), "release": str(release)})
         wait_until(started.exists, "the call to start")
         before = slow(replica)
-        with RawConnection(replica):  # the clock: it began later than both, and is cut off
+        with RawConnection(replica):  # the clock: it started later than both, and is closed
             wait_until(lambda: slow(replica) > before, "the limit to pass")
         release.touch()
         assert held.result().text == "released"
@@ -456,7 +456,7 @@ def test_nothing_is_served_behind_a_request_that_could_be_read_in_two_ways(fleet
 
 
 def test_a_body_behind_an_upgrade_is_a_body(fleet: Fleet) -> None:
-    """And the request is served: some clients offer HTTP/2 with each first request."""
+    """The request is served too: some clients offer HTTP/2 with each first request."""
     replica = fleet["small"]
     with RawConnection(replica) as connection:
         upgrade = [
@@ -470,7 +470,7 @@ def test_a_body_behind_an_upgrade_is_a_body(fleet: Fleet) -> None:
 
 
 def test_a_header_behind_a_body_is_none(fleet: Fleet) -> None:
-    """A proxy that checks headers does not look there."""
+    """A proxy that checks headers ignores trailers."""
     replica = fleet["rated"]
     with RawConnection(replica) as connection:
         chunk = b"%x\r\n%b\r\n0\r\n" % (len(ECHO_BODY), ECHO_BODY)

@@ -1,4 +1,4 @@
-"""Keys that change while two real replicas serve: seal keys and an identity provider's keys."""
+"""Seal keys and an identity provider's keys change while two real replicas serve."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Mount:
 
 
 class Load:
-    """Calls without a pause, each of two legs on two replicas in turn, until it is told to stop."""
+    """Calls without a pause, each of two legs on two replicas in turn, until stopped."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._replicas = fleet.replicas
@@ -70,7 +70,7 @@ class Load:
             thread.join()
 
     def wait_for_a_phase(self) -> None:
-        """Wait until each caller has completed so many calls more."""
+        """Wait until each caller has completed this many more calls."""
         before = list(self.completed)
         wait_until(
             lambda: (
@@ -132,7 +132,7 @@ def test_seal_keys_rotate_in_three_phases_under_load_and_no_call_is_lost(tmp_pat
         assert opened(fleet, new) > 0
         assert finish(fleet["r2"], waiting[0]).text == "Hello Ada"
 
-        # Now each caller has begun its calls anew: nothing that is sealed with the old key comes back on its own.
+        # Now each caller has begun new calls: no state that the old key sealed returns.
         unused = opened(fleet, old)
         load.wait_for_a_phase()
         assert opened(fleet, old) == unused
@@ -256,7 +256,7 @@ def test_a_replica_answers_others_while_a_token_waits_for_the_provider(
         waiting = threading.Thread(target=lambda: statuses.append(status(replica, NEW.token())))
         waiting.start()
         provider.wait_for_request(before + 1)
-        # Were it to hold up the others, this would only be answered when the replica has given the provider up.
+        # If it blocked the others, this would be answered only after the replica has given up on the provider.
         assert status(replica, known) == 200
         may_answer.set()
         waiting.join()

@@ -22,7 +22,7 @@ from tests.integration.raw import Answer, RawConnection, head_of, post, tool_cal
 
 ECHO = tool_call("echo", {"text": "hello"})
 LINES = 700
-"""Audit lines of so many calls fill a pipe."""
+"""The number of calls whose audit lines fill a pipe."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ def test_where_every_line_is_required_a_full_disk_refuses_calls_before_they_run(
         soft, hard = resource.prlimit(replica.pid, resource.RLIMIT_FSIZE)
         assert post(replica, ECHO).status == 200
         wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") == 1, "the first line")
-        # Its own log is a file too; only the audit log is as large as it may be.
+        # Its own log is a file too, but only the audit log is at its size limit.
         with log.open("ab") as junk:
             junk.write(b"x" * (1 << 20) + b"\n")
         resource.prlimit(replica.pid, resource.RLIMIT_FSIZE, (1 << 20, hard))
         earned = post(replica, ECHO)
-        assert earned.status == 200  # nobody knew yet
+        assert earned.status == 200  # not noticed yet
         wait_until(lambda: status(replica, "/readyz") == 503, "the replica to say that it is not ready")
         before = replica.metric("gateway_legs_total")
         assert is_refused(post(replica, ECHO))
@@ -109,7 +109,7 @@ def test_where_every_line_is_required_a_full_disk_refuses_calls_before_they_run(
         assert post(replica, ECHO).status == 200
         assert replica.metric("gateway_audit_lines_lost_total") == 0
         assert replica.terminate() == 0
-    assert log.read_bytes().count(b'"audit":"leg"') == 3  # the call that was refused is noted as refused
+    assert log.read_bytes().count(b'"audit":"leg"') == 3  # the refused call is recorded as refused
     assert log.read_bytes().count(b'"audit":"refused"') == 1
 
 

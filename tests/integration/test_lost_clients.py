@@ -1,4 +1,4 @@
-"""A client that is gone without a word is noticed by the heartbeat of its stream, and its call ends.
+"""A client that vanishes is noticed by the heartbeat of its stream, and its call ends.
 
 Without a heartbeat that is watched, the system takes a quarter of an hour to notice.
 """
@@ -23,12 +23,12 @@ from tests.integration.streams import ACCEPT_BOTH, asking, calling, complete_hea
 TOOLS: Final = "tests.wires.draft.tools,tests.wires.legacy.working_tools"
 PATIENCE_SECONDS: Final = 5 * 30.0
 AT_ONCE_SECONDS: Final = 10.0
-"""Before the next comment on a quiet stream, which would show that the client is gone."""
+"""Less than the time to the next comment on a quiet stream, which would reveal that the client is gone."""
 VERSION: Final = "2025-11-25"
 
 
 class Client:
-    """One request on a connection of its own.
+    """One request on its own connection.
 
     Args:
         url: where to.
@@ -51,7 +51,7 @@ class Client:
         self._socket.sendall(f"POST {place.path} HTTP/1.1\r\n{head}\r\n".encode() + body)
 
     def read_until(self, wanted: bytes) -> bytes:
-        """Read until something has come."""
+        """Read until something has arrived."""
         read = b""
         while wanted not in read:
             piece = self._socket.recv(65536)
@@ -69,7 +69,7 @@ class Client:
 
 
 def session_headers(url: str) -> dict[str, str]:
-    """Begin a session of 2025-11-25, and return the headers of its requests."""
+    """Open a session of 2025-11-25, and return the headers of its requests."""
     client = {"name": "t", "version": "1"}
     params = {"protocolVersion": VERSION, "capabilities": {"elicitation": {"form": {}}}, "clientInfo": client}
     headers = {"content-type": "application/json", "accept": ACCEPT_BOTH}
@@ -94,7 +94,7 @@ def asking_call(url: str) -> Client:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A replica behind the balancer that is shipped."""
+    """A replica behind the shipped balancer configuration."""
     directory = tmp_path_factory.mktemp("lost")
     environ = {"GATEWAY_TOOLS": TOOLS, "TEST_DIRECTORY": str(directory), "GATEWAY_LEG_SECONDS": "600"}
     with Cluster(directory, replicas=1, environ=environ) as cluster:
@@ -160,7 +160,7 @@ def test_the_balancer_sends_an_answer_to_another_replica_where_the_first_has_die
         for call in calls:
             stack.callback(call.close)
         second.kill()
-        for call in calls:  # in turn, so one of them is for the replica that has died
+        for call in calls:  # in turn, so one of them goes to the dead replica
             response = {"jsonrpc": "2.0", "id": call.question["id"], "result": accept(name="ada")["who"]}
             assert post_bytes(cluster, msgspec.json.encode(response), call.headers).status == 202
         for call in calls:

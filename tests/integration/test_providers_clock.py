@@ -1,4 +1,4 @@
-"""A replica whose clock and whose identity provider's are far apart: it says so, and serves. A real process."""
+"""A replica whose clock differs much from its identity provider's reports it, and serves. A real process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ECHO = tool_call("echo", {"text": "hello"})
 
 @pytest.fixture(params=[HOUR, -HOUR, 0], ids=["ahead", "behind", "right"])
 def ahead_seconds(request: pytest.FixtureRequest) -> int:
-    """By how much the provider's clock is ahead."""
+    """Return how far the provider's clock is ahead."""
     return int(request.param)
 
 
@@ -54,7 +54,7 @@ def test_a_replica_says_how_far_its_clock_is_from_its_provider_s_and_serves(
     client.request("POST", "/mcp", msgspec.json.encode(ECHO), bearer())
     assert client.getresponse().status == 200
     client.close()
-    replica.wait_for_log("serving")  # it is told before
+    replica.wait_for_log("serving")  # it is logged before
     told = replica.logged("clock is off", source="identity_provider")
     assert [line["seconds"] for line in told] == ([offset] if ahead_seconds else [])
 

@@ -1,4 +1,4 @@
-"""Requests for prompts, resources and parameters in headers: what must agree does, and states open for their own."""
+"""Requests for prompts, resources and parameters in headers: headers must match bodies, and states their request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that ask for much and read nothing, over real sockets."""
+"""Clients that request much and read nothing, over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state opens for its own caller, deployment and request only; every other use gets one and the same refusal."""
+"""A state opens only for its own caller, deployment and request; every other use gets the same refusal."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ HEADER_BYTES = 28
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """Replicas that share one key: two of a deployment, one without identity, one of another deployment."""
+    """Replicas with one shared key: two of a deployment, one without identity, one of another deployment."""
     environ = {
         "GATEWAY_TOOLS": "tests.integration.tools",
         "GATEWAY_SEAL_KEYS": KEY,
@@ -71,7 +71,7 @@ def token(user: str, **claims: Any) -> str:
 
 @dataclass(frozen=True)
 class Retry:
-    """A second leg; its fields say what differs from the first one, which Alice sent to r1."""
+    """A second leg; its fields say how it differs from the first one, which Alice sent to r1."""
 
     state: Any = None
     replica: str = "r2"
@@ -94,7 +94,7 @@ def first_leg(fleet: Fleet, replica: str = "r1") -> str:
 
 
 def check_refused(fleet: Fleet, retry: Retry, reason: str) -> None:
-    """The retry gets the frozen refusal; its true reason is in the log and in the counter, nowhere else."""
+    """Check that the retry gets the uniform refusal; its true reason is only in the log and in the counter."""
     replica = fleet[retry.replica]
     logged = len(replica.logged("requestState rejected"))
     counted = replica.metric("gateway_state_rejections_total", reason=reason)
@@ -127,7 +127,7 @@ def test_a_state_opens_for_the_same_caller_and_request(fleet: Fleet, retry_: Ret
 
 
 def test_a_state_opens_again_as_long_as_it_is_valid(fleet: Fleet) -> None:
-    """A lost response lets the client send the same retry again, to whichever replica."""
+    """After a lost response, the client may send the same retry again, to any replica."""
     state = first_leg(fleet)
     assert [Retry(state, replica=name).send(fleet).text for name in ("r2", "r1", "r2")] == ["Hi Ada"] * 3
 
@@ -255,12 +255,12 @@ def journal_map() -> dict[str, Any]:
 
 
 def sealed(*, key: str = KEY, now: float = 0.0, ttl: float = 3600.0) -> str:
-    """Seal a state as a replica would that has this key and this clock."""
+    """Seal a state as a replica with this key and this clock would."""
     return seal_state(sealer(key), journal_map(), aad=binding(), now=now, expires_at=now + ttl, max_bytes=MAX_BYTES)
 
 
 def test_a_state_sealed_here_as_a_replica_would_is_accepted(fleet: Fleet) -> None:
-    """What the next tests change is therefore the reason that they are refused."""
+    """This shows that the changes of the next tests are the reason for their refusals."""
     assert Retry(sealed(now=time.time())).send(fleet).text == "Hi Ada"
 
 
@@ -303,7 +303,7 @@ def test_an_authentic_token_with_other_contents_is_refused(fleet: Fleet, content
 
 
 def test_the_state_is_judged_before_the_answers(fleet: Fleet) -> None:
-    """Answers that would finish the call do not help, and answers of a wrong type do not show through."""
+    """Neither answers that would finish the call nor answers of a wrong type change the refusal."""
     message = tool_call("greet", ARGUMENTS, requestState="s1.", inputResponses={"who": 7})
     answer = post(fleet["r1"], message, token=token("alice"))
     assert answer.body == FROZEN % b"1"
@@ -348,7 +348,7 @@ def test_a_key_that_only_opens_still_opens(tmp_path_factory: pytest.TempPathFact
 
 
 def _key_ids(replica: Replica) -> dict[str, str]:
-    """Tell with which key a replica sealed and opened, as operators read it to retire a key."""
+    """Return the keys that a replica sealed and opened with, as operators read them to retire a key."""
     ids = {}
     for verb in ("opened", "sealed"):
         for entry in KeyRing.parse(replica.environ["GATEWAY_SEAL_KEYS"]).keys:

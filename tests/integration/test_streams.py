@@ -1,4 +1,4 @@
-"""What happens while a call runs reaches its client at once, and what its client does reaches the call."""
+"""Events of a running call reach its client at once, and the client's actions reach the call."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_progress_and_logs_arrive_while_the_tool_waits_and_the_result_comes_last
         release.touch()  # only now can the tool go on
         *told, response = stream.rest()
     assert told[-1]["params"] == {"progressToken": "t", "progress": 2, "total": 2}
-    assert type(told[-1]["params"]["progress"]) is int  # told as it was given
+    assert type(told[-1]["params"]["progress"]) is int  # reported as it was given
     assert response["id"] == "x"
     assert text_of(response) == "worked"
 
@@ -174,7 +174,7 @@ def cancelled(replica: Replica) -> float:
 
 
 def check_stopped(replica: Replica, name: str, ended: Path, before: float) -> None:
-    """The run of `count` was cancelled at its await, counts no further, and is known as cancelled."""
+    """Check that the run of `count` was cancelled at its await, has stopped counting, and is recorded as cancelled."""
     wait_until(lambda: ended.exists() and ended.read_text() != "", "the tool to stop")
     assert ended.read_text() == "CancelledError"
     last = read_count(replica, name)

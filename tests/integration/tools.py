@@ -1,4 +1,4 @@
-"""Tools that behave badly in every way a function can, and a few that ask. They use the public API alone."""
+"""Tools that misbehave in every way a function can, and a few that ask. They use only the public API."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pydantic import AfterValidator, BaseModel, Field, model_serializer
 from gateway import AskError, Content, Context, ProtocolError, ToolResult, prompt, resource, tool
 
 SECRET = "the-password-is-hunter2"
-"""In every exception that the tools here raise; no client may ever see it."""
+"""Part of every exception that the tools here raise; no client may ever see it."""
 
 POLL_SECONDS = 0.01
 
 
 class Internal(Exception):
-    """What a database client might raise."""
+    """An error that a database client might raise."""
 
 
 class Rude(BaseException):
-    """No `Exception`, so that ordinary handlers let it pass."""
+    """Not an `Exception`, so ordinary handlers let it pass."""
 
 
 class Who(BaseModel):
@@ -54,7 +54,7 @@ async def add_one(number: int) -> str:
 
 @tool
 async def greet(ctx: Context, greeting: str = "Hello", punctuation: dict[str, Any] | None = None) -> str:
-    """Greet whoever the user says they are."""
+    """Greet the person that the user names."""
     who = await ctx.elicit("who", "Who are you?", Who)
     return f"{greeting} {who.name}"
 
@@ -84,7 +84,7 @@ async def hoard(ctx: Context, size: int) -> str:
 
 @tool
 async def hold(started: str, release: str) -> str:
-    """Create the file `started`, then wait until somebody creates the file `release`."""
+    """Create the file `started`, then wait for the file `release`."""
     Path(started).touch()  # noqa: ASYNC240 - one file on a local disk
     while not Path(release).exists():  # noqa: ASYNC240, ASYNC110 - another process sets it
         await asyncio.sleep(POLL_SECONDS)
@@ -93,7 +93,7 @@ async def hold(started: str, release: str) -> str:
 
 @tool
 async def hold_at_checkpoints(ctx: Context, started: str, release: str, ballast: str = "") -> str:
-    """Like `hold`, with a checkpoint at each look; tell in how many legs it has looked. Each leg adds to `started`."""
+    """Like `hold`, with a checkpoint at each look; return the number of legs. Each leg adds a line to `started`."""
     with Path(started).open("a") as file:  # noqa: ASYNC230 - one file on a local disk
         file.write("|")
     legs = ctx.resumed({"legs": 0})["legs"] + 1
@@ -162,7 +162,7 @@ CRASHES: dict[str, Callable[[], Any]] = {
     "cancelled_child": _cancelled,
     "rude_child": _rude_group,
 }
-"""What `crash` can do, also inside a step."""
+"""The ways in which `crash` fails, also inside a step."""
 
 
 @tool
@@ -210,12 +210,12 @@ NONSENSE: dict[str, Callable[[], Any]] = {
     "result_with_objects": lambda: ToolResult(content=[{"type": object()}]),
     "result_with_bytes": lambda: ToolResult(content=[], structured={"data": SECRET.encode()}),
 }
-"""What `babble` can return and no client could read."""
+"""Return values of `babble` that no client could read."""
 
 
 @tool
 async def babble(what: str) -> Any:
-    """Return something that is no result."""
+    """Return something that is not a result."""
     return NONSENSE[what]()
 
 
@@ -231,12 +231,12 @@ QUESTIONS: dict[str, tuple[str, str, Any]] = {
     "schema": ("who", "Who?", {"type": "object", "properties": {"name": {"type": object()}}}),
     "no_schema": ("who", "Who?", 7),
 }
-"""What `ask_nonsense` can ask and no client could answer."""
+"""Questions of `ask_nonsense` that no client could answer."""
 
 
 @tool
 async def ask_nonsense(ctx: Context, what: str) -> str:
-    """Ask something that is no question."""
+    """Ask something that is not a question."""
     key, message, schema = QUESTIONS[what]
     await ctx.elicit(key, message, schema)
     return "answered"
@@ -244,7 +244,7 @@ async def ask_nonsense(ctx: Context, what: str) -> str:
 
 @tool
 async def keep_nonsense(ctx: Context) -> str:
-    """Keep something that is no JSON, then ask."""
+    """Store something that is not JSON, then ask."""
     await ctx.step("object", object)
     await ctx.elicit("who", "Who?", Who)
     return "kept"
@@ -288,14 +288,14 @@ ERRORS: dict[str, tuple[Any, Any, Any]] = {
 
 @tool
 async def refuse_badly(what: str) -> str:
-    """End with an error that is none."""
+    """Raise an error without meaning."""
     code, message, data = ERRORS[what]
     raise ProtocolError(code, message, data)
 
 
 @tool
 async def require_name(ctx: Context) -> str:
-    """Go on only with a name."""
+    """Continue only with a name."""
     try:
         who = await ctx.elicit("who", "Who are you?", Who)
     except AskError as error:

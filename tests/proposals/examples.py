@@ -1,4 +1,4 @@
-"""The JSON examples of the proposals that the draft wire speaks, and what makes an answer like one of them."""
+"""The JSON examples of the proposals that the draft wire implements, and the comparison of answers with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAME: Final = frozenset({"jsonrpc", "method", "code", "type", "mode", "enum", "i
 """Members whose value carries the meaning."""
 
 KEYED: Final = frozenset({"inputRequests", "properties"})
-"""Members that map names to what they are about: one name more would be another question."""
+"""Members that map names to their subjects: one more name would be another question."""
 
 OPEN: Final = frozenset({"tasks", "modes"})
 """Arrays that may hold more than the example, in any order."""
@@ -37,7 +37,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One step of an example; one that the text tells in words only has nothing but its notes.
+    """One step of an example; a step that the text only describes has nothing but notes.
 
     Attributes:
         name: what happens.
@@ -62,7 +62,7 @@ class Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Example(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The examples of one section, in the order of the text. Their syntax is mended, their values are as written.
+    """The examples of one section, in the order of the text, with corrected syntax and unchanged values.
 
     Attributes:
         source: which section it is.
@@ -92,7 +92,7 @@ def example(name: str) -> Example:
 
 
 def fill(value: Json, live: Mapping[str, str]) -> Json:
-    """Return the value with what is live in the place of what the text made up.
+    """Return the value with real values in place of the invented ones.
 
     Args:
         value: a message of an example, or a part of one. Stays as it is.
@@ -109,8 +109,8 @@ def assert_contains(actual: Json, example: Json, *, live: Mapping[str, str]) -> 
     """Check that a message has at least the members of the example's, with the same types.
 
     Ids, times, texts and lengths of time may differ, `requestState` may be missing, and questions may have more schema
-    keywords. What carries the meaning is the same: `SAME`, statuses in any case, the keys of questions, which
-    properties are required. What is live stands where the example has what it stands for.
+    keywords. The members with meaning are the same: `SAME`, statuses in any case, the keys of questions, which
+    properties are required. Real values stand in place of the invented ones.
 
     Args:
         actual: what the server sent.
@@ -126,7 +126,7 @@ def assert_contains(actual: Json, example: Json, *, live: Mapping[str, str]) -> 
 
 
 def _differences(actual: Json, example: Json, live: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield what the actual value lacks of the example."""
+    """Yield the differences of the actual value from the example."""
     name = path.rpartition(".")[2]
     if _kind(actual) != _kind(example):
         yield f"{path} is of type {_kind(actual)}, not {_kind(example)}"
@@ -169,7 +169,7 @@ def _differences_of_arrays(
 
 
 def _alike(actual: Json, example: Json, live: Mapping[str, str]) -> bool:
-    """Tell whether an element of an open array is what the example has; plain ones have to be equal."""
+    """Return whether an element of an open array matches the example's; plain ones must be equal."""
     if not isinstance(example, dict):
         return bool(actual == example)
     return not any(_differences(actual, example, live, "element"))
@@ -185,7 +185,7 @@ def _kind(value: Json) -> str:
 
 
 def _same(name: str, value: Json) -> Json:
-    """Return what of a member's value must be the same, None if nothing has to be."""
+    """Return the part of a member's value that must be the same, or None."""
     if name == "status" and isinstance(value, str):
         return value.lower()
     if name == "required" and isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The three proxies with the configurations that are shipped: only addresses, and what a test names, are changed."""
+"""The three proxies with the shipped configurations, in which only addresses and a test's own changes differ."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Front(LoggedProcess):
         program: its name, which is that of its Debian package and of its section in `docs/run/load.md`.
         config: the shipped file.
         silence: the settings that limit silence.
-        sees_leaving: whether it sends nothing more to a replica whose `/readyz` says 503.
-        repeats_refused: whether it asks another replica when one says 503.
+        sees_leaving: whether it sends nothing more to a replica whose `/readyz` answers 503.
+        repeats_refused: whether it asks another replica when one answers 503.
         repeats_lost: whether it sends a request again whose replica was lost.
         explains_heads: whether a head that is too large is refused in JSON.
         limits_bodies: whether it refuses large bodies itself, so that a client which still sends gets the answer.

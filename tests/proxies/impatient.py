@@ -1,4 +1,4 @@
-"""A gateway that sends a comment after a second of silence instead of fifteen, so that a test need not wait so long."""
+"""A gateway that sends a comment after one second of silence instead of fifteen, so tests need not wait so long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two replicas behind a proxy, the real client, and what tools have noted."""
+"""Two replicas behind a proxy, the real client, and the records of tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTICE_SECONDS = 3
 
 
 class Site:
-    """Two replicas, each with a real address that refuses connections while the replica is away."""
+    """Two replicas, each with a real address that refuses connections while the replica is down."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -62,7 +62,7 @@ class Site:
         return next(replica for replica in self.replicas if replica.name == name)
 
     def complete(self) -> None:
-        """Start again what an earlier test has ended."""
+        """Restart the replicas that an earlier test has stopped."""
         for replica in self.replicas:
             if not replica.alive:
                 replica.restart()
@@ -73,7 +73,7 @@ class Site:
         return [replica.address for replica in self.replicas]
 
     def open(self, gate: str) -> None:
-        """Let the tools go on that wait for a gate."""
+        """Let the tools that wait for a gate continue."""
         (self.directory / gate).touch()
 
     def runs(self) -> dict[str, list[str]]:
@@ -106,12 +106,12 @@ class User:
         self.versions: Counter[str] = Counter()
 
     async def note(self, response: httpx2.Response) -> None:
-        """Note who has answered."""
+        """Record which replica answered."""
         self.legs.append(response.headers.get("x-gateway-replica", ""))
         self.versions[response.http_version] += 1
 
     async def call(self, tool: str, **arguments: Any) -> str:
-        """Call a tool, and return its text; that of an error begins with `error` and the code."""
+        """Call a tool, and return its text; for an error, it begins with `error` and the code."""
         try:
             result = await self.client.call_tool(tool, arguments)
         except MCPError as error:

@@ -1,4 +1,4 @@
-"""What each shipped configuration sends to replicas, and how often, when one refuses, is lost, or is gone."""
+"""The requests that each shipped configuration sends to replicas when one refuses, is lost, or is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def serve(stub: StubReplica) -> Behave:
 
 
 def refuse(exchange: Exchange) -> None:
-    """Refuse as a replica does that is full."""
+    """Refuse as a full replica does."""
     exchange.reply(503, b'{"from":"a replica"}', content_type="application/json", retry_after="7")
 
 
@@ -48,7 +48,7 @@ def front(request: pytest.FixtureRequest, pair: Stubs, tmp_path_factory: pytest.
 
 @pytest.fixture
 def stubs(front: Front, pair: Stubs) -> Stubs:
-    """Two replicas that serve, and both of which get requests."""
+    """Two replicas that serve and get requests."""
     for stub in pair:
         stub.behave, stub.received = serve(stub), []
     wait_until(lambda: send(front).status == 200 and all(stub.received for stub in pair), "both replicas to serve")
@@ -71,7 +71,7 @@ def made_by_the_proxy(answer: Answer) -> tuple[int, int]:
 
 @pytest.mark.parametrize("size", [2, 90_000])
 def test_what_one_replica_refuses_another_one_gets(front: Front, stubs: Stubs, size: int) -> None:
-    """Or the client learns of it, which a proxy that keeps no bodies cannot help."""
+    """Otherwise the client learns of it, which a proxy that keeps no bodies cannot avoid."""
     stubs[0].behave = refuse
     content = b"x" * size
     answers = []
@@ -157,7 +157,7 @@ def test_no_client_reaches_the_path_on_which_replicas_talk_to_each_other(front: 
 def test_without_replicas_the_client_learns_that_nothing_ran(
     front: Front, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """A proxy that checks health says so as soon as it has noticed."""
+    """A proxy that checks health reports it as soon as it has noticed."""
     with ExitStack() as stack:
         gone = [stack.enter_context(reserve_port()).getsockname() for _ in range(2)]
         lonely = type(front)(tmp_path_factory.mktemp("lonely"), gone)

@@ -1,4 +1,4 @@
-"""What each shipped configuration of a proxy does for two real replicas and the real client."""
+"""Each shipped proxy configuration works with two real replicas and the real client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module", params=PROXIES, ids=lambda proxy: proxy.program)
 def kind(request: pytest.FixtureRequest) -> type[Front]:
-    """The proxy that is tried."""
+    """The proxy under test."""
     found: type[Front] = request.param
     return found
 
@@ -72,7 +72,7 @@ def both(site: Site, front: Front) -> Front:
 
 
 def served_by(front: Front, requests: int) -> set[str]:
-    """Make so many requests, and return the replicas that answered."""
+    """Make this many requests, and return the replicas that answered."""
     return {call(front, "give", {"size": 1}).headers.get("x-gateway-replica", "") for _ in range(requests)}
 
 
@@ -84,7 +84,7 @@ def refusal(answer: Answer) -> tuple[int, int]:
 
 
 async def follow(user: User, site: Site, gate: str) -> list[float]:
-    """Call a tool that waits halfway, let it go on at its first progress, and return the progress that arrived."""
+    """Call a tool that waits halfway, let it continue at its first progress, and return the progress that arrived."""
     seen: list[float] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
@@ -102,7 +102,7 @@ async def test_progress_arrives_while_the_tool_runs(both: Front, site: Site, ses
 
 
 async def test_streams_that_begin_at_once_are_not_cut_off(both: Front, site: Site) -> None:
-    """Even where the proxy has not yet seen the end of the request when the first event comes."""
+    """This holds even if the proxy has not seen the end of the request when the first event arrives."""
     async with connect(both) as user:
         for number in range(40):
             await follow(user, site, f"stream {number} of {both.program}")
@@ -128,7 +128,7 @@ async def test_a_large_result_arrives_whole(both: Front) -> None:
 
 
 async def test_a_stream_outlives_the_time_limit_for_silence(kind: type[Front], site: Site, tmp_path: Path) -> None:
-    """The limit is in force: it cuts off a call whose client takes no stream, and so gets no comments."""
+    """The limit is in force: it ends a call whose client takes no stream, and so gets no comments."""
     site.complete()
     name = f"silence-{kind.program}"
     quiet = tool_call("hold", {"name": f"{name}-without-stream", "gate": name})
@@ -146,7 +146,7 @@ async def test_a_stream_outlives_the_time_limit_for_silence(kind: type[Front], s
 
 async def test_an_argument_in_a_header_may_be_larger_than_8_kib(both: Front) -> None:
     async with connect(both) as user:
-        await user.client.list_tools()  # says which arguments go into headers
+        await user.client.list_tools()  # returns which arguments go into headers
         assert await user.call("count_in_header", text="x" * 20 * KIB) == str(20 * KIB)
 
 
@@ -160,7 +160,7 @@ def test_a_head_that_is_too_large_is_refused_with_a_reason(both: Front) -> None:
 
 
 def test_the_largest_body_passes_and_a_larger_one_is_refused_with_a_reason(both: Front) -> None:
-    """A replica that refuses reads no further: without a limit of the proxy's own, the reason may get lost."""
+    """A replica that refuses reads no further: unless the proxy has its own limit, the reason may get lost."""
     message = tool_call("count", {"text": ""})
     room = LARGEST_BODY - len(msgspec.json.encode(message))
     assert call(both, "count", {"text": "x" * room}).text == str(room)
@@ -207,10 +207,10 @@ async def test_tls_and_http2_in_front_carry_streams_and_questions(
 
 
 class Load:
-    """Users who call all the time, each call under a name of its own.
+    """Users that call all the time, each call with a different name.
 
     Attributes:
-        results: what each call came to, by its name.
+        results: name of a call → its result.
     """
 
     def __init__(self, name: str) -> None:
@@ -259,7 +259,7 @@ async def load(front: Front, name: str, *, session: bool = False) -> AsyncIterat
 
 
 async def refuses(replica: Replica) -> None:
-    """Wait until a replica that leaves takes no more calls."""
+    """Wait until a draining replica accepts no more calls."""
     await asyncio.to_thread(
         wait_until, lambda: post(replica, tool_call("give", {"size": 1})).status == 503, "the notice to be over"
     )
@@ -267,7 +267,7 @@ async def refuses(replica: Replica) -> None:
 
 @asynccontextmanager
 async def held(front: Front, site: Site, name: str) -> AsyncIterator[tuple[Awaitable[Answer], Replica]]:
-    """Make a call that waits for the gate of its name; give it and the replica that runs it. It takes no stream."""
+    """Make a call without a stream that waits for the gate of its name; yield it and the replica that runs it."""
     message = tool_call("hold", {"name": name, "gate": name})
     headers = {**headers_of(message), "accept": "application/json"}
     calling = asyncio.create_task(asyncio.to_thread(post_bytes, front, msgspec.json.encode(message), headers))
@@ -280,7 +280,7 @@ async def held(front: Front, site: Site, name: str) -> AsyncIterator[tuple[Await
 
 @WIRES
 async def test_a_replica_that_leaves_costs_no_call(both: Front, site: Site, session: bool) -> None:
-    """But of a client with a session: the calls that wait for an answer there, and without health checks -31001."""
+    """A client with a session loses the calls that wait for an answer there, and gets -31001 without health checks."""
     name = f"leaving-{both.program}-{session}"
     async with held(both, site, name) as (holding, leaving), load(both, name, session=session) as calls:
         leaving.signal(signal.SIGTERM)
@@ -303,7 +303,7 @@ async def test_a_replica_that_leaves_costs_no_call(both: Front, site: Site, sess
 
 
 async def test_a_replica_that_is_killed_costs_what_it_was_doing_and_nothing_runs_twice(both: Front, site: Site) -> None:
-    """HAProxy alone sends what was lost with a replica to another one: there it runs again."""
+    """Only HAProxy sends a request that was lost with a replica to another one, where it runs again."""
     name = f"killed-{both.program}"
     async with held(both, site, name) as (holding, killed), load(both, name) as calls:
         killed.kill()

@@ -1,4 +1,4 @@
-"""Tools that note each run in a file, and wait for files that a test creates."""
+"""Tools that record each run in a file, and wait for files that a test creates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def tell(ctx: Context, gate: str) -> str:
 
 @tool
 async def hold(ctx: Context, name: str, gate: str) -> str:
-    """Note where this runs, and wait for a gate in silence."""
+    """Record where this runs, and wait for a gate in silence."""
     note("runs", f"{name} {ctx.replica_id}")
     await opened(gate)
     return f"held by {ctx.replica_id}"
@@ -40,14 +40,14 @@ async def hold(ctx: Context, name: str, gate: str) -> str:
 
 @tool
 async def run(ctx: Context, name: str) -> str:
-    """Note where this runs."""
+    """Record where this runs."""
     note("runs", f"{name} {ctx.replica_id}")
     return f"run {name}"
 
 
 @tool
 async def ask_twice(ctx: Context, name: str, kept: int = 0) -> str:
-    """Ask two questions, with so many bytes to carry meanwhile; note the run when both are answered."""
+    """Ask two questions, with `kept` bytes to carry in between; record the run when both are answered."""
     carried = await ctx.step("carried", letters, kept)
     first = await ctx.elicit("first", "The first?", Answer)
     second = await ctx.elicit("second", "The second?", Answer)
@@ -57,7 +57,7 @@ async def ask_twice(ctx: Context, name: str, kept: int = 0) -> str:
 
 @tool
 async def give(size: int) -> str:
-    """Return so many bytes."""
+    """Return `size` bytes."""
     return letters(size)
 
 

@@ -1,4 +1,4 @@
-"""The compiled build: what it is made of, that it has to be asked for, and the copy of the repository that has it."""
+"""The compiled build: its modules, the variable that turns it on, and the compiled copy of the repository."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_version_that_is_printed_tells_whether_it_is_compiled(capsys: pytest
 
 
 class Compiler:
-    """What compiles the copy; here it notes that it was called, and whether it should fail."""
+    """A fake compiler for the copy: it records that it was called, and fails if asked to."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -106,7 +106,7 @@ def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
-    """In the place of the real one."""
+    """A compiler that replaces the real one."""
     compiler = Compiler()
     monkeypatch.setattr(compiled, "compile_copy", compiler)
     return compiler

@@ -1,6 +1,6 @@
-"""Compiled modules keep the rules that compiled code imposes, as far as their syntax shows.
+"""Compiled modules follow the rules of compiled code, as far as their syntax shows.
 
-Each rule has an example that breaks it, and the reason for it. What syntax does not show is in docs/run/compiled.md.
+Each rule has an example that breaks it, and its reason. docs/run/compiled.md has the rules that syntax does not show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MADE_AT_RUN_TIME: Final = frozenset({"BaseModel", "BaseSettings", "RootModel"})
 
 
 def inside(*nodes: ast.AST) -> Iterator[ast.AST]:
-    """Yield nodes and everything in them, except what functions defined there do."""
+    """Yield nodes and everything in them, except the bodies of functions defined there."""
     for node in nodes:
         yield node
         if not isinstance(node, (*FUNCTIONS, ast.Lambda)):
@@ -101,7 +101,7 @@ def functions(module: ast.Module) -> Iterator[tuple[str, str, ast.FunctionDef | 
 
 
 def called(function: ast.AST, owner: str) -> Iterator[str]:
-    """Yield what a function calls by name in its module, and on its own object."""
+    """Yield the functions that a function calls in its module, and on its own object."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             match node.func:
@@ -148,13 +148,13 @@ def frames(module: ast.Module) -> Iterator[ast.AST]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a compiled module may not do.
+    """A rule for compiled modules.
 
     Attributes:
-        find: finds where a module does it.
-        reason: what compiled code does differently.
-        broken: a module that does it once.
-        kept: how the same is written where it may be compiled.
+        find: finds the nodes of a module that break it.
+        reason: the difference in compiled code.
+        broken: a module that breaks it once.
+        kept: the same code in a form that may be compiled.
     """
 
     find: Checker
@@ -266,7 +266,7 @@ def heirs(module: ast.Module, compiled: frozenset[str]) -> Iterator[ast.ClassDef
 
 
 def test_no_interpreted_class_inherits_from_a_compiled_one() -> None:
-    """It would be refused as its module is imported."""
+    """Importing its module would fail."""
     compiled = frozenset(name.removesuffix(".py").replace("/", ".") for name in LISTED)
     interpreted = [
         path

@@ -76,7 +76,7 @@ def start(program: str, cwd: Path, *arguments: str, starter: Callable[..., Any] 
 
 
 def outcome(program: str, cwd: Path, starter: Callable[..., Any], **more: Any) -> tuple[int, str, str]:
-    """Return how the program ends, and what it says."""
+    """Return the program's exit code and output."""
     with (cwd / "out").open("w+b") as out, (cwd / "err").open("w+b") as err:
         process = start(program, cwd, "an", "argument", starter=starter, stdout=out, stderr=err, **more)
         code = process.wait(SECONDS)
@@ -139,7 +139,7 @@ def test_signals_reach_a_fork_alone_and_its_exit_code_says_which(tmp_path: Path)
     assert second.poll() is None
     second.kill()
     assert (second.wait(SECONDS), second.poll()) == (-signal.SIGKILL, -signal.SIGKILL)
-    second.send_signal(signal.SIGTERM)  # has ended, which is no error
+    second.send_signal(signal.SIGTERM)  # has ended, which is not an error
 
 
 def test_a_fork_keeps_its_pid_until_somebody_has_read_how_it_ended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What everyone installs is checked against the hashes of the lists, as `make` does it."""
+"""Installed packages are checked against the hashes of the lists, as `make` does it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What importing the package loads, and what it offers."""
+"""Importing the package loads few modules, and offers all public names."""
 
 from __future__ import annotations
 

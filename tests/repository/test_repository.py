@@ -1,4 +1,4 @@
-"""The repository keeps its habits: what is documented exists, what is pinned is used, nothing local leaks in."""
+"""The repository is consistent: documented things exist, pinned versions are used, and nothing local leaks in."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ OTHER_GENERATION = {
         "opentelemetry-semantic-conventions",
     },
 }
-"""What a peer is there for, or needs, in another version than ours."""
+"""Packages that a peer has, or needs, in another version than ours."""
 
 
 def tracked_files() -> list[Path]:
-    """The files under version control or about to be; all files outside a repository."""
+    """Return the files under version control or about to be; outside a repository, all files."""
     listing = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=TOP,

@@ -1,4 +1,4 @@
-"""What is installed works in a project of somebody else's, whatever the project calls its own modules."""
+"""The installed package works in any project, whatever the names of the project's own modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)  # the first test builds the wheel
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The commands of an environment that has the wheel, and the libraries of this one, but nothing of the checkout."""
+    """The commands of an environment with the wheel and this one's libraries, but nothing of the checkout."""
     source = tmp_path_factory.mktemp("source")
     for name in SOURCES:
         if (TOP / name).is_dir():
@@ -49,7 +49,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project that has modules of its own where an early look would find them instead of ours."""
+    """A project with its own modules, in a place where a careless import would find them instead of ours."""
     for name in ("gateway.py", "workers/__init__.py", "workers/gateway_workers.py", "redis.py", "tests/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"raise RuntimeError('{name} of the project was imported')\n")
@@ -58,7 +58,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def environ(**settings: str) -> dict[str, str]:
-    """The environment without settings and without what leads to the checkout."""
+    """Return the environment without settings, and without paths to the checkout."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GATEWAY_", "PYTHON", "COV"))}
     return {**kept, **settings}
 

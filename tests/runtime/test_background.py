@@ -1,4 +1,4 @@
-"""Blocking work in threads of its own."""
+"""Blocking work runs in separate threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose turn it is for a place: nobody waits for ever, nobody is forgotten, and a share is a share."""
+"""The queue for places is fair: every caller gets a turn, and none more than its share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def queue() -> FairQueue[int]:
 
 
 def order(queue: FairQueue[int], places: int = 100) -> list[int]:
-    """Give places until nobody waits; each is free again at once."""
+    """Hand out places until nobody waits; each is free again at once."""
     given = []
     while (next_one := queue.next(places)) is not None:
         caller, item = next_one
@@ -86,7 +86,7 @@ def test_whoever_comes_last_waits_for_no_more_than_one_turn_of_each_caller(
 
 
 class Places(RuleBasedStateMachine):
-    """A number of places, given out by a queue, against a model that does the same by looking at everything."""
+    """A number of places, handed out by a queue, compared with a model that does the same by brute force."""
 
     def __init__(self) -> None:
         super().__init__()

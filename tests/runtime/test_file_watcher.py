@@ -1,4 +1,4 @@
-"""Key files that change: what is taken over, when, and what the log may say of it."""
+"""Changed key files are loaded at the right time, and logged without secrets."""
 # ruff: noqa: ASYNC240 - the files of these tests are small and local
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECRET = b"hunter2"
 
 
 class Watched:
-    """A file, its watcher, and what it took over."""
+    """A file, its watcher, and the contents that it loaded."""
 
     def __init__(self, path: Path, poll_seconds: float = 3600.0) -> None:
         self.taken: list[bytes] = []
@@ -200,7 +200,7 @@ async def test_the_loop_goes_on_while_a_file_is_read(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     watched = Watched(pipe)
     looking = asyncio.create_task(watched.watcher.look())
-    # Opening a pipe waits for whoever writes to it: this line is only reached because a thread waits, not the loop.
+    # Opening a pipe waits for a writer: this line is only reached because a thread waits, not the loop.
     writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
     os.close(writer)
     await looking

@@ -1,4 +1,4 @@
-"""Forms that a live replica asks a client to fill in: in a call, and as a task on either wire."""
+"""Forms that a live replica asks a client for: in a call, and as a task on either wire."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOLS: Final = "tests.security.cost_tools,tests.security.cost_form_tools"
 @contextmanager
 def asking_replica(logs: Path) -> Iterator[Measured]:
     """Start a replica with a store, and a worker that lets tasks ask."""
-    directory = Path(tempfile.mkdtemp(prefix="gw-"))  # short, as the name of a socket has to be
+    directory = Path(tempfile.mkdtemp(prefix="gw-"))  # short, as socket names are limited
     server = Server("redis", directory)
     server.start()
     settings = {"GATEWAY_TOOLS": TOOLS, "GATEWAY_REDIS_URL": server.url, "GATEWAY_TASK_PARTITIONS": "1"}
@@ -40,7 +40,7 @@ def asking_replica(logs: Path) -> Iterator[Measured]:
 
 @dataclass
 class Asked:
-    """A form that a client was asked to fill in, and is asked again where it did not.
+    """A form that a client was asked for, and is asked for again after a bad answer.
 
     Args:
         replica: where it was asked.
@@ -53,11 +53,11 @@ class Asked:
     kind: str
 
     def sent(self, content: str) -> Sent:
-        """Return a request with the JSON text of what was filled in."""
+        """Return a request with the JSON text of the answer."""
         raise NotImplementedError
 
     def accepted(self, answer: dict[str, Any]) -> bool:
-        """Tell whether it was taken."""
+        """Return whether the answer was accepted."""
         raise NotImplementedError
 
 
@@ -79,7 +79,7 @@ class InCall(Asked):
 
 @dataclass
 class AsTask(Asked):
-    """A task that waits for input; another one as soon as it got some.
+    """A task that waits for input; after it got some, another task.
 
     It is answered under the key that it asks under: a worker that lost the store's reply may have asked once more.
     """
@@ -114,7 +114,7 @@ class Updated(AsTask):
 
 
 class Responded(AsTask):
-    """Answered by `tasks/input_response`, which takes any answer; one that does not fit leaves the task waiting."""
+    """Answered by `tasks/input_response`, which accepts any answer; an invalid one leaves the task waiting."""
 
     def sent(self, content: str) -> Sent:
         task_id = self.waiting()

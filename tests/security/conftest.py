@@ -1,4 +1,4 @@
-"""The logs of replicas where a test fails."""
+"""Shows the logs of replicas when a test fails."""
 
 from __future__ import annotations
 

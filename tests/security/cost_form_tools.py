@@ -11,7 +11,7 @@ from tests.security.form_cases import FORMS
 
 def _asking(schema: Any) -> Callable[[Context], Coroutine[Any, Any, str]]:
     async def ask(ctx: Context) -> str:
-        """Ask for what fits."""
+        """Ask for a value that fits."""
         await ctx.elicit("form", "What fits?", schema)
         return "fits"
 

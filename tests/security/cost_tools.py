@@ -1,4 +1,4 @@
-"""Tools that check arguments against every schema of the grid, and one that tells what this process has cost."""
+"""Tools that check arguments against every schema of the grid, and one that reports this process's CPU time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.security.schema_cases import CASES, Case
 
 @tool
 async def spent() -> str:
-    """Tell how many seconds of CPU this process has used."""
+    """Return how many seconds of CPU this process has used."""
     return repr(time.process_time())
 
 
@@ -46,5 +46,5 @@ def _checking(case: Case) -> Any:
 for _case in CASES:
     globals()[_case.tool] = _checking(_case)
 for _case in PRODUCTS:
-    with contextlib.suppress(AuthoringError):  # a schema that cannot be checked in time may be refused at once
+    with contextlib.suppress(AuthoringError):  # schemas too slow to check may be rejected at once
         globals()[_case.tool] = _checking(_case)

@@ -1,4 +1,4 @@
-"""What a request costs a live replica: the CPU time of its process, and how long it answers nobody else."""
+"""The cost of a request to a live replica: the CPU time of its process, and how long it blocks other requests."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.integration.raw import META_CAPABILITIES, META_VERSION, NAMED_BY, VER
 
 KIB: Final = 1024
 SIZES: Final = (KIB, 16 * KIB, 256 * KIB)
-"""Sizes of what is checked in every shape."""
+"""The sizes of values in every shape."""
 
 LARGEST: Final = 4 * SIZES[-1] - 4 * KIB
-"""Leaves room for the rest of a body of 1 MiB. Sent is what is valid, and what is dear at a quarter of it."""
+"""Leaves room for the rest of a body of 1 MiB. Used for valid values, and for those that are costly at a quarter."""
 
 BENIGN: Final = '{"a":1}'
 """A benign request has a list of these."""
@@ -29,23 +29,23 @@ BENIGN: Final = '{"a":1}'
 FACTOR: Final = 5.0
 COST_FLOOR: Final = 0.050
 GAP_FLOOR: Final = 0.250
-"""A request may cost, and hold up others, this many times as much as a benign one, or so many seconds."""
+"""A request may cost, and block others for, this many times as much as a benign one, or this many seconds."""
 
 ORDINARY: Final = 1.25
-"""What costs at most this many times as much as a benign request keeps within `FACTOR` at four times the size, even if
-all of it grows with the square of its size."""
+"""A request that costs at most this many times as much as a benign one stays within `FACTOR` at four times the size,
+even if all of its cost is quadratic."""
 
 TRIES: Final = 6
-"""How often a request over the limits is repeated: the machine may be busy, and the least that it took counts."""
+"""How often a request over the limits is repeated: the machine may be busy, and the lowest cost counts."""
 
 HOPELESS: Final = 3.0
 """No busy machine makes a process use this many times as much CPU."""
 
 LONGEST: Final = 10.0
-"""After so many seconds a request is given up, and the replica with it."""
+"""The seconds after which a request and its replica are given up."""
 
 ENOUGH: Final = 3
-"""How many problems of a case are told: the largest requests could take long."""
+"""How many problems of a case are reported: the largest requests could take long."""
 
 _POLL_SECONDS: Final = 0.02
 _CAPABILITIES: Final[Mapping[str, Any]] = {
@@ -56,11 +56,11 @@ _META: Final = msgspec.json.encode({META_VERSION: VERSION, META_CAPABILITIES: _C
 
 
 class Stuck(Exception):
-    """The replica has not answered in time."""
+    """The replica did not answer in time."""
 
 
 class Cost(NamedTuple):
-    """What one request cost, in seconds."""
+    """The cost of one request, in seconds."""
 
     cpu: float
     gap: float
@@ -74,14 +74,14 @@ class Cost(NamedTuple):
         return Cost(self.cpu + other.cpu, self.gap + other.gap)
 
     def exceeds(self, limit: Cost) -> bool:
-        """Tell whether one of the figures does."""
+        """Return whether one of the figures exceeds the other's."""
         return self.cpu > limit.cpu or self.gap > limit.gap
 
 
 class Judged(NamedTuple):
-    """What is too much about a request, if anything, how it was answered, and whether it cost more than a benign one.
+    """How a request exceeds the limits, if it does, its answer, and whether it cost more than a benign one.
 
-    What is `dear` may cost too much where it is larger.
+    A `dear` request may cost too much at a larger size.
     """
 
     excess: str | None
@@ -90,7 +90,7 @@ class Judged(NamedTuple):
 
 
 def limit_beside(benign: Cost) -> Cost:
-    """Return what a request may cost where a benign one of its size costs so much."""
+    """Return the allowed cost of a request, given the cost of a benign one of its size."""
     return Cost(max(COST_FLOOR, FACTOR * benign.cpu), max(GAP_FLOOR, FACTOR * benign.gap))
 
 
@@ -120,7 +120,7 @@ class Sent:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that fit it."""
+        """The headers that match it."""
         headers = {"content-type": "application/json", "mcp-protocol-version": self.version}
         headers["accept"] = "application/json, text/event-stream"
         if self.version == VERSION:
@@ -136,12 +136,12 @@ def call(tool: str, arguments: str, more: str = "") -> Sent:
 
 
 def text_of(answer: dict[str, Any]) -> str:
-    """Return what the tool said, or why it was not called."""
+    """Return the tool's text, or the reason why it was not called."""
     return str(answer["result"]["content"][0]["text"] if "result" in answer else answer["error"]["message"])
 
 
 class _Polls:
-    """Asks `/healthz` again and again, and knows when it was answered."""
+    """Polls `/healthz`, and records when it was answered."""
 
     def __init__(self, replica: Replica) -> None:
         self._address = replica.address
@@ -158,7 +158,7 @@ class _Polls:
         self._thread.join()
 
     def longest_gap(self, begin: float, end: float) -> float:
-        """Return the longest time between two answers, of which some lies between these moments."""
+        """Return the longest gap between two answers that overlaps the time between these moments."""
         with self._news:
             if not self._news.wait_for(lambda: self._answered[-1] > end, LONGEST):
                 raise Stuck
@@ -201,7 +201,7 @@ class Measured:
         self._polls.start()
 
     def close(self) -> None:
-        """Stop to look."""
+        """Stop polling."""
         self._polls.end()
         self._connection.close()
 
@@ -222,7 +222,7 @@ class Measured:
         return message
 
     def cost(self, sent: Sent) -> tuple[Cost, dict[str, Any]]:
-        """Send a request; return what it cost, and the answer."""
+        """Send a request, and return its cost and the answer."""
         before = self._spent()
         begin = time.monotonic()
         answer = self.send(sent)
@@ -231,7 +231,7 @@ class Measured:
         return Cost(cpu, self._polls.longest_gap(begin, end)), answer
 
     def benign(self, size: int) -> Cost:
-        """Return what a request of this size costs whose arguments are hardly checked."""
+        """Return the cost of a request of this size whose arguments are hardly checked."""
         if size not in self._benign:
             self._benign[size] = self._benign_now(size)
         return self._benign[size]
@@ -242,12 +242,12 @@ class Measured:
         return Cost(statistics.median(cost.cpu for cost in costs), statistics.median(cost.gap for cost in costs))
 
     def judge(self, sent: Callable[[], Sent], size: int, unchecked: Sent) -> Judged:
-        """Send a request, and say what is too much about it, if anything.
+        """Send a request, and return how it exceeds the limits, if it does.
 
         Args:
             sent: makes the request; again where it has to be repeated.
             size: of what is checked.
-            unchecked: the same content without a check. What it takes to be parsed is not the cost of checking it.
+            unchecked: the same content without a check. The time to parse it is not part of the cost of checking.
         """
         benign = self.benign(size)
         limit = limit_beside(benign)
@@ -259,7 +259,7 @@ class Measured:
         if parsing.cpu > HOPELESS * limit.cpu:
             return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer, dear)
         for _ in range(TRIES):
-            # The machine may be busier now than when a benign request was measured first.
+            # The machine may be busier now than when the benign request was measured.
             limit = limit_beside(self._benign_now(size)).after(parsing)
             cost = cost.least(self.cost(sent())[0])
             if not cost.exceeds(limit):
@@ -281,7 +281,7 @@ class Measured:
 
 @contextmanager
 def measured(replica: Replica) -> Iterator[Measured]:
-    """Measure what requests to a replica cost."""
+    """Measure the cost of requests to a replica."""
     measured = Measured(replica)
     try:
         yield measured

@@ -1,4 +1,4 @@
-"""Forms with every keyword that a form may have, each as a pydantic model and as the schema that clients see of it."""
+"""Forms with every allowed keyword, each as a pydantic model and as the schema that clients see."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class FormCase:
         return f"task_{kind}_{self._identifier}"
 
     def content(self, shape: Shape, size: int) -> str:
-        """Return the JSON text of a form that was filled in, of about this size."""
+        """Return the JSON text of a filled-in form, of about this size."""
         if shape is Shape.DEEPEST:
             return f'{{"v":{"[" * _NESTED}{self.make(Shape.ALL, size)}{"]" * _NESTED}}}'
         return f'{{"v":{self.make(shape, size)}}}'
 
 
 def _one(good: str, bads: Make) -> Make:
-    """Fill in one value that fits, and make up for its size by a field that nobody asked for; or values that do not."""
+    """Fill in one valid value, padded to size by an unknown field, or values that are not valid."""
 
     def make(shape: Shape, size: int) -> str:
         if shape is Shape.VALID:
@@ -91,4 +91,4 @@ FORMS: Final = (
     FormCase("different choices", set[Colour], _one('["red","blue"]', items('"red"', "1"))),
     FormCase("different objects", set[Colour], _one('["red"]', distinct('{"a":#}'))),
 )
-"""Forms that a client is asked to fill in."""
+"""Forms that clients are asked for."""

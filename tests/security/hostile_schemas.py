@@ -91,4 +91,4 @@ PRODUCTS: Final = (
         judged=False,
     ),
 )
-"""Each with values that make the most of it."""
+"""Each with values that exploit it the most."""

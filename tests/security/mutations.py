@@ -1,4 +1,4 @@
-"""Tokens that nobody sealed, made from some that somebody did: the same ones for the same seed."""
+"""Tokens that were never sealed, mutated from sealed ones; the same seed gives the same tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BLANKS = (" ", "\t", "\n", "\r", "\r\n", "\u00a0", "\u3000", "\x0b")
 
 
 class Material:
-    """What mutations are made from.
+    """The sources of mutations.
 
     Args:
         tokens: sealed ones, at least two, none of which a mutation may give back.
@@ -74,7 +74,7 @@ def change_bytes(material: Material) -> str:
 
 
 def shorten(material: Material) -> str:
-    """Leave bytes out at the end, the start or inside."""
+    """Remove bytes at the end, at the start or inside."""
     raw, chance = material.raw(), material.random
     start = chance.choice((0, HEADER_BYTES, chance.randrange(len(raw))))
     del raw[start : start + chance.randrange(1, len(raw))]
@@ -82,7 +82,7 @@ def shorten(material: Material) -> str:
 
 
 def lengthen(material: Material) -> str:
-    """Put bytes in at any place."""
+    """Insert bytes at any place."""
     raw, chance = material.raw(), material.random
     place = chance.choice((0, HEADER_BYTES, len(raw), chance.randrange(len(raw))))
     raw[place:place] = chance.randbytes(chance.randrange(1, 40))
@@ -90,7 +90,7 @@ def lengthen(material: Material) -> str:
 
 
 def splice(material: Material) -> str:
-    """Put the head of one token before the tail of another."""
+    """Join the head of one token with the tail of another."""
     one, other = material.random.sample(material.raws, 2)
     place = material.random.randrange(1, min(len(one), len(other)))
     return _text(one[:place] + other[place:])
@@ -105,13 +105,13 @@ def exchange_the_key_id(material: Material) -> str:
 
 
 def keep_only_the_key_id(material: Material) -> str:
-    """Make up everything else."""
+    """Invent everything else."""
     chance = material.random
     return _text(chance.choice(material.key_ids) + chance.randbytes(chance.randrange(200)))
 
 
 def change_one_character(material: Material) -> str:
-    """Write another character of the alphabet, which often changes no whole byte: the unused bits at the end."""
+    """Write another last character of the alphabet, which often changes only the unused bits."""
     token, chance = material.token(), material.random
     place = chance.choice((len(token) - 1, chance.randrange(len(LABEL), len(token))))
     return token[:place] + chance.choice(_ALPHABET) + token[place + 1 :]
@@ -138,7 +138,7 @@ def write_otherwise(material: Material) -> str:
 
 
 def use_look_alikes(material: Material) -> str:
-    """Write a character that looks like the right one, or add one that nobody sees."""
+    """Write a character that looks like the right one, or add an invisible one."""
     token, chance = material.token(), material.random
     place = chance.choice((0, 1, 2, chance.randrange(len(token))))
     if chance.random() < 0.3:
@@ -147,7 +147,7 @@ def use_look_alikes(material: Material) -> str:
 
 
 def be_no_string(material: Material) -> object:
-    """Give something that JSON can hold, and is no text."""
+    """Return a JSON value that is not a string."""
     token, chance = material.token(), material.random
     return chance.choice(
         (
@@ -189,7 +189,7 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 
 def mutated(material: Material) -> Iterator[Any]:
-    """Give mutations without end, each kind in its turn, and none that is a token as it was sealed."""
+    """Yield mutations endlessly, each kind in turn, but never a sealed token itself."""
     sealed = frozenset(material.tokens)
     for mutate in itertools.cycle(MUTATIONS):
         candidate = mutate(material)

@@ -1,4 +1,4 @@
-"""An identity provider with real keys, and everything that somebody without them might sign a token with."""
+"""An identity provider with real keys, and everything that an attacker might sign a token with instead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def new_keys() -> dict[str, Any]:
 
 KEYS: Final = new_keys()
 FOREIGN_KEYS: Final = new_keys()
-"""Keys of somebody whom nobody trusts."""
+"""Keys that nobody trusts."""
 
 
 def public_jwk(key: PrivateKey, **members: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def written(header: Any, payload: Any, sign: Sign | bytes = b"") -> str:
 
 
 def with_secret(secret: bytes, digest: str = "sha256") -> Sign:
-    """Sign as HS256 does, with anything as the secret."""
+    """Sign with HS256, with any secret."""
     return lambda data: hmac.digest(secret, data, getattr(hashlib, digest))
 
 
@@ -110,7 +110,7 @@ def public_forms(key_id: str) -> dict[str, bytes]:
 
 
 class Provider:
-    """Serves the key set, and counts who asks for what."""
+    """Serves the key set, and counts requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -127,13 +127,13 @@ class Provider:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
     @property
     def url(self) -> str:
-        """Where the key set is."""
+        """The URL of the key set."""
         return f"http://127.0.0.1:{self.server.server_address[1]}/keys"
 
 

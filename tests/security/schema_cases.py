@@ -1,4 +1,4 @@
-"""Every keyword of JSON Schema 2020-12, each with values of any size that fit it or break it in a given place.
+"""Every keyword of JSON Schema 2020-12, each with values of any size that match it or break it in a given place.
 
 A value is made as JSON text: texts of a megabyte are made in a millisecond, and a client can send what it likes.
 """
@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 LEVELS: Final = 25
-"""How many nodes the deepest values have inside each other."""
+"""How many nested nodes the deepest values have."""
 
 CHAIN: Final = 60
-"""How deep a value of a recursive schema is. With the nodes around it, it keeps within the depth of a body."""
+"""The depth of a value of a recursive schema. With the nodes around it, it stays within the limit for a body."""
 
 
 class Shape(Enum):
@@ -33,7 +33,7 @@ Make: TypeAlias = Callable[[Shape, int], str]
 
 @dataclass(frozen=True)
 class Case:
-    """Keywords in a schema, with the values to check.
+    """Keywords of a schema, with the values to check.
 
     Args:
         name: what the test is called.
@@ -74,7 +74,7 @@ class Case:
 
 
 def in_list(goods: Callable[[int], list[str]], bads: Callable[[int], list[str]]) -> Callable[[Shape, int], list[str]]:
-    """Return what makes the members of a list or an object: so many that are good, bad, or both."""
+    """Return a function that makes the members of a list or an object: good ones, bad ones, or both."""
 
     def members(shape: Shape, count: int) -> list[str]:
         if shape is Shape.ALL:
@@ -134,7 +134,7 @@ def distinct(text: str) -> Make:
 
 
 def counted(other: str, wanted: str, *, valid: int, wrong: int) -> Make:
-    """Make an array of which so many items are wanted ones, at its end or, where the first is wrong, its beginning."""
+    """Make an array with this many matching items, at its end, or at its start where the first is wrong."""
 
     def make(shape: Shape, size: int) -> str:
         count = max(4, size // (max(len(other), len(wanted)) + 1))

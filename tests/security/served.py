@@ -1,4 +1,4 @@
-"""A tool, a prompt and a resource of one name, which all ask the same question."""
+"""A tool, a prompt and a resource with the same name, which all ask the same question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def echo(text: str) -> str:
 
 @tool
 async def greet(ctx: Context, greeting: str = "Hello") -> str:
-    """Greet whoever the user says they are."""
+    """Greet the person that the user names."""
     return f"{greeting} {(await ctx.elicit('who', 'Who are you?', Who)).name}"
 
 
@@ -31,19 +31,19 @@ async def greet_too(ctx: Context, greeting: str = "Hello") -> str:
 
 @prompt("greet")
 async def greet_prompt(ctx: Context, greeting: str = "Hello") -> str:
-    """Ask for a greeting of whoever the user says they are."""
+    """Ask for a greeting of the person that the user names."""
     return f"{greeting} {(await ctx.elicit('who', 'Who are you?', Who)).name}"
 
 
 @resource("greet://{greeting}")
 async def greet_page(ctx: Context, greeting: str) -> str:
-    """Show a greeting of whoever the user says they are."""
+    """Show a greeting of the person that the user names."""
     return f"{greeting} {(await ctx.elicit('who', 'Who are you?', Who)).name}"
 
 
 @tool
 async def lose(ctx: Context, treasure: str) -> str:
-    """Take an argument and an answer, then fail in a way that names neither."""
+    """Take an argument and an answer, then fail with an error that names neither."""
     await ctx.elicit("who", "Who are you?", Who)
     raise RuntimeError("it is gone")
 
@@ -61,5 +61,5 @@ async def lose_in_step(ctx: Context, treasure: str) -> str:
 
 @tool
 async def ask_for_a_number(ctx: Context) -> str:
-    """Ask for something that the answers of a test do not fit."""
+    """Ask for something that a test's answers do not match."""
     return str(await ctx.elicit("who", "How many?", {"type": "object", "properties": {"name": {"type": "integer"}}}))

@@ -1,8 +1,8 @@
-"""The attacks that this gateway is known to withstand, one row each, against two live replicas.
+"""The attacks that this gateway withstands, one row each, against two live replicas.
 
 Each row says what is sent and which refusal is expected. Both replicas must give it, byte for byte; it must hold
-nothing internal; and right after it the replica must serve a good request. What a row changes is the only thing that is
-wrong with it: the unchanged request is served, and a test says so for each group.
+nothing internal; and right after it the replica must serve a good request. The change of a row is the only fault of its
+request: a test for each group shows that the unchanged request is served.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ HEADER_BYTES = 28
 """Key id and nonce of a sealed token."""
 ALICE = Principal(ISSUER, "alice", "app")
 RESOURCE = "https://mcp.example.com/tools/mcp"
-"""What clients of the replicas ask for tokens for."""
+"""The audience of tokens for the replicas."""
 ECHO = tool_call("echo", {"text": "hello"})
 ECHO_BODY = msgspec.json.encode(ECHO)
 
@@ -72,7 +72,7 @@ INTERNALS = (
     *("Traceback", 'File "', ".py", "site-packages", "msgspec", "pydantic", "cryptography", "PyJWT", "jwt.", "0x7f"),
     *("AssertionError", "KeyError", "TypeError", "ValueError", "not_authentic", "unknown_key"),
 )
-"""What no answer may hold, beside keys and secrets."""
+"""Text that no answer may contain, besides keys and secrets."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def provider() -> Iterator[idp.Provider]:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, provider: idp.Provider) -> Iterator[Fleet]:
-    """Two replicas that know a provider's public keys, two that share a secret, two without identity; one key ring."""
+    """Replicas with one key ring: two with a provider's public keys, two with a shared secret, two without identity."""
     environ = {
         "GATEWAY_TOOLS": "tests.security.served",
         "GATEWAY_SEAL_KEYS": f"{KEY},{SECOND_KEY}",
@@ -118,7 +118,7 @@ def send(replica: Replica, message: Mapping[str, Any], bearer: str | None) -> An
 
 
 def check_serving(replica: Replica, group: str) -> None:
-    """The replica serves a good request, and never had to catch an error of its own."""
+    """Check that the replica serves a good request, and has logged no internal error."""
     assert send(replica, ECHO, GOOD_TOKEN[group]()).text == "hello"
     assert replica.alive
     assert replica.logged("request failed") == []
@@ -131,7 +131,7 @@ def check_nothing_internal(told: str) -> None:
 
 
 def attack(fleet: Fleet, group: str, hit: Callable[[Replica], Answer]) -> Answer:
-    """Send an attack to both replicas of a group, check what holds for every row, and return the answer of both."""
+    """Send an attack to both replicas of a group, check what holds for every row, and return their answer."""
     answers = []
     for name in GROUPS[group]:
         answer = hit(fleet[name])
@@ -157,7 +157,7 @@ Make = Callable[[], str]
 
 
 def by_header(header: Mapping[str, Any], sign: idp.Sign | bytes = b"") -> Make:
-    """Write good claims, as they are when the row runs, under any header and signature."""
+    """Write claims that are good when the row runs, under any header and signature."""
     return lambda: written(header, claims(), sign)
 
 
@@ -174,7 +174,7 @@ def hs256_rows() -> dict[str, Make]:
 
 
 def mismatch_rows() -> dict[str, Make]:
-    """A right signature, told to be of another algorithm or another key."""
+    """Label a right signature with another algorithm or another key."""
     return {
         f"{signer} signs as {SIGNER[signer]}, the header says {algorithm} by {named}": (
             by_header({"alg": algorithm, "kid": named}, with_key(KEYS[signer], SIGNER[signer]))
@@ -190,7 +190,7 @@ SIGNER = idp.SIGNERS
 
 
 def foreign(header: Mapping[str, Any], key_id: str = "rsa") -> str:
-    """Sign with a key that nobody trusts, and say where to find it."""
+    """Sign with an untrusted key, and name its URL."""
     key = FOREIGN_KEYS[key_id]
     return written({"alg": SIGNER[key_id], **header}, claims(), with_key(key, SIGNER[key_id]))
 
@@ -263,14 +263,14 @@ FORGED: dict[str, Make] = {
 
 
 def swapped(part: int) -> str:
-    """Put one part of another user's good token into one's own."""
+    """Replace one part of a good token with that of another user's."""
     own, other = token("ed").split("."), token("ec", sub="bob").split(".")
     own[part] = other[part]
     return ".".join(own)
 
 
 def raw_claims(text: str) -> str:
-    """Sign claims that are written by hand, put in before the good ones end."""
+    """Sign handwritten claims, inserted after the good ones."""
     return written(
         {"alg": "EdDSA", "kid": "ed"}, json.dumps(claims())[:-1].encode() + text.encode(), with_key(KEYS["ed"], "EdDSA")
     )
@@ -375,7 +375,7 @@ def test_the_tokens_that_the_rows_are_made_from_are_good(fleet: Fleet, key_id: s
 
 
 def elsewhere(provider: idp.Provider) -> dict[str, Make]:
-    """Tokens that name a place where the key for them can be had."""
+    """Tokens that name a URL for their own key."""
     place = provider.url.replace("/keys", "/elsewhere")
     return {
         "jku": partial(foreign, {"jku": place, "kid": "unknown by jku"}, "ec"),
@@ -438,7 +438,7 @@ def raw(
     drop: tuple[str, ...] = (),
     path: str = "/mcp",
 ) -> Answer:
-    """Send a request whose headers are written as they are, repeated ones too."""
+    """Send a request with raw headers, including repeated ones."""
     content = msgspec.json.encode(message) if body is None else body
     kept = [(name, value) for name, value in head_of(message) if name.lower() not in drop]
     with RawConnection(replica) as connection:
@@ -492,7 +492,7 @@ REFUSAL = (
 
 @dataclass(frozen=True)
 class Retry:
-    """A second leg; its fields say what differs from Alice's own one."""
+    """A second leg; its fields say how it differs from Alice's own."""
 
     state: Any = None
     user: Mapping[str, Any] = field(default_factory=dict)
@@ -526,7 +526,7 @@ def first_leg(fleet: Fleet, replica: str = "r1", bearer: str | None = None) -> s
 
 
 def check_refused(fleet: Fleet, retry: Retry, reason: str) -> None:
-    """Both replicas give the one refusal, and tell the operator the reason."""
+    """Check that both replicas answer with the uniform refusal, and log the reason for the operator."""
     names = GROUPS[retry.group]
     counted = [fleet[name].metric("gateway_state_rejections_total", reason=reason) for name in names]
     answer = attack(fleet, retry.group, retry.send)
@@ -581,7 +581,7 @@ def test_an_anonymous_state_is_of_no_use_to_a_user(fleet: Fleet) -> None:
 
 
 def test_one_user_is_the_same_however_they_prove_it(fleet: Fleet, state: str) -> None:
-    """What counts is issuer, user and client; so this is no attack, and the rows above show what differs."""
+    """Only issuer, user and client matter, so this is not an attack; the rows above show real differences."""
     assert Retry(state, group="shared").send(fleet["s1"]).text == "Hi Ada"
 
 
@@ -663,7 +663,7 @@ def test_two_states_do_not_splice(fleet: Fleet, state: str, cut: int) -> None:
 def sealed(
     *, key: str = KEY, aad: bytes | None = None, audience: str = idp.AUDIENCE, now: float | None = None, ttl: float = 60
 ) -> str:
-    """Seal a state as a replica would that has this key, this clock and this purpose."""
+    """Seal a state as a replica with this key, clock and purpose would."""
     now = time.time() if now is None else now
     journal = Journal.begin(now_ms=int(now * 1000), flow_max_ms=3_600_000, random_bytes=urandom).to_map()
     binding = request_state_binding(audience, ALICE, "tools/call", "greet", arguments_digest(ARGUMENTS))
@@ -917,7 +917,7 @@ def test_a_body_that_would_expand_is_not_expanded(fleet: Fleet, encoding: str) -
 
 
 def announced(replica: Replica, *framing: tuple[str, str], chunk: bytes = b"") -> Answer:
-    """Announce a body, send no more of it than `chunk`, and read the answer that comes all the same."""
+    """Announce a body, send only `chunk` of it, and read the answer that arrives nevertheless."""
     with RawConnection(replica) as connection:
         connection.head([*head_of(ECHO), authorized(), *framing])
         with contextlib.suppress(ConnectionError):  # it may answer before it has everything
@@ -949,12 +949,12 @@ def lines(*more: str, first: str = "POST /mcp HTTP/1.1") -> bytes:
 
 
 def hidden() -> bytes:
-    """A whole good request, to be hidden in what another reader takes for a body."""
+    """Return a whole good request, to hide in bytes that another reader takes for a body."""
     return lines(f"Content-Length: {len(SMUGGLED_BODY)}") + SMUGGLED_BODY
 
 
 def last() -> bytes:
-    """The same, but for asking to close the connection after it."""
+    """The same, but with a request to close the connection after it."""
     return lines(f"Content-Length: {len(SMUGGLED_BODY)}", "Connection: close") + SMUGGLED_BODY
 
 
@@ -1017,7 +1017,7 @@ def everything(replica: Replica, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("make", SMUGGLES.values(), ids=SMUGGLES)
 def test_no_request_is_smuggled_in_another(fleet: Fleet, make: Callable[[], bytes]) -> None:
-    """What readers frame differently gets one refusal, and nothing behind it on the connection is read."""
+    """Ambiguously framed bytes get one refusal, and the rest of the connection is not read."""
     for name in GROUPS["public"]:
         received = everything(fleet[name], make() + hidden())
         statuses = [int(part[:3]) for part in received.split(b"HTTP/1.1 ")[1:]]
@@ -1048,7 +1048,7 @@ def test_an_upgrade_does_not_hide_a_request(fleet: Fleet) -> None:
 
 
 def test_what_proxies_say_of_a_request_is_not_believed(fleet: Fleet) -> None:
-    """Without a trusted proxy, forwarding headers change neither who calls nor which host is asked for."""
+    """Without a trusted proxy, forwarding headers change neither the caller nor the host."""
     more = [
         *(
             ("X-Forwarded-Host", "localhost"),
@@ -1083,7 +1083,7 @@ HALVES: tuple[Callable[[], bytes], ...] = (
 
 
 def test_a_thousand_half_open_connections_keep_nobody_out(fleet: Fleet) -> None:
-    """Some say nothing, some stop in the head, some in the body; everybody else is served meanwhile and after."""
+    """Some send nothing, some stop in the head, some in the body; all others are served during and after that."""
     chance = random.Random(4)
     replicas = [fleet[name] for name in GROUPS["public"]]
     with contextlib.ExitStack() as stack:

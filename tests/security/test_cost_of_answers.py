@@ -1,4 +1,4 @@
-"""Checking what a user filled in costs what its size deserves, in a call and for a task, on each wire."""
+"""The cost of checking an answer is in proportion to its size, in a call and for a task, on each wire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 
 def problems(asked: Asked) -> Iterator[str]:
-    """Yield what is wrong with the checks of one form, smallest sizes first."""
+    """Yield the problems with the checks of one form, smallest sizes first."""
     dear = {Shape.VALID}
     for size in (*SIZES, LARGEST):
         for shape in Shape:

@@ -1,4 +1,4 @@
-"""Checking arguments costs what their size deserves, whatever the schema and wherever they are wrong."""
+"""The cost of checking arguments is in proportion to their size, for every schema and every place of an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def replica(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measured]:
 
 
 def problems(replica: Measured, case: Case) -> Iterator[str]:
-    """Yield what is wrong with the checks of one case, smallest sizes first."""
+    """Yield the problems with the checks of one case, smallest sizes first."""
     dear = {Shape.VALID}
     for size in (*SIZES, LARGEST):
         for shape in Shape:

@@ -1,4 +1,4 @@
-"""What clients without a good token can do to a replica whose identity provider takes connections and says nothing."""
+"""Clients without a good token cannot block a replica whose identity provider accepts connections and stays silent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY, STRANGER = SigningKey("known"), SigningKey("unknown")
 ECHO = tool_call("echo", {"text": "hello"})
 BODY = msgspec.json.encode(ECHO)
 FLOOD = 230
-"""More than a replica works on and keeps waiting: 128, and half as many again."""
+"""More requests than a replica works on and queues: 128, and half as many again."""
 
 SECONDS = 30
 
@@ -54,7 +54,7 @@ def victim(replica: Replica) -> Iterator[Victim]:
 
 
 class Victim:
-    """A client that calls again and again over one connection, with a token that the replica has seen before."""
+    """A client that calls repeatedly over one connection, with a token that the replica has seen before."""
 
     def __init__(self, replica: Replica) -> None:
         self._connection = http.client.HTTPConnection(*replica.address, timeout=SECONDS)
@@ -66,7 +66,7 @@ class Victim:
         self._connection.close()
 
     def calls(self, count: int) -> Counter[int]:
-        """Call so often, and return how often each status came."""
+        """Call repeatedly, and return how often each status was returned."""
         return Counter(self._call() for _ in range(count))
 
     def _call(self) -> int:
@@ -106,12 +106,12 @@ def test_a_hanging_provider_locks_nobody_out(replica: Replica, victim: Victim, p
         wait_until(lambda: sent_away(replica) == FLOOD - MAX_WAITING, "all others are told to come again")
         assert replica.metric("gateway_requests_in_flight") == 0
         answers = [connection.answer() for connection in connections]
-    # A few waited until the provider's time was over.
+    # A few waited until the provider timed out.
     assert statuses(answers) == {401: MAX_WAITING, 503: FLOOD - MAX_WAITING}
     for refused in (answer for answer in answers if answer.status == 503):
         assert refused.headers["retry-after"] == "1"
         assert refused.message["error"]["code"] == -31001
-    # From now on nobody waits for a provider that did not answer.
+    # From now on no request waits for a provider that did not answer.
     with flood(replica) as connections:
         assert victim.calls(50) == {200: 50}
         assert statuses([connection.answer() for connection in connections]) == {401: FLOOD}

@@ -1,4 +1,4 @@
-"""What anybody who reaches the port of the metrics can take of a process: next to nothing."""
+"""A client of the metrics port can use up next to nothing of a process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_half_open_connections_take_hardly_anything_and_metrics_are_served_meanw
     with contextlib.ExitStack() as stack:
         for _ in range(HALF_OPEN):
             connection = stack.enter_context(socket.create_connection((url.hostname, url.port), timeout=20))
-            with contextlib.suppress(ConnectionError):  # it made room for a later one
+            with contextlib.suppress(ConnectionError):  # closed to make room for a later one
                 connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: ")
         assert replica.metric("gateway_draining") == 0
         more_threads, more_descriptors = taken(replica)

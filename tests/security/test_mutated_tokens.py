@@ -1,4 +1,4 @@
-"""A million tokens that nobody sealed, and none of them opens."""
+"""None of a million forged tokens opens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.security.mutations import MUTATIONS, Material, mutated
 
 TOKENS = 1_000_000
 SHARDS = 8
-"""Parts of the whole, each with a seed of its own, so that they can run side by side."""
+"""The number of parts, each with its own seed, so they can run in parallel."""
 MAX_CHARS = 512
 NOW = 1_700_000_000.0
 RING = KeyRing.parse(f"{'5c' * 32},{'a7' * 32}")
@@ -51,7 +51,7 @@ def material_for(seed: int) -> Material:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_of_a_million_mutated_tokens_none_opens(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is refused with the same type of error, after work that its size bounds, and leaves nothing behind."""
+    """Each is rejected with the same type of error, after work bounded by its size, and leaves nothing behind."""
     material = material_for(shard)
     opener = Sealer(RING, material.random.randbytes)
     decoded: Counter[bool] = Counter()

@@ -1,4 +1,4 @@
-"""Ten thousand tokens that nobody sealed, sent to two replicas: all get the one refusal."""
+"""Ten thousand forged tokens, sent to two replicas, all get the same refusal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def rejections(replica: Replica) -> float:
 
 
 def test_of_ten_thousand_mutated_tokens_over_http_none_opens(fleet: Fleet, bearer: str) -> None:
-    """Both replicas answer each with the same bytes, count each, and go on to serve the token as it was sealed."""
+    """Both replicas answer each with the same bytes, count it, and still serve the token as it was sealed."""
     states = [first_leg(replica, bearer) for replica in fleet.replicas for _ in range(8)]
     material = Material(states, [key.key_id for key in KeyRing.parse(KEYS).keys], 4, longest=MAX_BYTES)
     # Each half to both replicas: what one refuses, the other must refuse too.

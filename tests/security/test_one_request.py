@@ -1,4 +1,4 @@
-"""One request that was made to be expensive holds up nobody, and no signal."""
+"""A request that is expensive on purpose delays no other request and no signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.security.hostile_schemas import PRODUCTS
 from tests.security.schema_cases import CASES
 
 OBEYED_SECONDS = 15.0
-"""A replica that has nothing else to do ends at once; this is for a busy machine."""
+"""An idle replica ends at once; this allows for a busy machine."""
 
 TOOL_NAMES = {case.name: case.tool for case in (*CASES, *PRODUCTS)}
 FORM_NAMES = {form.name: form for form in FORMS}
@@ -49,14 +49,14 @@ ARGUMENTS = {
     "50,000 objects for 1,000 constants": ("const in 1000 choices", listed('{"a":999}', 50_000)),
     "40 levels for choices that contain one another": ("$ref in anyOf", "[" + '{"a":' * 40 + "null" + "}" * 40 + "]"),
 }
-"""Cases and what is given to their tools."""
+"""Cases and the arguments for their tools."""
 
 ANSWERS = {
     "60,000 objects for a set of choices": (Updated, "different objects", "model", numbered('{"a":', "}", 60_000)),
     "200,000 numbers for choices": (Updated, "choices", "model", listed("1", 200_000)),
     "200,000 numbers for choices of a schema": (InCall, "choices", "raw", listed("1", 200_000)),
 }
-"""How they are sent, the forms, what they were made of, and what is filled in."""
+"""The form's kind of request, the forms, and their answers."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""No secret shows anywhere: replicas at the noisiest level go through good and bad times, and all they say is searched.
+"""No secret leaks: replicas log at the most verbose level through good and bad requests, and all output is searched.
 
 Secrets are seal keys in every form, the secret of bearer tokens, bearer tokens and what they are signed with, sealed
 states, arguments and answers. What is searched is the output of every process, the audit log, the metrics, the error
@@ -50,7 +50,7 @@ SHORT_SECRET = "jwt-secret-too-short"
 ARGUMENT = "argument-that-must-not-show"
 ANSWER = "answer-that-must-not-show"
 SHOWN_CHARACTERS = 16
-"""A secret shows if this many characters of it in a row do."""
+"""A secret has leaked if this many consecutive characters of it appear."""
 
 
 def bearer(secret: str = SECRET, **changes: Any) -> str:
@@ -58,7 +58,7 @@ def bearer(secret: str = SECRET, **changes: Any) -> str:
 
 
 def forms_of_key(entry: str) -> Iterator[str]:
-    """Give every form in which a seal key, or a key made from it, might be written."""
+    """Yield every form in which a seal key, or a key derived from it, might be written."""
     yield entry
     try:
         made = KeyRing.parse(entry)
@@ -75,7 +75,7 @@ def forms_of_key(entry: str) -> Iterator[str]:
 
 
 class Watch:
-    """Collects secrets, and everything that must not hold them."""
+    """Collects secrets, and all output that must not contain them."""
 
     def __init__(self) -> None:
         self.secrets = [SECRET, OTHER_SECRET, SHORT_SECRET, ARGUMENT, ANSWER]
@@ -84,7 +84,7 @@ class Watch:
             self.secrets += forms_of_key(entry)
 
     def send(self, replica: Replica, message: Mapping[str, Any], token: str | None = None) -> Answer:
-        """Send a request; its token and its state are secrets, and so is a state that comes back."""
+        """Send a request; its token, its state and the returned state are secrets."""
         if token is not None:
             self.secrets += [token, token.rpartition(".")[2]]
         state = message["params"].get("requestState")
@@ -98,11 +98,11 @@ class Watch:
         return answer
 
     def hear(self, where: str, text: str) -> None:
-        """Keep what was told somewhere."""
+        """Keep an output for the search."""
         self.told[where] = self.told.get(where, "") + text + "\n"
 
     def shown(self) -> list[tuple[str, str]]:
-        """Return which secrets show where: their start, middle or end is enough."""
+        """Return which secrets leaked where; their start, middle or end is enough."""
         parts = {
             secret[start : start + SHOWN_CHARACTERS]
             for secret in self.secrets
@@ -122,7 +122,7 @@ BAD_AUTHORIZATIONS: tuple[Callable[[], str], ...] = (
 
 
 def make_noise(watch: Watch, replica: Replica) -> None:
-    """Do everything that a client can do right and wrong."""
+    """Send good and bad requests of every kind."""
     good = bearer()
     state = watch.send(replica, tool_call("greet", GOOD), good).state
     answered = {"requestState": state, "inputResponses": accept(name=ANSWER)}
@@ -173,7 +173,7 @@ def make_noise(watch: Watch, replica: Replica) -> None:
 
 
 def break_http(watch: Watch, replica: Replica, good: str) -> None:
-    """Send what is no proper request, each with secrets in it."""
+    """Send malformed requests, each with secrets in it."""
     message = tool_call("greet", GOOD)
     headers = {**headers_of(message), "authorization": f"Bearer {good}"}
     for body in (
@@ -197,13 +197,13 @@ def break_http(watch: Watch, replica: Replica, good: str) -> None:
     with RawConnection(replica) as connection:
         connection.head([*head_of(message), ("Authorization", f"Bearer {good}"), ("Content-Length", f"5, {ARGUMENT}")])
         watch.hear("error", connection.answer().body.decode())
-    with RawConnection(replica) as connection:  # leaves in the middle
+    with RawConnection(replica) as connection:  # disconnects in the middle
         connection.head([*head_of(message), ("Authorization", f"Bearer {good}"), ("Content-Length", "1000")])
         connection.socket.sendall(f'{{"{ARGUMENT}"'.encode())
 
 
 def rotate(watch: Watch, replica: Replica, keys: Path, text: str, said: str) -> None:
-    """Write the file of the seal keys anew, and wait until the replica says what it makes of it."""
+    """Rewrite the file of seal keys, and wait until the replica logs its reaction."""
     before = replica.log_text().count(said)
     keys.write_text(text)
     wait_until(lambda: replica.log_text().count(said) > before, said)
@@ -234,7 +234,7 @@ BAD_STARTS: tuple[dict[str, str], ...] = (
 
 
 def start_badly(settings: Mapping[str, str]) -> str:
-    """Start a replica that cannot start; return what it says."""
+    """Start a replica that fails to start; return its output."""
     base = {"GATEWAY_TOOLS": "tests.security.served", "GATEWAY_SEAL_KEYS": OLD, "GATEWAY_AUDIENCE": AUDIENCE}
     ended = subprocess.run(
         [sys.executable, "-m", "gateway", "serve", "--port", "0", "--metrics-port", "0"],

@@ -1,4 +1,4 @@
-"""No tools: served beside those of the soak, this breaks the gateway in the way that `SOAK_BREAKAGE` names.
+"""Breaks the gateway as `SOAK_BREAKAGE` says; served together with the tools of the soak, and has none itself.
 
 The ledger has to notice.
 """

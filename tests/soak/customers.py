@@ -1,4 +1,4 @@
-"""Customers: clients that behave as real ones do. They try again, go to any replica, answer, change their minds."""
+"""Customers: clients that behave like real ones. They retry, use any replica, answer, and change their minds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.workers.site import EXTENSION, META, VERSION
 
 REQUEST_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 40.0
-"""Longer than a stream keeps silent."""
+"""Longer than a stream stays silent."""
 
 PAUSE_SECONDS: Final = (0.1, 0.5)
 MIND_CHANGES: Final = 0.15
@@ -31,7 +31,7 @@ NOT_TAKEN: Final = -32602
 
 
 class Unanswered(Exception):
-    """Nobody said what came of a request; it may have been carried out."""
+    """The outcome of a request is unknown; it may have taken effect."""
 
 
 class Refused(Exception):
@@ -43,20 +43,20 @@ class Wrong(Exception):
 
 
 class Used(Wrong):
-    """What was sent is not taken, or not any more."""
+    """The request is not accepted, or no longer."""
 
 
 @dataclass
 class Market:
-    """Where customers go.
+    """The site that customers use.
 
     Attributes:
-        urls: the replicas, told apart by customers, so that nothing between them repeats a request unseen.
+        urls: the replicas; customers choose among them, so nothing in between repeats a request unseen.
         tokens: the users; customers share them.
         ttl_seconds: how long a task is known after its creation.
         seed: decides what each customer does.
-        orders: all that was ordered.
-        closed: no more orders are to be placed.
+        orders: all orders so far.
+        closed: whether customers stop placing orders.
     """
 
     urls: Sequence[str]
@@ -68,12 +68,12 @@ class Market:
 
 
 class Customer:
-    """Orders one thing after the other, and follows each to its end.
+    """Places one order after the other, and follows each to its end.
 
     Args:
-        number: unlike any other's.
-        market: where it goes.
-        http: how.
+        number: its unique number.
+        market: the site that it uses.
+        http: the client that it uses.
     """
 
     def __init__(self, number: int, market: Market, http: httpx.AsyncClient) -> None:
@@ -85,7 +85,7 @@ class Customer:
         self._ids = itertools.count(1)
 
     async def buy(self) -> None:
-        """Order until the market closes."""
+        """Place orders until the market closes."""
         while not self._market.closed:
             order = self._new_order()
             try:
@@ -97,7 +97,7 @@ class Customer:
             await self._pause()
 
     async def check_all(self) -> None:
-        """Look at everything again that has ended: it must be told as it was, until its time is over."""
+        """Check all ended orders again: their state must not change until their time is over."""
         for order in self._market.orders:
             if order.customer == self._number and order.final is not None and order.is_task:
                 try:
@@ -120,7 +120,7 @@ class Customer:
         return order
 
     async def _call(self, order: Order) -> None:
-        """Make a call. One that fails at its first leg is not made again: the next one is another order."""
+        """Make a call. One that fails at its first leg is not repeated: the next one is another order."""
         params: dict[str, Any] = {"name": order.kind, "arguments": order.arguments}
         try:
             result = await self._send("tools/call", params)
@@ -128,7 +128,7 @@ class Customer:
             order.refused = True
             return
         except Unanswered:
-            order.unanswered += order.kind not in ("ship", "charge")  # whose first legs only ask
+            order.unanswered += order.kind not in ("ship", "charge")  # their first legs only ask
             return
         while result["resultType"] == "input_required":
             answers = {key: answer_to(order.name, key) for key in result.get("inputRequests", {})}
@@ -159,7 +159,7 @@ class Customer:
             await self._pause()
 
     async def _follow(self, order: Order) -> None:
-        """Follow a task to its end, and look at that twice."""
+        """Follow a task to its end, and check the end twice."""
         async with contextlib.AsyncExitStack() as stack:
             if order.kind == "hold" or self._random.random() < MIND_CHANGES:
                 cancelling = asyncio.create_task(self._cancel_later(order))
@@ -206,7 +206,7 @@ class Customer:
             await self._pause()
 
     async def _listens(self, order: Order) -> AsyncGenerator[None, None]:
-        """Yield whenever a stream begins or tells something; nothing else tells a customer that listens."""
+        """Yield whenever a stream begins or has a message; a customer that listens learns from nothing else."""
         params = {"notifications": {"taskIds": [order.task_id]}}
         while True:
             request = self._request("subscriptions/listen", params)
@@ -221,7 +221,7 @@ class Customer:
             await self._pause()
 
     async def _insist(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request that may be repeated until somebody answers it."""
+        """Send a repeatable request until it is answered."""
         while True:
             with contextlib.suppress(Unanswered, Refused):
                 return await self._send(method, params)

@@ -1,4 +1,4 @@
-"""What tools have done outside, one JSON object a line in a file that no fault reaches: the world's own ledger."""
+"""The side effects of tools, one JSON object per line in a file that no fault reaches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 DIRECTORY = "SOAK_DIRECTORY"
-"""The environment variable that tells tools where the file is."""
+"""The environment variable with the directory of the file."""
 
 FILE = "effects"
 
@@ -20,9 +20,9 @@ class Effect(msgspec.Struct, frozen=True):
 
     Attributes:
         what: `leg`, when it began to run; `step`, a side effect; `unit`, a part of a computation.
-        order: what it was called for.
-        flow: the call, as its tool knows it.
-        key: what exactly: the idempotency key of a side effect, the number of a unit.
+        order: the order that it belongs to.
+        flow: the call's id, as its tool sees it.
+        key: the idempotency key of a side effect, or the number of a unit.
     """
 
     what: str
@@ -32,7 +32,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 def note(effect: Effect) -> None:
-    """Add a line with one system call, so that a process that is killed leaves a whole line or none."""
+    """Add a line with one system call, so a killed process leaves a whole line or none."""
     line = msgspec.json.encode(effect) + b"\n"
     descriptor = os.open(Path(os.environ[DIRECTORY]) / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
@@ -42,7 +42,7 @@ def note(effect: Effect) -> None:
 
 
 def read_effects(directory: Path) -> Iterator[Effect]:
-    """Yield what was noted, in order."""
+    """Yield the recorded effects in order."""
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Effect)
     path = directory / FILE
     for line in path.read_bytes().splitlines() if path.exists() else ():

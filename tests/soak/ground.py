@@ -1,4 +1,4 @@
-"""Replicas, workers and a store as real processes, and everything that happens to them."""
+"""Replicas, workers and a store as real processes, and the faults that strike them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORKERS: Final = 3
 USERS: Final = ("ada", "grace", "edsger", "barbara")
 LEASE_SECONDS: Final = 2.0
 TTL_SECONDS: Final = 180.0
-"""A task's time to live: long enough for any task to end, short enough for a key to become useless meanwhile."""
+"""A task's time to live: long enough for any task to end, short enough to outlast a key during the soak."""
 
 PATIENCE_SECONDS: Final = 60.0
 AUDIENCE: Final = "soak"
@@ -43,14 +43,14 @@ EXPECTED_ERRORS: Final = (
     "lines cannot be written",
     "the worker does not come to its end",
 )
-"""How the errors begin that the soak asks for: one tool raises, one is given up when its worker is lost, logs fail, and
-a worker is asked to leave while the store stands still for longer than it may take to do so."""
+"""The beginnings of expected errors: a tool raises, a task is given up when its worker is lost, logs fail, and a
+worker is asked to stop while the store is paused for longer than the worker may take."""
 
 LEG_SECONDS: Final = 20.0
-"""How long it takes at most until a charge whose replica was killed over it is told to be used."""
+"""The longest time until a charge whose replica was killed is reported as used."""
 
 FULL_BYTES: Final = 1 << 30
-"""The size of audit logs on disks that get full: nothing else is as large. They are holes, and nobody reads them."""
+"""The size of audit logs on full disks; nothing else is as large. They are sparse files that nobody reads."""
 
 SHOWN_CHARACTERS: Final = 500
 PIPE_SECONDS: Final = 0.05
@@ -59,7 +59,7 @@ PIPE_SECONDS: Final = 0.05
 class Ground:
     """A context manager that starts everything and leaves no process behind.
 
-    Customers reach each replica at its own address: a balancer would repeat requests that they do not know of.
+    Customers reach each replica at its own address: a balancer would repeat requests without their knowledge.
 
     Args:
         directory: for logs, keys, effects and the store.
@@ -140,19 +140,19 @@ class Ground:
 
     @staticmethod
     def tokens(seconds: float) -> list[str]:
-        """Make a token for each user that is good for so long."""
+        """Make a token for each user that is valid for `seconds`."""
         return [mint(SECRET, user, AUDIENCE, ttl_seconds=round(seconds)) for user in USERS]
 
     def strike(self, fault: str, chance: random.Random) -> None:
-        """Let a fault happen and pass. Everything that was up is up again when this returns."""
+        """Let a fault strike and pass. When this returns, everything that ran before runs again."""
         try:
             if FAULTS[fault](self, chance):
                 self.struck[fault] += 1
-        except Exception as error:  # noqa: BLE001 - the soak goes on, and tells in the end
+        except Exception as error:  # noqa: BLE001 - the soak continues, and reports at the end
             self.incidents.append(f"{fault}: {type(error).__name__}: {str(error)[:SHOWN_CHARACTERS]}")
 
     def leave(self) -> Rest:
-        """Wait until nothing is queued, see what is left, and ask all processes to leave in good order."""
+        """Wait until nothing is queued, read the rest of the store, and ask all processes to stop cleanly."""
         rest = self._rest()
         for process in self._members():
             self._end(process, clean=True)
@@ -205,7 +205,7 @@ class Ground:
         return True
 
     def _rotate_keys(self, chance: random.Random) -> bool:
-        """Roll out the next phase of a rotation, if it is time for it."""
+        """Roll out the next phase of a rotation when it is due."""
         if not self._keys.may_advance():
             return False
         ids = self._keys.advance()
@@ -246,7 +246,7 @@ class Ground:
         return True
 
     def _withhold_replies(self, chance: random.Random) -> bool:
-        """Let what one replica and one worker ask of the store happen, and tell them nothing."""
+        """Let the store run the commands of a replica and a worker, and withhold its replies."""
         self._relay.withhold_replies()
         time.sleep(chance.uniform(0.5, 5))
         self._relay.release_replies()
@@ -260,7 +260,7 @@ class Ground:
         return True
 
     def _fill_disk(self, chance: random.Random) -> bool:
-        """Let no line more into the audit logs of a replica and a worker whose calls need their lines."""
+        """Fill the audit logs of a replica and a worker, whose calls require their audit lines."""
         members = [self._cluster["r1"], self._cluster.worker("w1")]
         before = [resource.prlimit(member.pid, resource.RLIMIT_FSIZE) for member in members]
         for member, (_, hard) in zip(members, before, strict=True):
@@ -292,7 +292,7 @@ class Ground:
         return self._shift("w3", chance.choice(("+1h", "-1h")), chance)
 
     def _shift_replicas_clock(self, chance: random.Random) -> bool:
-        """Let a replica's clock be off, by less than makes it refuse tokens and states: that would be as documented."""
+        """Shift a replica's clock by less than makes it reject tokens and states, which is documented."""
         return self._shift("r1", chance.choice(("+20s", "-20s")), chance)
 
     def _shift(self, name: str, shift: str, chance: random.Random) -> bool:
@@ -302,7 +302,7 @@ class Ground:
         return True
 
     def _read_pipes(self) -> None:
-        """Take the lines out of the pipes, as the collector of logs does."""
+        """Read the pipes, as a log collector does."""
         while not self._ended.wait(PIPE_SECONDS):
             for pipe in self._pipes if self._reads_pipes.is_set() else ():
                 # The reader may be lost at any moment.
@@ -326,7 +326,7 @@ class Ground:
             self.incidents.append(f"{process.name} ended by itself with {process.wait()}")
 
     def _errors(self) -> Iterator[str]:
-        """Yield what was logged as an error, and what was printed instead of logged."""
+        """Yield logged errors, and output that is not a log line."""
         for name, text in self._cluster.logs():
             for line in text.splitlines():
                 record = json.loads(line) if line.startswith("{") else {"level": "error", "message": line}
@@ -350,7 +350,7 @@ class KeyFile:
         self._write()
 
     def may_advance(self) -> bool:
-        """Tell whether it is time for the next phase."""
+        """Return whether the next phase is due."""
         return self._phase < 2 or time.monotonic() > self._useless_at
 
     def advance(self) -> str:
@@ -367,7 +367,7 @@ class KeyFile:
         return ", ".join(KeyRing.parse(key).sealing_key.key_id.hex() for key in self._ring)
 
     def rolled_out(self) -> None:
-        """Note that every process has the keys of this phase: from now on tasks are sealed with the first one."""
+        """Record that every process has the keys of this phase: from now on the first one seals tasks."""
         self._useless_at = time.monotonic() + TTL_SECONDS
 
     def _write(self) -> None:
@@ -402,6 +402,6 @@ STORE_FAULTS: Final[Mapping[str, Fault]] = {
     "scripts flushed": Ground._flush_scripts,
     "connections cut": Ground._cut_connections,
 }
-"""Faults of one table happen one after the other; those of the other table may happen meanwhile."""
+"""Faults of one table strike one after the other; those of the other table may strike at the same time."""
 
 FAULTS: Final[Mapping[str, Fault]] = {**PROCESS_FAULTS, **STORE_FAULTS}

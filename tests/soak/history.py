@@ -1,7 +1,7 @@
-"""What the store's server made durable, as it wrote it down itself: its append-only file, read without our code.
+"""The history that the store's server wrote to its append-only file, read without our code.
 
-The server writes each change of a script as the commands that made it, before anybody hears of it, and truncates what
-a kill cut short. So the file tells every phase that any task was ever in, over all restarts.
+The server writes the commands of each script before it replies, and truncates an incomplete last entry after a kill. So
+the file has every phase of every task, over all restarts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEGAL: Final[Mapping[str, frozenset[str]]] = {
     "done": frozenset(),
     "cancelled": frozenset(),
 }
-"""Phase → the phases that may come next; before the first there is none."""
+"""Phase → the phases that may follow; the empty phase stands before the first."""
 
 
 def read_history(directory: Path) -> dict[str, list[str]]:
@@ -40,13 +40,13 @@ def read_history(directory: Path) -> dict[str, list[str]]:
 
 
 def _commands(file: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the commands of a file whose server was stopped in good order."""
+    """Yield the commands of a file whose server was stopped cleanly."""
     while head := file.readline():
         yield [file.read(int(file.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
 
 
 def illegal(phases: list[str]) -> str | None:
-    """Return the first step of a task's history that must not be, if there is one."""
+    """Return the first forbidden step of a task's history, if there is one."""
     for before, after in zip(["", *phases], phases, strict=False):
         if after not in LEGAL.get(before, frozenset()):
             return f"{before or 'nothing'} → {after}"

@@ -1,4 +1,4 @@
-"""The ledger: what customers saw, what tools did and what the store wrote down, each held against the others."""
+"""The ledger compares what customers saw, what tools did and what the store recorded."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.soak.orders import KINDS, Order
 LOST_WORKERS: Final = -32603
 SHOWN: Final = 10
 LOSE_ANSWERS: Final = frozenset({"replica killed", "replica frozen", "replica drained"})
-"""Faults over which the answer to a charge can be lost between the replica and its customer, for good."""
+"""Faults that can lose the answer to a charge between the replica and its customer for good."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """One thing that has to be so.
+    """One condition that must hold.
 
     Attributes:
-        name: what.
-        count: how many were looked at.
-        problems: a line for each that is not so.
+        name: the condition.
+        count: how many cases were checked.
+        problems: a line for each violation.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Account:
 
 @dataclass
 class Rest:
-    """What is left in the store when nothing is ordered and nothing runs any more.
+    """The content of the store when all work has ended.
 
     Attributes:
         queued: queue → how many entries it has.
         phases: task → its phase, of the records that have not expired.
-        endless: keys that would stay for ever.
+        endless: keys that never expire.
     """
 
     queued: dict[str, int] = field(default_factory=dict)
@@ -51,11 +51,11 @@ class Rest:
 
 @dataclass
 class Run:
-    """What the world saw of one flow of an order.
+    """The side effects of one flow of an order.
 
     Attributes:
         legs: how often it began to run.
-        steps: side effect → how often it was done.
+        steps: side effect → how often it ran.
         units: the parts that were computed.
     """
 
@@ -75,20 +75,20 @@ class Run:
 
     @property
     def repeated(self) -> int:
-        """How often a side effect was done again."""
+        """How often a side effect was repeated."""
         return self.steps.total() - len(self.steps)
 
 
 class Ledger:
-    """Holds everything that is known at the end.
+    """Everything that is known at the end.
 
     Args:
-        orders: what was ordered.
-        effects: what tools have done outside.
+        orders: all orders.
+        effects: the side effects of tools.
         history: task → its phases, from the store's own file.
-        rest: what is left.
+        rest: the rest of the store's content.
         incidents: what went wrong with processes.
-        faults: fault → how often it struck, to be told.
+        faults: fault → how often it struck, for the report.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Ledger:
 
     @cached_property
     def accounts(self) -> list[Account]:
-        """Everything that has to be so."""
+        """All conditions that must hold."""
         tasks = self._tasks
         refused = [order for order in self._orders.values() if order.refused]
         completed = [order for order in tasks if order.final and order.final["status"] == "completed"]
@@ -145,7 +145,7 @@ class Ledger:
 
     @property
     def balanced(self) -> bool:
-        """Whether everything is so."""
+        """Whether all conditions hold."""
         return not any(account.problems for account in self.accounts)
 
     def report(self) -> str:
@@ -177,7 +177,7 @@ class Ledger:
 
     def _wrong_end(self, order: Order) -> str | None:
         if order.final is None:
-            return None  # told already
+            return None  # already reported
         lost_workers = ("running", "running") in pairwise(self._phases(order))
         allowed = order.kind == "once" and lost_workers
         match order.final:
@@ -201,7 +201,7 @@ class Ledger:
             return f"did {sorted(run.steps)} instead of {sorted(order.steps)}"
         if run.units != order.units:
             return f"computed {len(run.units)} units instead of {len(order.units)}"
-        # A leg that was lost leaves at most one side effect behind that nobody knows of. Legs of calls are not counted.
+        # A lost leg leaves at most one unknown side effect behind. Legs of calls are not counted.
         claims = self._phases(order).count("running")
         repeated = order.kind != "ship" and run.repeated >= max(claims, 1)
         return f"repeated {run.repeated} side effects in {claims} claims" if repeated else None
@@ -223,7 +223,7 @@ class Ledger:
         return None if signed else f"ended as {order.final}"
 
     def _doubtful_charge(self, order: Order) -> str | None:
-        """Only where a replica was lost over it may nobody know whether it was charged."""
+        """The outcome of a charge may be unknown only if its replica was lost."""
         if self._charged(order) > order.used:
             return f"was charged {self._charged(order)} times, and its customer does not know"
         return "is used, and no replica was lost" if order.used and not self._replicas_lost else None

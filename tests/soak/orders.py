@@ -1,4 +1,4 @@
-"""What customers ordered, what they know of it, and what each kind of order must come to."""
+"""The customers' orders, what they know about each, and the expected result of each kind."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Order:
     """One `tools/call`, in all its legs, as its customer knows it.
 
     Attributes:
-        name: unlike any other's; a call that is made again is another order.
+        name: unique; a repeated call is another order.
         kind: the tool.
         amount: how much of it, for tools that take an amount.
         customer: who ordered.
         ordered_at: when, in seconds since the epoch.
         task_id: the task that it became, once that was acknowledged.
         refused: the server promised that nothing ran.
-        unanswered: how often nobody said whether it became a task.
+        unanswered: how often it is unknown whether it became a task.
         answers: question → answer, of those that were acknowledged.
         cancelled: a cancellation was acknowledged.
         final: the end that its customer saw.
-        used: its customer was told that what was asked is used: the answer to an earlier attempt got lost.
-        complaints: what the customer saw that must not be.
+        used: the server reported the state as used, as the answer to an earlier attempt was lost.
+        complaints: what the customer saw and should not have.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Order:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What its tool is called with."""
+        """Return the arguments of its tool."""
         return {"order": self.name, **({"amount": self.amount} if self.amount else {})}
 
     @property
@@ -89,12 +89,12 @@ class Order:
 
 
 def answer_to(order: str, key: str) -> str:
-    """Return what the customer of an order answers to a question."""
+    """Return the answer of an order's customer to a question."""
     return f"{key} for {order}"
 
 
 def final_of(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must never change any more of a task that has ended."""
+    """Return the part of an ended task that must never change."""
     return {name: task.get(name) for name in ("status", "result", "error")}
 
 

@@ -1,4 +1,4 @@
-"""The network between processes and their store: commands always arrive, replies only when they may."""
+"""The network between processes and their store: commands always arrive, replies only when allowed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CHUNK_BYTES: Final = 1 << 16
 
 
 class Relay:
-    """Passes on what clients of a server send, and what it answers.
+    """Forwards the commands of a server's clients, and its replies.
 
     Args:
         port: of the server.
@@ -33,15 +33,15 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def withhold_replies(self) -> None:
-        """Let commands arrive from now on, and no reply."""
+        """From now on, forward commands but no replies."""
         self._replies_pass.clear()
 
     def release_replies(self) -> None:
-        """Let replies through again, also those of before."""
+        """Forward replies again, including withheld ones."""
         self._replies_pass.set()
 
     def close(self) -> None:
-        """Take no more connections; those that there are end with their server."""
+        """Accept no more connections; existing ones end with their server."""
         self.release_replies()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -67,7 +67,7 @@ class Relay:
 
 
 def _pump(source: socket.socket, sink: socket.socket, may_pass: threading.Event) -> None:
-    """Pass on everything until one of the two ends hangs up; then the other one is hung up on as well."""
+    """Forward everything until one end closes the connection, then close the other end."""
     with contextlib.suppress(OSError):
         while chunk := source.recv(_CHUNK_BYTES):
             may_pass.wait()

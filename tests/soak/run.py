@@ -1,8 +1,8 @@
-"""`make soak`: customers order tasks of every kind while everything fails at random; in the end the ledger balances.
+"""`make soak`: customers run tasks of every kind while everything fails at random; in the end the ledger balances.
 
-`SOAK_SECONDS` (600) says how long, `SOAK_SEED` which faults strike in which order and what customers do; unset, it is
-made up and told. Exit codes: 0 every task is accounted for exactly once, 1 one is not: then the logs of all processes,
-the store's append-only file and what the tools did are kept, and their directory is named.
+`SOAK_SECONDS` (600) is the duration. `SOAK_SEED` decides which faults strike in which order and what customers do; if
+unset, it is random and printed. Exit codes: 0 every task is accounted for exactly once, 1 one is not. Then the logs of
+all processes, the store's append-only file and the record of side effects are kept, and their directory is printed.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ CONNECTION_SECONDS: Final = 10.0
 
 
 def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS) -> Ledger:
-    """Soak for so long, and return the ledger.
+    """Soak for `seconds`, and return the ledger.
 
     Args:
         directory: for logs, keys, effects and the store.
         seconds: how long faults strike and orders are placed.
-        seed: decides what happens, as far as anything can.
+        seed: decides what happens, as far as possible.
         tools: the modules with the tools.
     """
     with Ground(directory, tools) as ground:
@@ -59,7 +59,7 @@ def soak(directory: Path, seconds: float, seed: int, tools: str = TOOLS) -> Ledg
 
 
 async def _trade(ground: Ground, market: Market, seconds: float) -> None:
-    """Let customers order and faults strike; then let customers see the end of what they ordered."""
+    """Let customers place orders while faults strike; then let them follow their orders to the end."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=CUSTOMERS)
     async with httpx.AsyncClient(timeout=CONNECTION_SECONDS, limits=limits, trust_env=False, verify=False) as http:
         customers = [Customer(number, market, http) for number in range(CUSTOMERS)]
@@ -82,7 +82,7 @@ async def _trade(ground: Ground, market: Market, seconds: float) -> None:
 async def _strike(
     ground: Ground, market: Market, faults: Mapping[str, Fault], quiet: tuple[float, float], chance: random.Random
 ) -> None:
-    """Let one fault happen after the other, in an order that changes, each as often as any other."""
+    """Let one fault strike after the other, in changing order, each equally often."""
     deck: list[str] = []
     while not market.closed:
         if not deck:
@@ -92,7 +92,7 @@ async def _strike(
 
 
 async def _tell(ground: Ground, market: Market) -> None:
-    """Tell now and then how far it is."""
+    """Print the progress now and then."""
     began = time.monotonic()
     while True:
         await asyncio.sleep(REPORT_SECONDS)
@@ -103,7 +103,7 @@ async def _tell(ground: Ground, market: Market) -> None:
 
 
 def main() -> int:
-    """Soak as the environment says, and return the exit code."""
+    """Soak as configured in the environment, and return the exit code."""
     seconds = float(os.environ.get("SOAK_SECONDS") or 600)
     seed = int(os.environ.get("SOAK_SEED") or random.randrange(1_000_000))
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
@@ -113,7 +113,7 @@ def main() -> int:
     if ledger.balanced:
         shutil.rmtree(directory)
         return 0
-    print(f"The logs, the store's file and what the tools did are in {directory}; this was SOAK_SEED={seed}.")
+    print(f"The logs, the store's file and the record of side effects are in {directory}; this was SOAK_SEED={seed}.")
     return 1
 
 

@@ -54,5 +54,5 @@ async def test_every_phase_of_every_task_is_in_it(server: RedisServer, tmp_path:
         (["queued", "running", "waiting", "running"], "waiting → running"),
     ],
 )
-def test_a_forbidden_way_is_told(phases: list[str], wrong: str | None) -> None:
+def test_a_forbidden_way_is_reported(phases: list[str], wrong: str | None) -> None:
     assert illegal(phases) == wrong

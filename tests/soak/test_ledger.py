@@ -1,4 +1,4 @@
-"""The ledger balances when everything is as it should be, and each thing that is not turns the account of it red."""
+"""The ledger balances when everything is as it should be, and each violation shows in its account."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = ["queued", "running", "running", "done"]
 
 @dataclass
 class Books:
-    """What is known of a few orders, all of it as it should be."""
+    """The records of a few orders, all as they should be."""
 
     orders: dict[str, Order] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
@@ -81,7 +81,7 @@ def end(order: Order, status: str, **more: object) -> None:
 
 @pytest.fixture
 def books() -> Books:
-    """One order of each kind, one that was refused, and a task of a call that nobody answered."""
+    """One order of each kind, a refused one, and a task of an unanswered call."""
     books = Books()
     books.add("plain", RUN)
     books.add("build", LOST, amount=3)

@@ -1,4 +1,4 @@
-"""Tools of every kind that tasks know. Each notes outside what it does, and signs its result with its flow."""
+"""Tools of every kind that can be tasks. Each records its side effects, and signs its result with its flow."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway import Context, Elicit, tool
 from tests.soak.effects import Effect, note
 
 PATIENT = 1000
-"""Attempts of tools that must end as they should, however many workers are lost over them."""
+"""Attempts of tools that must succeed, however many workers are lost."""
 
 PART_SECONDS = 0.15
 HELD_PARTS = 200
-"""How long `hold` waits: longer than any customer needs to cancel it, and not for ever, for some have no customer."""
+"""How long `hold` waits: longer than any customer needs to cancel it, but not endlessly, as some have no customer."""
 
 
 class Name(BaseModel):
@@ -97,7 +97,7 @@ async def survey(ctx: Context, order: str) -> str:
 
 @tool(task="optional", start="call", max_attempts=PATIENT)
 async def ship(ctx: Context, order: str) -> str:
-    """Ask for a size as a call, then go on as a task, and ask there too."""
+    """Ask for a size as a call, then continue as a task, and ask there too."""
     began(ctx, order)
     size = await ctx.elicit("size", "Which size?", Size)
     await ctx.emit(await step(ctx, order, "pack"))
@@ -126,7 +126,7 @@ async def hold(ctx: Context, order: str) -> str:
 
 @tool(single_use=True)
 async def charge(ctx: Context, order: str) -> str:
-    """Ask who pays, and charge them. What it is answered with counts once."""
+    """Ask who pays, and charge them. The answer counts once."""
     name = (await ctx.elicit("name", "Who pays?", Name)).name
     note(Effect("step", order, ctx.call_id, f"{ctx.call_id}:charge"))
     return f"{name}, {receipt(ctx, order)}"

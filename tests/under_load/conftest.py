@@ -1,4 +1,4 @@
-"""The logs of a cluster where a test of it fails."""
+"""Shows the logs of a cluster when a test fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUNNING = pytest.StashKey[list[Cluster]]()
 
 @pytest.fixture
 def start_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Start clusters whose tools note what they do in the test's directory, and whose replicas leave without notice."""
+    """Start clusters whose tools record work in the test's directory, and whose replicas drain without a notice."""
     clusters = request.node.stash.setdefault(_RUNNING, [])
     with ExitStack() as stack:
 

@@ -1,4 +1,4 @@
-"""Tools that hold a place or a thread until a gate of their own opens."""
+"""Tools that occupy a place or a thread until their own gate opens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POLL_SECONDS = 0.02
 
 @tool
 async def hold_a_place(gate: str) -> str:
-    """Hold a place until the gate opens."""
+    """Occupy a place until the gate opens."""
     note("started", gate)
     while not noted_in(f"gate-{gate}").exists():  # noqa: ASYNC110 - a test in another process opens it
         await asyncio.sleep(POLL_SECONDS)
@@ -22,7 +22,7 @@ async def hold_a_place(gate: str) -> str:
 
 @tool
 def hold_a_thread(gate: str) -> str:
-    """Hold a thread until the gate opens."""
+    """Occupy a thread until the gate opens."""
     note("started", gate)
     while not noted_in(f"gate-{gate}").exists():
         time.sleep(POLL_SECONDS)
@@ -31,5 +31,5 @@ def hold_a_thread(gate: str) -> str:
 
 @tool
 def think(text: str) -> str:
-    """Need a thread, and not for long."""
+    """Need a thread for a short time."""
     return text

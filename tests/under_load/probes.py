@@ -1,4 +1,4 @@
-"""Somebody who asks all the time whether everything still answers."""
+"""A probe that checks continuously whether everything still answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Probes:
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
-        """Begin to ask."""
+        """Start asking."""
         self._thread.start()
         return self
 
@@ -47,12 +47,12 @@ class Probes:
         self._thread.join()
 
     async def ask_anew(self) -> None:
-        """Wait until everything was asked from now on."""
+        """Wait until every target was asked once more."""
         asked = self.rounds
         await until(lambda: self.rounds >= asked + 2, "a round of probes")
 
     def on_event(self, event: str, name: str) -> None:
-        """Hear from `Cluster.rolling_restart` which replicas leave and are back."""
+        """Learn from `Cluster.rolling_restart` which replicas drain and which are back."""
         if event == "leaving":
             self.leaving.add(name)
         elif event == "ready":
@@ -71,7 +71,7 @@ class Probes:
         try:
             metrics_url = replica.metrics_url
         except ClusterError:
-            return  # it has just left
+            return  # it has just stopped
         host, port = replica.address
         for path in ("/healthz", "/readyz"):
             self._ask(path, f"http://{host}:{port}{path}", replica.name)

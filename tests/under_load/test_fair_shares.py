@@ -1,4 +1,4 @@
-"""One caller takes all that it can get, and keeps nobody else out of a replica."""
+"""One caller takes all it can get, and still cannot keep others out of a replica."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ VICTIMS = 4
 
 
 class Caller:
-    """One user, with a connection for each call: cheap, so that a test can have hundreds of them."""
+    """One user, with a connection for each call: cheap, so a test can have hundreds of them."""
 
     def __init__(self, url: str, user: str) -> None:
         parts = urlsplit(url)
@@ -46,10 +46,10 @@ class Caller:
             writer.close()
 
     async def insist(self, tool: str, **arguments: Any) -> int:
-        """Call again and again, on one connection, until the call is taken on."""
+        """Call repeatedly, on one connection, until the call is accepted."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         try:
-            while (status := await self._send(reader, writer, tool, arguments)) == 503:  # noqa: ASYNC110 - as told
+            while (status := await self._send(reader, writer, tool, arguments)) == 503:  # noqa: ASYNC110 - as the refusal asks
                 await asyncio.sleep(1)
             return status
         finally:
@@ -78,7 +78,7 @@ class Caller:
 
 
 async def until_metric(replica: Replica, name: str, least: float) -> None:
-    """Poll a metric, rarely: whoever reads it takes the processor from those who are measured."""
+    """Poll a metric, rarely: reading it takes CPU time from the measured processes."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while (value := await asyncio.to_thread(replica.metric, name)) < least:
         assert time.monotonic() < deadline, f"{name} is {value}"
@@ -110,7 +110,7 @@ async def test_a_caller_with_700_calls_keeps_nobody_waiting_for_longer_than_one_
         ((first,), *_) = noted(tmp_path, "started")
         open_gate(tmp_path, first)
         assert await asyncio.gather(*calls) == [200] * VICTIMS
-        # The one place that was freed served them all, one after the other, before the greedy caller had it back.
+        # The one freed place served them all, one after the other, before the greedy caller got it back.
         assert len(noted(tmp_path, "started")) <= PLACES + 1
         for call in flood:
             call.cancel()

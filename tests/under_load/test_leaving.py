@@ -1,4 +1,4 @@
-"""Replicas leave, or are gone, in the middle of calls: what clients notice, and what is done twice."""
+"""Replicas drain or vanish in the middle of calls: clients notice little, and few steps run twice."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.under_load.probes import Probes
 
 TOOLS = {"GATEWAY_TOOLS": "tests.under_load.tools"}
 LEAVING = {
-    "GATEWAY_DRAIN_NOTICE_SECONDS": "2",  # longer than the balancer takes to see it
-    "GATEWAY_QUEUE_TARGET_MS": "60000",  # only who leaves hands calls on
+    "GATEWAY_DRAIN_NOTICE_SECONDS": "2",  # longer than the balancer needs to see it
+    "GATEWAY_QUEUE_TARGET_MS": "60000",  # only draining replicas hand calls on
 }
 PAUSE_SECONDS = 0.02
 
 
 def noted(directory: Path, file: str) -> list[list[str]]:
-    """Return the words of each line that tools have noted."""
+    """Return the words of each line that tools have recorded."""
     path = directory / file
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def times(directory: Path, file: str) -> Counter[tuple[str, ...]]:
-    """Count how often each thing was done, wherever that was."""
+    """Count how often each thing was done, on any replica."""
     return Counter(tuple(words[:-1]) for words in noted(directory, file))
 
 
@@ -54,7 +54,7 @@ async def steady_load(url: str) -> AsyncIterator[None]:
 
 
 def return_of(cluster: Cluster, name: str) -> None:
-    """Start a replica that has left, as in a rolling update."""
+    """Restart a replica that has stopped, as in a rolling update."""
     cluster[name].restart()
     assert cluster.balancer is not None
     cluster.balancer.wait_up(name)
@@ -63,7 +63,7 @@ def return_of(cluster: Cluster, name: str) -> None:
 async def test_no_call_fails_while_each_replica_leaves_in_turn_and_nothing_is_done_twice(
     start_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
-    """Some calls are under way where the replica leaves, and go on for longer than that takes."""
+    """Some calls run on the replica as it drains, and take longer than the drain."""
     (tmp_path / "gate").touch()
     cluster = await asyncio.to_thread(start_cluster, {**TOOLS, **LEAVING})
 

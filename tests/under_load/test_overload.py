@@ -1,4 +1,4 @@
-"""More comes than the replicas can serve: who is refused, what is handed on, and that all else comes to its end."""
+"""With more load than replicas can serve, some requests are refused, some legs handed on, and all others finish."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.under_load.test_leaving import TOOLS, noted, times
 from tests.under_load.tools import QUESTIONS
 
 SHEDDING = {**TOOLS, "GATEWAY_QUEUE_TARGET_MS": "1", "GATEWAY_MAX_INFLIGHT": "64"}
-"""Any wait is too long, and nobody is refused."""
+"""Any wait is too long, and no request is refused."""
 
 MOST_SHEDS = 2
 UNITS = 20
@@ -40,7 +40,7 @@ async def overload(url: str) -> AsyncIterator[None]:
 
 
 class Users:
-    """Users with the real client, who make one call after the other until there is enough to look at.
+    """Users with the real client, which make one call after the other until there is enough data.
 
     Attributes:
         calls: by the name that the tool notes.
@@ -63,7 +63,7 @@ class Users:
 
 
 def sheds(call: Call) -> int:
-    """Return how often a call was handed on: each other leg asks, or is the last one."""
+    """Return how often a call was handed on; every other leg asks, or is the last one."""
     return len(call.legs) - 1 - len(call.asked)
 
 

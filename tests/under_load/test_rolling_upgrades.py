@@ -18,7 +18,7 @@ from loadtest.cluster import Cluster, Replica, new_key
 from tests.under_load.clients import Call, WireClient, connect, until
 
 TOOL = "link_accounts"
-PAUSE_SECONDS = 0.02  # leaves some of the processor to those that start
+PAUSE_SECONDS = 0.02  # leaves some CPU time to starting processes
 
 
 def release_of(replica: str) -> int:
@@ -31,7 +31,7 @@ def site_of(message: str) -> str:
 
 
 class Thinkers:
-    """Users who each make one call, and think about each question until they are told to answer it."""
+    """Users that each make one call, and think about each question until the test lets them answer."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -40,7 +40,7 @@ class Thinkers:
         self.asked: Counter[str] = Counter()
 
     async def start(self, count: int) -> None:
-        """Let so many more users call, and wait until all have a question to think about."""
+        """Let `count` more users call, and wait until all have a question to think about."""
         self._calls += [asyncio.create_task(self._call()) for _ in range(count)]
         await self.wait_asked("GitHub", len(self._calls))
 
@@ -63,7 +63,7 @@ class Thinkers:
                 call.result()
 
     def answer(self, *sites: str) -> None:
-        """Let everybody answer the questions for these sites from now on."""
+        """Let all users answer the questions for these sites from now on."""
         for site in sites:
             self._answering[site].set()
 
@@ -73,7 +73,7 @@ class Thinkers:
 
 
 class BusyUsers:
-    """Users who make one call after the other, and answer at once."""
+    """Users that make one call after the other, and answer at once."""
 
     def __init__(self, url: str, *, resend: bool = False) -> None:
         self._url = url
@@ -89,7 +89,7 @@ class BusyUsers:
 
     @asynccontextmanager
     async def working(self, count: int) -> AsyncIterator[None]:
-        """Let so many users work until the block ends; a call that fails ends it."""
+        """Let `count` users work until the block ends; a call that fails ends it."""
         self.calls = [[] for _ in range(count)]
         async with asyncio.TaskGroup() as group:
             for calls in self.calls:
@@ -98,7 +98,7 @@ class BusyUsers:
             self._leaving.set()
 
     async def begin_anew(self) -> None:
-        """Wait until every call has ended that is under way now."""
+        """Wait until every call that runs now has ended."""
         counts = [len(calls) for calls in self.calls]
         await until(
             lambda: all(len(calls) > count for calls, count in zip(self.calls, counts, strict=True)),
@@ -107,7 +107,7 @@ class BusyUsers:
 
 
 def swap(cluster: Cluster, old: str, new: str) -> None:
-    """Replace one replica by one of the release that its name tells."""
+    """Replace one replica by one of the release in its name."""
     cluster.add_replica(new, GATEWAY_DEMO_RELEASE=str(release_of(new)))
     assert cluster.remove_replica(old) == 0
 
@@ -156,7 +156,7 @@ async def test_an_upgrade_asks_each_user_once_for_what_both_releases_need_and_th
 
 
 def hold(replicas: Iterable[Replica], *, seals: str, opens: str | None = None) -> bool:
-    """Tell whether all replicas seal with one key, open with the other, and know no third one."""
+    """Return whether all replicas seal with one key, open with the other, and know no third one."""
     return all(
         replica.metric("gateway_seal_keys") == (1 if opens is None else 2)
         and replica.metric("gateway_seal_keys", key_id=id_of(seals), role="seals") == 1
@@ -197,7 +197,7 @@ async def test_nobody_notices_either_when_the_seal_keys_rotate_meanwhile_and_a_r
         thinkers.answer("GitHub", "Google")
         await thinkers.start(4)
         await thinkers.wait_asked("Microsoft", 8)
-        await busy.begin_anew()  # now no state is left that the old key has sealed
+        await busy.begin_anew()  # now no state of the old key is left
         await rotate(new, seals=new)
 
         await asyncio.to_thread(swap, cluster, "new1", "old1")

@@ -1,4 +1,4 @@
-"""Tools that note in files what they do and where, so that it can be counted from outside."""
+"""Tools that record in files what they do and where, so tests can count it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def noted_in(file: str) -> Path:
 
 
 def note(file: str, *words: object) -> None:
-    """Add a line, in one piece whoever else writes."""
+    """Add a line in one piece, even if others write too."""
     with noted_in(file).open("ab", buffering=0) as notes:
         notes.write(" ".join(map(str, words)).encode() + b"\n")
 
@@ -43,7 +43,7 @@ async def at_gate() -> None:
 
 @tool
 async def crunch(ctx: Context, call: str, units: int, unit_ms: int) -> str:
-    """Do what the demo's tool of this name does, and note each unit."""
+    """Do the same as the demo tool of this name, and record each unit."""
     done: int = ctx.resumed(0)
     while done < units:
         burn(unit_ms)
@@ -55,14 +55,14 @@ async def crunch(ctx: Context, call: str, units: int, unit_ms: int) -> str:
 
 @tool
 async def block(milliseconds: int) -> str:
-    """Keep everybody else on this replica waiting."""
+    """Make all other calls on this replica wait."""
     burn(milliseconds)
     return "done"
 
 
 @tool
 async def march(ctx: Context, call: str) -> str:
-    """Take one step after the other until told to halt, and note each leg and each step."""
+    """Do one step after the other until the halt file exists, and record each leg and each step."""
     note("legs", call, ctx.replica_id)
     steps: int = ctx.resumed(0)
     while not noted_in(f"halt-{call}").exists():
@@ -108,7 +108,7 @@ async def reserved_at_gate(file: str, call: str, replica: str) -> None:
 
 @tool
 async def stand_at_gate(call: str) -> str:
-    """Stand there until it opens."""
+    """Wait until it opens."""
     note("standing", call)
     await at_gate()
     return call
@@ -127,7 +127,7 @@ Size: type[Any] = SizeInWords if RELEASE == 1 else SizeInNumbers
 
 @tool(task="optional", asks={"name": Name, "size": Size})
 async def order(ctx: Context) -> str:
-    """Ask for a name in both releases alike, and for a size in each in another way."""
+    """Ask for a name, the same in both releases, and for a size, differently in each."""
     name = await ctx.elicit("name", "For whom?", Name)
     size = await ctx.elicit("size", "How large?", Size)
     return f"{name.name}: {size.size!r}"
@@ -135,7 +135,7 @@ async def order(ctx: Context) -> str:
 
 @tool(task="optional", version=RELEASE)
 async def count_on(ctx: Context) -> str:
-    """Count until the gate opens: release 1 keeps the number alone, release 2 who counted besides."""
+    """Count until the gate opens: release 1 stores only the number, release 2 also the replica that counted."""
     kept: Any = ctx.resumed(0 if RELEASE == 1 else {"done": 0, "by": []})
     done, by = (kept, []) if RELEASE == 1 else (kept["done"], kept["by"])
     while not noted_in("gate").exists():

@@ -17,10 +17,10 @@ SECONDS = 30
 
 
 class Patient(urllib.request.HTTPHandler):
-    """Waits for servers that do not listen yet: clients open their browser first."""
+    """Waits for servers that do not listen yet, as clients open their browser first."""
 
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        """Send a request, as soon as somebody takes it."""
+        """Send a request as soon as a server accepts it."""
         deadline = time.monotonic() + SECONDS
         while True:
             try:

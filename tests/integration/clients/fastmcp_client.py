@@ -12,14 +12,14 @@ from typing import Any
 
 import httpx2
 import mcp_types
-from fastmcp import Client  # type: ignore[import-not-found]  # lives in an environment of its own
+from fastmcp import Client  # type: ignore[import-not-found]  # in its own environment
 from fastmcp.client.transports import StreamableHttpTransport  # type: ignore[import-not-found]  # likewise
 
 ANSWERS = {"name": "Ada", "color": "green", "context": "sailing", "key": "sesame"}
 
 
 async def drive(url: str) -> dict[str, Any]:
-    """Do what a client does and return what it saw."""
+    """Use every feature as a client does, and return what it saw."""
     questions: list[str] = []
     progress: list[list[float | None]] = []
     legs: dict[str, list[str]] = {}

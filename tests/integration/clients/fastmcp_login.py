@@ -10,7 +10,7 @@ import json
 import sys
 from typing import Any
 
-from fastmcp import Client  # type: ignore[import-not-found]  # lives in an environment of its own
+from fastmcp import Client  # type: ignore[import-not-found]  # in its own environment
 
 
 async def drive(url: str, tools: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What only a token with the right scopes reaches."""
+"""A tool and a resource that need a token with the right scopes."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Usage: handshake_python1.py URL REPLICA-URL, with the Python of an environment t
 """
 
 # mypy: ignore-errors
-# The type checker sees 2.x, which is installed beside it.
+# The type checker sees 2.x, which is installed in its environment.
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mcp.client.streamable_http import streamable_http_client
 
 ANSWERS = {"name": "Ada", "color": "green", "confirm": True}
 WATCHES = 2
-"""How often this client tries to open a stream that it can listen to."""
+"""How often this client tries to open a stream to listen to."""
 
 
 class Watcher:
-    """What a client sent, and what it was told.
+    """The requests of a client, and the messages that it received.
 
     Attributes:
         requests: what was sent, and once there is a response its status and the replica that it came from.
         questions: the messages of the forms that the user was asked to fill in.
-        logs: what the server told of its work.
+        logs: the server's log messages.
         ids: the ids of the requests that were sent, by their method; the last one each.
     """
 
@@ -56,13 +56,13 @@ class Watcher:
         response.request.extensions["noted"] += [response.status_code, response.headers["x-gateway-replica"]]
 
     async def watched(self) -> None:
-        """Wait until the client has given up opening a stream to listen to: those requests come when they like."""
+        """Wait until the client has given up opening a stream to listen to, as those requests come at any time."""
         while sum(request[0] == "GET" for request in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until everything that was sent has its response."""
+        """Wait until every request has its response."""
         while any(len(request) == 1 for request in self.requests):  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
 
@@ -101,7 +101,7 @@ async def connected(url: str, watcher: Watcher) -> AsyncIterator[Any]:
 
 
 async def drive(url: str, replica_url: str) -> dict[str, Any]:
-    """Do what a client does and return what it saw."""
+    """Use every feature as a client does, and return what it saw."""
     watcher = Watcher()
     told: list[list[float | None]] = []
 
@@ -143,7 +143,7 @@ async def drive(url: str, replica_url: str) -> dict[str, Any]:
 
 
 async def run_task(session: Any) -> list[str]:
-    """Have a tool run as a task that asks the user, and return its states and what came of it."""
+    """Have a tool run as a task that asks the user, and return its states and its result."""
     tasks = session.experimental
     created = (await tasks.call_tool_as_task("confirm_delete", {"filename": "notes.txt"})).task
     states = [created.status]
@@ -156,7 +156,7 @@ async def run_task(session: Any) -> list[str]:
 
 
 async def cancel(url: str) -> bool:
-    """Cancel a call under way and tell whether it ended here; what the tool makes of it is seen elsewhere."""
+    """Cancel a running call and return whether it ended here; other tests check the tool's side."""
     watcher = Watcher()
     begun = asyncio.Event()
 
@@ -167,7 +167,7 @@ async def cancel(url: str) -> bool:
         await session.initialize()
         call = asyncio.create_task(session.call_tool("hold", progress_callback=note_progress))
         await begun.wait()
-        # This client leaves it to its user to say so.
+        # This client leaves the cancellation to its user.
         params = types.CancelledNotificationParams(requestId=watcher.ids["tools/call"])
         await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
         call.cancel()
@@ -186,7 +186,7 @@ async def code_of(request: Any) -> int | None:
 
 
 async def restart() -> None:
-    """Have the replicas started anew."""
+    """Have the replicas restarted."""
     sys.stdout.write("restart\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)

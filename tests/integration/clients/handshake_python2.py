@@ -23,16 +23,16 @@ from mcp.client.streamable_http import streamable_http_client
 
 ANSWERS = {"name": "Ada", "color": "green"}
 WATCHES = 2
-"""How often this client tries to open a stream that it can listen to."""
+"""How often this client tries to open a stream to listen to."""
 
 
 class Watcher:
-    """What a client sent, and what it was told.
+    """The requests of a client, and the messages that it received.
 
     Attributes:
         requests: what was sent, and once there is a response its status and the replica that it came from.
         questions: the messages of the forms that the user was asked to fill in.
-        logs: what the server told of its work.
+        logs: the server's log messages.
     """
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class Watcher:
         response.request.extensions["noted"] += [response.status_code, response.headers["x-gateway-replica"]]
 
     async def watched(self) -> None:
-        """Wait until the client has given up opening a stream to listen to: those requests come when they like."""
+        """Wait until the client has given up opening a stream to listen to, as those requests come at any time."""
         while sum(request[0] == "GET" for request in self.requests) < WATCHES:  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until everything that was sent has its response."""
+        """Wait until every request has its response."""
         while any(len(request) == 1 for request in self.requests):  # noqa: ASYNC110 - the client does not say
             await asyncio.sleep(0.05)
 
@@ -95,7 +95,7 @@ async def connected(url: str, watcher: Watcher) -> AsyncIterator[Client]:
 
 
 async def drive(url: str, replica_url: str) -> dict[str, Any]:
-    """Do what a client does and return what it saw."""
+    """Use every feature as a client does, and return what it saw."""
     watcher = Watcher()
     told: list[list[float | None]] = []
 
@@ -135,7 +135,7 @@ async def drive(url: str, replica_url: str) -> dict[str, Any]:
 
 
 async def cancel(url: str) -> bool:
-    """Cancel a call under way and tell whether it ended here; what the tool makes of it is seen elsewhere."""
+    """Cancel a running call and return whether it ended here; other tests check the tool's side."""
     watcher = Watcher()
     begun = asyncio.Event()
 
@@ -161,7 +161,7 @@ async def code_of(request: Awaitable[Any]) -> int | None:
 
 
 async def restart() -> None:
-    """Have the replicas started anew."""
+    """Have the replicas restarted."""
     sys.stdout.write("restart\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)

@@ -4,7 +4,7 @@ Usage: python1_login.py URL TOOL…, with the Python of an environment that has 
 """
 
 # mypy: ignore-errors
-# The type checker sees 2.x, which is installed beside it.
+# The type checker sees 2.x, which is installed in its environment.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLBACK_SECONDS = 30
 
 
 class Memory:
-    """Keeps what a login brought, for as long as the process lives."""
+    """Keeps the results of a login for the lifetime of the process."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -45,7 +45,7 @@ class Memory:
 
 
 class Callback:
-    """Where the browser comes back to."""
+    """The address that the browser is redirected to."""
 
     def __init__(self) -> None:
         self._codes: asyncio.Queue[tuple[str, str | None]] = asyncio.Queue()

@@ -1,11 +1,11 @@
-"""Has the official `mcp` client of 1.x call a tool until it is refused, and prints what it tells its user.
+"""Has the official `mcp` client of 1.x call a tool until it is refused, and prints the message for its user.
 
 Usage: refused_python1.py URL TOKEN LATER-TOKEN TOOL CALLS, with the Python of an environment that has mcp 1.x. It
 connects with one token, then makes so many calls at once with the other.
 """
 
 # mypy: ignore-errors
-# The type checker sees 2.x, which is installed beside it.
+# The type checker sees 2.x, which is installed in its environment.
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 
 async def drive(url: str, token: str, later_token: str, tool: str, calls: str) -> None:
-    """Print the words of the first call that fails, and exit."""
+    """Print the error of the first call that fails, and exit."""
     headers = {"authorization": f"Bearer {token}"}
     async with (
         httpx.AsyncClient(headers=headers, timeout=30) as http_client,
@@ -36,11 +36,11 @@ async def drive(url: str, token: str, later_token: str, tool: str, calls: str) -
             except McpError as error:
                 sys.stdout.write(str(error))
                 sys.stdout.flush()
-                os._exit(0)  # what is under way need not end
+                os._exit(0)  # open requests need not end
 
 
 if __name__ == "__main__":
     try:
         asyncio.run(drive(*sys.argv[1:]))
-    except Exception:  # noqa: BLE001 - a status that ends the session is told in some of them, or in the log
+    except Exception:  # noqa: BLE001 - a status that ends the session shows in some of them, or in the log
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""Has the official `mcp` client of 2.x call a tool until it is refused, and prints what it tells its user.
+"""Has the official `mcp` client of 2.x call a tool until it is refused, and prints the message for its user.
 
 Usage: refused_python2.py URL TOKEN LATER-TOKEN TOOL CALLS. It connects with one token, then makes so many calls at once
 with the other.
@@ -16,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 
 async def drive(url: str, token: str, later_token: str, tool: str, calls: str) -> None:
-    """Print the words of the first call that fails, and exit."""
+    """Print the error of the first call that fails, and exit."""
     headers = {"authorization": f"Bearer {token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=30) as http_client,
@@ -27,10 +27,10 @@ async def drive(url: str, token: str, later_token: str, tool: str, calls: str) -
         for call in asyncio.as_completed(pending):
             try:
                 await call
-            except Exception as error:  # noqa: BLE001 - whatever it is, the user sees its words
+            except Exception as error:  # noqa: BLE001 - whatever it is, the user sees its message
                 sys.stdout.write(str(error))
                 sys.stdout.flush()
-                os._exit(0)  # what is under way need not end
+                os._exit(0)  # open requests need not end
 
 
 if __name__ == "__main__":

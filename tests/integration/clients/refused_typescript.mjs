@@ -1,4 +1,4 @@
-// Has a client of the TypeScript SDK call a tool until it is refused, and prints what it tells its user.
+// Has a client of the TypeScript SDK call a tool until it is refused, and prints the message for its user.
 // Usage: node refused_typescript.mjs FOLDER MAJOR URL TOKEN LATER-TOKEN TOOL CALLS, where FOLDER has the client of that
 // major version in its node_modules. It connects with one token, then makes so many calls at once with the other.
 

@@ -1,4 +1,4 @@
-"""What clients are refused: a tool that needs a scope, and one that keeps its place."""
+"""Tools that refuse clients: one that needs a scope, and one that keeps its place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def plain() -> str:
 
 @tool(scopes=["admin"])
 async def guarded() -> str:
-    """Return at once, to those who may."""
+    """Return at once, to callers with the scope."""
     return "done"
 
 

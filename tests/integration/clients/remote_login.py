@@ -24,7 +24,7 @@ PROGRAM = "mcp-remote"
 
 
 def documented(url: str) -> list[str]:
-    """Return the options of `mcp-remote` that the documentation names, with this URL for its own."""
+    """Return the options of `mcp-remote` from the documentation, with this URL instead of its own."""
     (block,) = [block for block in blocks_of("docs/start/clients.md") if block.language == "json"]
     (server,) = json.loads(block.text)["mcpServers"].values()
     program, *options = server["args"]

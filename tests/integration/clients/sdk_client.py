@@ -1,4 +1,4 @@
-"""Drives a gateway with the official `mcp` client and returns what it saw, as the drivers of the other clients do."""
+"""Drives a gateway with the official `mcp` client and returns what it saw, like the drivers of other clients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANSWERS = {"name": "Ada", "color": "green", "context": "sailing", "key": "sesame
 
 
 async def drive(url: str) -> dict[str, Any]:
-    """Do what a client does and return what it saw."""
+    """Use every feature as a client does, and return what it saw."""
     questions: list[str] = []
     told: list[list[float | None]] = []
     legs: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def text_of(result: mcp_types.CallToolResult) -> str:
 
 
 def contents_of(result: mcp_types.ReadResourceResult) -> str:
-    """The texts of what was read, joined."""
+    """The texts of a resource, joined."""
     return "".join(part.text for part in result.contents if isinstance(part, mcp_types.TextResourceContents))
 
 

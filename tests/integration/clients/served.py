@@ -1,4 +1,4 @@
-"""What clients meet beyond the conformance fixtures: structured output, a resource that asks, work without end."""
+"""Features for clients beyond the conformance fixtures: structured output, a resource that asks, endless work."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gateway import Context, resource, tool
 
 
 class Sum(BaseModel):
-    """What `add` returns."""
+    """The result of `add`."""
 
     total: int
     terms: int
 
 
 class Key(BaseModel):
-    """What opens the vault."""
+    """The answer that opens the vault."""
 
     key: str
 
 
 @tool
 async def hold(ctx: Context) -> str:
-    """Tell of progress, then work until cancelled, and note that in a file."""
+    """Report progress, then work until cancelled, and record that in a file."""
     ctx.progress(1)
     try:
         await asyncio.Event().wait()
@@ -44,6 +44,6 @@ async def add(numbers: list[int]) -> Sum:
 
 @resource("vault://{name}", mime_type="text/plain")
 async def vault(ctx: Context, name: str) -> str:
-    """What lies in a vault, for whoever knows the key."""
+    """The content of a vault, for users with the key."""
     answer = await ctx.elicit("key", f"Which key opens {name}?", Key)
     return f"{name} opened with {answer.key}"

@@ -1,4 +1,4 @@
-"""Clients that others wrote finish everything against two replicas that answer in turn."""
+"""Third-party clients finish everything against two replicas that answer in turn."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def url(fleet: Fleet) -> AsyncIterator[str]:
 
 
 async def drive_process(*command: str) -> dict[str, Any]:
-    """Run a driver in a process of its own and return what it printed."""
+    """Run a driver in a separate process and return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=REPOSITORY,

@@ -1,4 +1,4 @@
-"""Clients that others wrote, and that open a session, finish everything against two replicas that answer in turn."""
+"""Third-party clients with sessions finish everything against two replicas that answer in turn."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STATUSES = {
     "notifications/initialized": 202,
     "notifications/cancelled": 202,
 }
-"""What a client is told that is no answer to a request of it."""
+"""The messages to a client that do not answer its requests."""
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ async def url(fleet: Fleet) -> AsyncIterator[str]:
 
 
 async def drive(restart: Callable[[], None], *command: Path | str) -> dict[str, Any]:
-    """Run a driver, start the replicas anew when it says so, and return what it saw."""
+    """Run a driver, restart the replicas when it asks, and return what it saw."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=REPOSITORY,
@@ -123,7 +123,7 @@ async def drive(restart: Callable[[], None], *command: Path | str) -> dict[str, 
 
 
 def answers_of(requests: list[tuple[str, int, str]]) -> list[tuple[str, list[str]]]:
-    """Return the replica of each request on whose answer the user was asked, and the replicas that took the answers."""
+    """Return the replicas of requests that asked the user, and the replicas that accepted the answers."""
     answers: list[tuple[str, list[str]]] = []
     for (before, _, asker), (what, _, taker) in pairwise(requests):
         if what == "answer" and before != "answer":

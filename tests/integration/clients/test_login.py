@@ -1,4 +1,4 @@
-"""Clients that others wrote log in at the first try, from a 401 to the answer of a call.
+"""Third-party clients log in at the first attempt, from a 401 to the answer of a call.
 
 The authorization server is a real one, and issues tokens for the resource that clients ask for and nothing else.
 """
@@ -33,7 +33,7 @@ CLIENTS: Mapping[str, Sequence[Path | str]] = {
     "mcp 1.x": (PEERS / "mcp1" / "bin" / "python", HERE / "python1_login.py"),
     "mcp-remote": (sys.executable, HERE / "remote_login.py", NODE),
 }
-"""What runs a client, without the URL and the tools to call."""
+"""The command of a client, without the URL and the tools to call."""
 
 
 class Deployment:
@@ -92,7 +92,7 @@ async def output_of(*command: Path | str, environ: Mapping[str, str], said: Path
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-    assert process.returncode == 0, said.read_text(errors="replace")  # noqa: ASYNC240 - nothing else runs any more
+    assert process.returncode == 0, said.read_text(errors="replace")  # noqa: ASYNC240 - nothing else runs now
     return output
 
 
@@ -100,7 +100,7 @@ async def output_of(*command: Path | str, environ: Mapping[str, str], said: Path
 async def authorization_server(
     resource: str, allowed: Sequence[str], requests: list[dict[str, str]]
 ) -> AsyncIterator[str]:
-    """Run one, and give its issuer."""
+    """Run one, and yield its issuer."""
     settings = {"resource": resource, "scopes": [READ, WRITE], "allowed": allowed}
     process = await asyncio.create_subprocess_exec(
         NODE / "bin" / "node",
@@ -116,7 +116,7 @@ async def authorization_server(
 
     async def note() -> None:
         async for line in lines:
-            requests.append(json.loads(line))  # noqa: PERF401 - others read the list meanwhile
+            requests.append(json.loads(line))  # noqa: PERF401 - others read the list at the same time
 
     try:
         issuer = (await asyncio.wait_for(lines.readline(), START_SECONDS)).decode().strip()
@@ -124,7 +124,7 @@ async def authorization_server(
         async with asyncio.TaskGroup() as group:
             group.create_task(note())
             yield issuer
-            process.kill()  # what it has said until now is still read
+            process.kill()  # its output so far is still read
     finally:
         if process.returncode is None:
             process.kill()
@@ -135,7 +135,7 @@ async def authorization_server(
 async def deployed(
     directory: Path, allowed: Sequence[str] = (READ, WRITE), **environ: str
 ) -> AsyncIterator[Deployment]:
-    """Start an authorization server, and two replicas that know of it and of nothing else that concerns logins."""
+    """Start an authorization server, and two replicas that know only it."""
     listener = listen("127.0.0.1", 0)
     origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
     deployment = Deployment(f"{origin}/mcp", directory)

@@ -70,7 +70,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, block: Block) -> Server:
-    """The one that a recipe is for: the one that wants a token, if the recipe has one."""
+    """The server that a recipe is for: the one that requires a token, if the recipe has one."""
     with_token = "MCP_TOKEN" in block.text or "<token>" in block.text
     found: Server = request.getfixturevalue("guarded" if with_token else "anybody")
     return found
@@ -91,7 +91,7 @@ def environ_of(server: Server, **more: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(block: Block, server: Server, says: str, **more: str) -> Iterator[re.Match[str]]:
-    """Run a block that goes on until Ctrl-C, and give what it says once it is up."""
+    """Run a block until Ctrl-C, and yield its output once it is up."""
     log = server.directory / "said.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Clients that others wrote tell their users why a request was refused, in our words."""
+"""Third-party clients show their users the gateway's own reason for a refusal."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLIENTS: dict[str, tuple[Path | str, ...]] = {
 
 
 class Refusal(NamedTuple):
-    """How a client is refused, and what we say.
+    """A refusal of a client, and the gateway's message.
 
     Attributes:
         replica: that it calls.
@@ -76,7 +76,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 async def said_by(*command: Path | str) -> str:
-    """Run a client in a process of its own and return what it tells its user."""
+    """Run a client in a separate process and return its message to the user."""
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=REPOSITORY,

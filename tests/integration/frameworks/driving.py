@@ -1,4 +1,4 @@
-"""What the drivers of frameworks share. They run in environments of their own, so this imports nothing but Python's.
+"""The shared code of the frameworks' drivers. They run in separate environments, so it needs the standard library only.
 
 A driver gets one JSON object as its argument, a `Script`, and prints one with what it saw.
 """
@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 PATIENCE_SECONDS = 60
-"""How long clients wait for what takes milliseconds: some give up after five seconds, which a busy machine may take."""
+"""How long clients wait for a quick answer: some give up after five seconds, which a busy machine may need."""
 
 
 class Script:
-    """What a driver is asked to do.
+    """The work of a driver.
 
     Attributes:
         url: of the endpoint.
@@ -37,7 +37,7 @@ class Script:
 
 
 class User:
-    """Fills in forms, and keeps what it was asked.
+    """Fills in forms, and records the questions.
 
     Attributes:
         questions: the messages of the forms.
@@ -67,21 +67,21 @@ class Observer:
         self.hooks = {"request": [self.note]}
 
     async def note(self, request: Any) -> None:
-        """Note the version of a call."""
+        """Record the version of a call."""
         if request.method == "POST" and json.loads(request.content).get("method") == "tools/call":
             self.protocol = request.headers["mcp-protocol-version"]
 
 
 async def said_of(text: Awaitable[str]) -> str:
-    """Return what a call said, or the words of the error that it ended in."""
+    """Return the text of a call, or the message of its error."""
     try:
         return await text
-    except Exception as error:  # noqa: BLE001 - whatever it is, somebody reads its words
+    except Exception as error:  # noqa: BLE001 - whatever it is, a user reads its message
         return words_of(error)
 
 
 def words_of(error: BaseException) -> str:
-    """Return what an error says, and what the errors say that it is made of."""
+    """Return the message of an error, and those of the errors in its group."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(words_of(part) for part in error.exceptions)
     return str(error)

@@ -1,7 +1,7 @@
 """Drives a gateway with the toolset of google-adk."""
 
 # mypy: ignore-errors
-# What it imports is in an environment of its own.
+# Its imports are in its own environment.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Scr
 
 
 async def drive(script: Script) -> dict[str, Any]:
-    """List the tools, call one, and try a token that is not valid."""
+    """List the tools, call one, and try an invalid token."""
     user, observer = User(), Observer()
 
     async def answer(_context: Any, params: Any) -> ElicitResult:

@@ -19,7 +19,7 @@ STATELESS, SESSION = "2026-07-28", "2025-11-25"
 
 @dataclass(frozen=True)
 class Framework:
-    """A framework, and what it does with the settings that its users have.
+    """A framework, with the settings of its users.
 
     Attributes:
         package: its name at its registry.
@@ -41,7 +41,7 @@ class Framework:
 
     @property
     def command(self) -> Sequence[Path | str]:
-        """What drives it, without the script."""
+        """The command of its driver, without the script."""
         if self.environment == "node":
             return NODE / "bin" / "node", HERE / self.driver
         return PEERS / self.environment / "bin" / "python", "-m", f"tests.integration.frameworks.{self.driver}"

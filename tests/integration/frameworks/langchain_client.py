@@ -1,7 +1,7 @@
-"""Drives a gateway with the tools of langchain-mcp-adapters, each of whose calls opens a session of its own."""
+"""Drives a gateway with the tools of langchain-mcp-adapters; each call opens its own session."""
 
 # mypy: ignore-errors
-# What it imports is in an environment of its own.
+# Its imports are in its own environment.
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Scr
 
 
 async def drive(script: Script) -> dict[str, Any]:
-    """List the tools, call one, and try a token that is not valid."""
+    """List the tools, call one, and try an invalid token."""
     user, observer = User(), Observer()
 
     async def answer(_mcp_context: Any, params: Any, _context: Any) -> ElicitResult:

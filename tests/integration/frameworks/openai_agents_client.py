@@ -1,7 +1,7 @@
-"""Drives a gateway with the server of openai-agents, by itself and in an agent whose model does as it is told."""
+"""Drives a gateway with the server of openai-agents, directly and in an agent with a scripted model."""
 
 # mypy: ignore-errors
-# What it imports is in an environment of its own.
+# Its imports are in its own environment.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Scr
 
 
 class Obedient(Model):
-    """Calls a tool, then repeats what it said."""
+    """Calls a tool, then repeats its output."""
 
     def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
         self._call = ResponseFunctionToolCall(
@@ -44,7 +44,7 @@ def text_of(output: Any) -> str:
 
 
 async def drive(script: Script) -> dict[str, Any]:
-    """List the tools, call one directly and in an agent, and try a token that is not valid."""
+    """List the tools, call one directly and in an agent, and try an invalid token."""
     observer = Observer()
     set_tracing_disabled(disabled=True)
 

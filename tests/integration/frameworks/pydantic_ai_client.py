@@ -1,7 +1,7 @@
-"""Drives a gateway with an agent of pydantic-ai, whose model does as it is told."""
+"""Drives a gateway with an agent of pydantic-ai with a scripted model."""
 
 # mypy: ignore-errors
-# What it imports is in an environment of its own.
+# Its imports are in its own environment.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.integration.frameworks.driving import PATIENCE_SECONDS, Observer, Scr
 
 
 async def drive(script: Script) -> dict[str, Any]:
-    """List the tools, have an agent call one, and try a token that is not valid."""
+    """List the tools, have an agent call one, and try an invalid token."""
     user, observer, listed = User(), Observer(), []
 
     async def answer(message: str, _type: Any, _params: Any, _context: Any) -> ElicitResult:
@@ -30,7 +30,7 @@ async def drive(script: Script) -> dict[str, Any]:
         user.forms = forms
 
         def respond(messages: list[Any], info: Any) -> ModelResponse:
-            """Call the tool, then repeat what it said."""
+            """Call the tool, then repeat its output."""
             listed[:] = [tool.name for tool in info.function_tools]
             if len(messages) == 1:
                 return ModelResponse(parts=[ToolCallPart(script.tool, arguments)])

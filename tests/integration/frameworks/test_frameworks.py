@@ -35,7 +35,7 @@ CALLS: Mapping[str, tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {
     "declined": (RESOLVED, [DUPLICATE]),
     "mistaken": ({"workItemId": 7, "fields": {"System.State": 5}}, []),
 }
-"""What a call is there for → its arguments, and the forms that the user fills in. Further questions are declined."""
+"""Purpose of a call → its arguments, and the user's answers. Further questions are declined."""
 
 SAID = {
     "plain": "Work item #7 updated: System.Title.",
@@ -51,7 +51,7 @@ INCAPABLE = "This needs a client that supports elicitation.form, which this one 
 
 
 class Inspector(LoggedProcess):
-    """The Inspector, which knows one server under the name of each protocol version.
+    """The Inspector, in which one server has an entry for each protocol version.
 
     Args:
         directory: where its files go.
@@ -130,7 +130,7 @@ def token_of(name: str) -> str:
 
 
 async def drive(*command: Path | str, home: Path, **script: Any) -> dict[str, Any]:
-    """Run a driver in a process of its own and return what it saw."""
+    """Run a driver in a separate process and return what it saw."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home), "GOOGLE_API_USE_CLIENT_CERTIFICATE": "false"}
     with (home / "driver.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -155,7 +155,7 @@ async def drive(*command: Path | str, home: Path, **script: Any) -> dict[str, An
 
 
 def passed_on(fleet: Fleet) -> float:
-    """How many answers replicas have passed on to the one where the call waits."""
+    """Return how many answers replicas have forwarded to the one where the call waits."""
     return sum(replica.metric("gateway_hop_messages_sent_total", result="answered") for replica in fleet.replicas)
 
 
@@ -169,7 +169,7 @@ def replicas_of(fleet: Fleet, subject: str) -> list[list[str]]:
 
 
 def assert_alternated(fleet: Fleet, subject: str, protocol: str, passed_on_before: float) -> None:
-    """Fail unless both replicas had a part in a call of this caller."""
+    """Fail unless both replicas served a part of a call of this caller."""
     calls = replicas_of(fleet, subject)
     if protocol == SESSION:
         assert passed_on(fleet) > passed_on_before, calls
