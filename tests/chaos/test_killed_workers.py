@@ -54,7 +54,7 @@ def test_its_task_is_completed_once_with_every_segment_once(ground: Ground, phas
 
 
 @WHEN
-def test_its_task_asks_once_and_goes_on_with_the_answer(ground: Ground, after: bool) -> None:
+def test_its_task_asks_once_and_continues_with_the_answer(ground: Ground, after: bool) -> None:
     site, first = ground.site, ground.site.worker("w1")
     trap = ground.door.trap(runs(WAIT), lambda: kill(first), after=after, cut=True)
     task = site.create("ask")

@@ -46,7 +46,7 @@ def test_what_it_writes_late_is_refused(ground: Ground, write: str) -> None:
     ground.assert_balanced(task)
 
 
-def test_it_takes_up_new_work_when_it_goes_on(ground: Ground) -> None:
+def test_it_accepts_new_work_when_it_continues(ground: Ground) -> None:
     site = ground.site
     first = site.worker("w1")
     lost = site.create("work", gate="gate")

@@ -46,7 +46,7 @@ def test_whatever_else_the_suite_says_is_a_problem_with_its_reason(status: str) 
     assert verdict.problems == [f"{status} a-check: no luck"]
 
 
-def test_a_scenario_that_looked_at_nothing_is_no_good_scenario() -> None:
+def test_a_scenario_without_checks_does_not_pass() -> None:
     assert judge("tools-list", TWO, []).problems == ["MISSING 4 of its 4 checks did not run"]
     assert judge("tools-list", SESSION, []).problems == ["MISSING 3 of its 3 checks did not run"]
 

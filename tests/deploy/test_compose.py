@@ -185,7 +185,7 @@ def test_a_caller_has_a_limit_and_asks_for_a_host_that_is_published() -> None:
     assert SERVICES["haproxy"]["ports"][0].startswith("127.0.0.1:")
 
 
-def test_redis_is_reached_by_those_who_use_it_alone() -> None:
+def test_only_its_clients_can_reach_redis() -> None:
     assert compose()["networks"]["store"] == {"internal": True}
     assert {name for name, found in SERVICES.items() if "store" in found.get("networks", [])} == {
         *("redis", "gateway", "worker")

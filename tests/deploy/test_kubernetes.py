@@ -192,7 +192,7 @@ def test_probes_ask_at_ports_and_paths_that_there_are(objects: Objects, name: st
 
 
 @WORKLOADS
-def test_prometheus_is_told_where_to_scrape(objects: Objects, name: str) -> None:
+def test_prometheus_scrapes_every_process(objects: Objects, name: str) -> None:
     (port,) = (port["containerPort"] for port in container(objects, name)["ports"] if port["name"] == "metrics")
     given = of_kind(objects, "Deployment")[name]["spec"]["template"]["metadata"]["annotations"]
     assert given == {

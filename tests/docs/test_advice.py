@@ -55,7 +55,7 @@ def test_advice_to_install_is_found_in_documents_and_messages() -> None:
 
 
 @pytest.mark.parametrize(("place", "words"), ADVICE, ids=[f"{place}: {words}" for place, words in ADVICE])
-def test_what_pip_is_told_to_install_is_here_or_in_a_registry(place: str, words: str) -> None:
+def test_every_package_to_install_is_here_or_in_a_registry(place: str, words: str) -> None:
     known = named_by_us()
     names = [word for word in shlex.split(FILE_OPTION.sub("", words)) if not word.startswith("-")]
     assert [

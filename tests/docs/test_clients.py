@@ -15,7 +15,7 @@ TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/start/clients.md").read_text()
 
 
-def test_every_version_that_is_served_is_told() -> None:
+def test_every_served_version_is_listed() -> None:
     table = TEXT.partition("## Which clients work")[2].partition("## What differs")[0]
     assert [version for version in (*SUPPORTED_VERSIONS, DRAFT) if version not in table] == []
 

@@ -16,7 +16,7 @@ TOP = Path(__file__).resolve().parent.parent.parent
 TEXT = (TOP / "docs/understand/conformance.md").read_text()
 
 
-def test_every_check_that_need_not_pass_is_told_with_the_words_of_the_suite_and_no_other_is() -> None:
+def test_the_page_has_every_excused_check_with_the_words_of_the_suite_and_no_other() -> None:
     table = TEXT.partition("## What need not pass")[2]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("| `")]
     told = {name.strip("`"): (wire.split(",")[0], says) for name, wire, says, _why in rows}

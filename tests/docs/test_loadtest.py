@@ -29,14 +29,14 @@ def test_every_option_that_is_named_exists(capsys: pytest.CaptureFixture[str]) -
     assert set(re.findall(r"`(--[a-z]+)", TEXT.replace(USERS, ""))) <= options
 
 
-def test_every_option_of_the_users_is_told_with_its_variable() -> None:
+def test_every_option_of_the_users_is_listed_with_its_variable() -> None:
     names = re.findall(r'^    add\("([a-z-]+)"', (TOP / "loadtest/users/base.py").read_text(), re.MULTILINE)
     assert len(names) > 5
     assert set(re.findall(r"`--([a-z-]+)`", USERS)) - {"host"} == set(names)
     assert set(re.findall(r"LOADTEST_\w+", USERS)) == {f"LOADTEST_{name.upper().replace('-', '_')}" for name in names}
 
 
-def test_every_class_of_users_and_every_tag_is_told() -> None:
+def test_every_class_of_users_and_every_tag_is_listed() -> None:
     sources = "".join(path.read_text() for path in (TOP / "loadtest/users").glob("*.py"))
     assert set(re.findall(r"^\| `(\w+User)`", USERS, re.MULTILINE)) == set(
         re.findall(r"class (\w+)\(McpUser\)", sources)
@@ -45,7 +45,7 @@ def test_every_class_of_users_and_every_tag_is_told() -> None:
     assert set(re.findall(r"`([a-z-]+)`", " ".join(tags))) == set(re.findall(r'@tag\("([a-z-]+)"\)', sources))
 
 
-def test_every_file_of_a_run_is_told() -> None:
+def test_every_file_of_a_run_is_listed() -> None:
     files = {rawdata.RUN, rawdata.LEGS, rawdata.CALLS, rawdata.EVENTS, rawdata.METRICS}
     assert set(re.findall(r"^\| `(\w+\.jsonl?)`", TEXT, re.MULTILINE)) == files
 

@@ -88,7 +88,7 @@ def test_the_example_of_a_check_has_the_form_of_its_report() -> None:
     assert Report(tuple(findings.values())).as_text() == block.text.strip()
 
 
-def test_the_exit_codes_and_subjects_of_a_check_are_all_told() -> None:
+def test_the_exit_codes_and_subjects_of_a_check_are_all_listed() -> None:
     section = section_of(PAGE, "Check before a start")
     first = {row[0] for row in rows_of(section, 2)}
     assert {str(code) for code in EXIT_CODES.values()} | set(SUBJECTS) <= first

@@ -45,7 +45,7 @@ def test_the_commands_print_what_is_shown(session: str, tmp_path: Path) -> None:
     assert shell(commands, tmp_path).splitlines() == [line for line in lines if not line.startswith("$ ")]
 
 
-def test_the_comparison_says_what_release_2_asks_anew(tmp_path: Path) -> None:
+def test_the_comparison_says_what_release_2_asks_again(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
     (source,) = [block for block in blocks if "def asked_anew" in block]
     names: dict[str, Any] = {}

@@ -127,6 +127,6 @@ def test_the_slow_reader_refuses_everything_else(text: str) -> None:
         slow_json.read(text.encode())
 
 
-def test_the_slow_reader_refuses_what_is_no_utf_8() -> None:
+def test_the_slow_reader_rejects_bytes_that_are_not_utf_8() -> None:
     with pytest.raises(slow_json.NotStrict):
         slow_json.read(b'"\xed\xa0\x80"')

@@ -166,7 +166,7 @@ NO_REQUEST: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("body", "request_id"), NO_REQUEST.values(), ids=NO_REQUEST)
-def test_json_that_is_no_request(replica: Replica, body: Any, request_id: Any) -> None:
+def test_json_that_is_not_a_request(replica: Replica, body: Any, request_id: Any) -> None:
     answer = post_bytes(replica, msgspec.json.encode(body), headers_of(ECHO))
     check_error(answer, 400, INVALID_REQUEST, request_id=request_id)
 
@@ -211,7 +211,7 @@ def test_meta_itself_must_be_an_object(replica: Replica, meta: Any) -> None:
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2026-07-29", "", "x" * 1000, "DRAFT-2026-v1"])
-def test_another_version_is_told_which_ones_are_served(replica: Replica, version: str) -> None:
+def test_the_refusal_of_another_version_lists_the_served_ones(replica: Replica, version: str) -> None:
     body = msgspec.json.encode(with_meta(**{META_VERSION: version}))
     answer = post_bytes(replica, body, {**headers_of(ECHO), "mcp-protocol-version": version})
     check_error(answer, 400, UNSUPPORTED_VERSION, request_id=1)
@@ -454,7 +454,7 @@ NO_HTTP: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("data", NO_HTTP.values(), ids=NO_HTTP)
-def test_what_is_no_http_is_refused_and_its_connection_closed(replica: Replica, data: bytes) -> None:
+def test_bytes_that_are_not_http_are_refused_and_their_connection_closed(replica: Replica, data: bytes) -> None:
     with RawConnection(replica) as connection:
         connection.socket.sendall(data)
         answer = connection.answer()

@@ -1,4 +1,4 @@
-"""Whatever a tool does, its client gets a clear answer without internals, and the process serves the next call."""
+"""The client of a broken tool gets a clear answer without internals, and the process serves the next call."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ],
     ids=["tools", "resources", "resource"],
 )
-def test_whoever_listens_at_another_replica_hears_of_a_change(
+def test_listeners_at_another_replica_are_notified_of_a_change(
     fleet: Fleet, wanted: dict[str, object], what: str, method: str
 ) -> None:
     first, second = fleet.replicas
@@ -67,7 +67,7 @@ def test_whoever_listens_at_another_replica_hears_of_a_change(
         assert stream.next()["method"] == method
 
 
-def test_a_change_is_told_once_to_each_who_listens(fleet: Fleet) -> None:
+def test_each_listener_is_notified_once_of_a_change(fleet: Fleet) -> None:
     """The replica that announces a change receives it again from the store, and from nowhere else."""
     first, second = fleet.replicas
     listen = asking("subscriptions/listen", {"notifications": {"toolsListChanged": True, "resourcesListChanged": True}})
@@ -80,7 +80,7 @@ def test_a_change_is_told_once_to_each_who_listens(fleet: Fleet) -> None:
                 assert stream.next()["method"] == f"notifications/{what}/list_changed"
 
 
-def test_a_replica_that_reloads_tells_those_who_listen_at_another(tmp_path: Path) -> None:
+def test_a_replica_that_reloads_notifies_listeners_at_another(tmp_path: Path) -> None:
     """Only one of them reloads its modules, so the listener's notification comes from there."""
     module = tmp_path / "edited.py"
     module.write_text(MODULE.format(name="say"))

@@ -175,7 +175,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
-def test_up_to_a_limit_a_request_is_served_and_over_it_told_why_not(fleet: Fleet, limit: Limit) -> None:
+def test_a_request_up_to_a_limit_is_served_and_one_over_it_gets_the_reason(fleet: Fleet, limit: Limit) -> None:
     replica = fleet["small"]
     assert is_served(limit.under(replica))
     before = replica.metric(limit.metric, **limit.labels)

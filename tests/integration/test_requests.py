@@ -181,7 +181,7 @@ def given(arguments: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("method", "target", "arguments"), ASKING)
-def test_whatever_asks_goes_on_with_the_answer_on_another_replica(
+def test_an_answer_resumes_every_kind_of_request_on_another_replica(
     fleet: Fleet, method: str, target: str, arguments: dict[str, str] | None
 ) -> None:
     first = ask(fleet["r1"], method, target, **given(arguments))
@@ -220,7 +220,7 @@ def test_a_state_opens_for_its_own_method_target_and_arguments_alone(
 
 @pytest.mark.parametrize(("method", "target", "arguments"), ASKING)
 @pytest.mark.parametrize("state", ["", "s1.AAAA", 7, {}, True])
-def test_what_is_no_state_is_refused_whatever_it_comes_with(
+def test_text_that_is_not_a_state_is_refused_with_any_answers(
     replica: Replica, method: str, target: str, arguments: dict[str, str] | None, state: Any
 ) -> None:
     answer = ask(replica, method, target, **given(arguments), requestState=state)

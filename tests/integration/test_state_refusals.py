@@ -223,7 +223,7 @@ ALTERED_TEXTS: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("alter", ALTERED_TEXTS.values(), ids=ALTERED_TEXTS)
-def test_what_is_no_token_is_refused(fleet: Fleet, alter: Callable[[str], Any]) -> None:
+def test_text_that_is_not_a_token_is_refused(fleet: Fleet, alter: Callable[[str], Any]) -> None:
     check_refused(fleet, Retry(alter(first_leg(fleet))), "malformed")
 
 

@@ -75,7 +75,7 @@ def test_progress_and_logs_arrive_while_the_tool_waits_and_the_result_comes_last
             "method": "notifications/message",
             "params": {"level": "info", "logger": "work", "data": {"half": 1}},
         }
-        release.touch()  # only now can the tool go on
+        release.touch()  # only now can the tool continue
         *told, response = stream.rest()
     assert told[-1]["params"] == {"progressToken": "t", "progress": 2, "total": 2}
     assert type(told[-1]["params"]["progress"]) is int  # reported as it was given
@@ -91,7 +91,7 @@ def test_progress_only_rises(replica: Replica, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", stream_tools.LEVELS)
-def test_logs_of_the_level_asked_for_and_above_are_told(replica: Replica, level: str) -> None:
+def test_logs_of_the_requested_level_and_above_are_sent(replica: Replica, level: str) -> None:
     *told, response = events_of(send(replica, calling("talk", level=level)))
     expected = stream_tools.LEVELS[stream_tools.LEVELS.index(level) :]
     assert [notice(message) for message in told] == [(name, f"this is {name}") for name in reversed(expected)]
@@ -115,7 +115,7 @@ def test_who_asks_for_progress_gets_no_logs_and_the_other_way_around(replica: Re
         ({"level": "emergency"}, {}),
     ],
 )
-def test_where_nothing_is_told_the_answer_is_plain_json_on_one_line(
+def test_without_messages_the_answer_is_plain_json_on_one_line(
     replica: Replica, tmp_path: Path, asked: dict[str, str], headers: dict[str, str]
 ) -> None:
     (tmp_path / "release").touch()
@@ -135,7 +135,7 @@ def test_a_level_that_does_not_exist_is_refused(replica: Replica) -> None:
     assert send(replica, calling("talk", level="loud")).error == (400, -32602)
 
 
-def test_an_error_after_something_was_told_is_the_last_event(replica: Replica) -> None:
+def test_an_error_after_a_message_is_the_last_event(replica: Replica) -> None:
     message = calling("tell_and_ask", token="t")
     message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {}
     told, response = events_of(send(replica, message))
@@ -212,7 +212,7 @@ def test_going_away_cancels_the_tool_also_where_nothing_was_answered_yet(
     check_stopped(replica, how, ended, before)
 
 
-def test_what_the_others_asked_for_goes_on_when_one_client_goes_away(replica: Replica, tmp_path: Path) -> None:
+def test_requests_of_others_continue_when_one_client_disconnects(replica: Replica, tmp_path: Path) -> None:
     release, ended = tmp_path / "release", tmp_path / "ended"
     with Stream(replica, calling("work", {"release": str(release)}, token="t")) as staying:
         assert notice(staying.next()) == ("progress", 1)
@@ -257,7 +257,7 @@ def test_a_subscription_is_acknowledged_first_with_only_what_is_served(replica: 
         }
 
 
-def test_only_what_was_asked_for_is_told_each_with_the_id_of_its_subscription(replica: Replica) -> None:
+def test_only_subscribed_changes_are_sent_each_with_the_id_of_its_subscription(replica: Replica) -> None:
     with (
         Stream(replica, listening("lists", **EVERYTHING)) as lists,
         Stream(replica, listening(2, resourceSubscriptions=["note://news", "note://room/red"])) as resources,
@@ -374,7 +374,7 @@ async def test_many_calls_at_once_are_all_answered_and_each_with_its_own(fleet: 
         await asyncio.gather(*(call(client, number) for number in range(200)), *(talk(client, n) for n in range(40)))
 
 
-async def test_many_questions_at_once_go_on_with_the_answers_of_their_own_call(fleet: Fleet) -> None:
+async def test_many_calls_at_once_continue_with_their_own_answers(fleet: Fleet) -> None:
     async def leg(client: httpx.AsyncClient, number: int, hop: int, **retry: Any) -> Answer:
         message = calling("greet", {"greeting": f"Hi {number}"}, id_=number, retry=retry)
         url = fleet.replicas[(number + hop) % 2].url

@@ -50,7 +50,7 @@ def test_lines_of_several_processes_and_many_threads_stay_whole(tmp_path: Path) 
     assert len({(line.call, line.leg) for line in written}) == 2000
 
 
-def test_what_waits_is_written_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_waiting_records_are_written_during_the_run(tmp_path: Path) -> None:
     with Recorder(tmp_path, time.time()) as recorder:
         recorder.write(leg())
         deadline = time.monotonic() + WAIT_SECONDS

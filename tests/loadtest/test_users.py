@@ -157,7 +157,7 @@ def answers_of_somebody_else(exchange: Exchange) -> None:
     exchange.reply(200, json.dumps(message).encode(), content_type="application/json", x_gateway_replica="r1")
 
 
-def test_wrong_answers_turn_a_run_red_whoever_gets_them(tmp_path: Path) -> None:
+def test_wrong_answers_to_any_user_turn_a_run_red(tmp_path: Path) -> None:
     with StubReplica("r1") as replica:
         replica.behave = answers_of_somebody_else
         host, port = replica.address

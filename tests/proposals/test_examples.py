@@ -78,7 +78,7 @@ def test_a_message_is_like_itself(name: str, exchange: Exchange) -> None:
         assert_contains(message, message, live={})
 
 
-def test_the_flows_that_are_told_in_words_are_there() -> None:
+def test_flows_that_the_text_only_describes_are_there() -> None:
     for name, steps in {"mrtr_rolling_upgrade": 3, "mrtr_load_shedding": 2}.items():
         assert [bool(exchange.notes) for exchange in example(name).exchanges] == [True] * steps
 
@@ -144,13 +144,13 @@ def test_a_state_may_be_missing() -> None:
         (LISTED, lambda message: message["result"]["tasks"][1].pop("keepAlive"), "has nothing like"),
     ],
 )
-def test_what_must_not_differ_is_told(wanted: Message, change: Callable[[Any], object], told: str) -> None:
+def test_forbidden_differences_are_reported(wanted: Message, change: Callable[[Any], object], told: str) -> None:
     with pytest.raises(AssertionError) as failure:
         assert_contains(changed(wanted, change), wanted, live={})
     assert told in str(failure.value)
 
 
-def test_every_difference_is_told_at_once() -> None:
+def test_every_difference_is_reported_at_once() -> None:
     with pytest.raises(AssertionError, match=r"message\.b is missing\nmessage\.c is of type") as failure:
         assert_contains({"a": 1, "c": "1"}, {"a": 2, "b": "x", "c": 1}, live={})
     assert "message.a" not in str(failure.value)

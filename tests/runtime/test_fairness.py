@@ -75,9 +75,7 @@ def test_what_is_removed_is_not_given_a_place(queue: FairQueue[int]) -> None:
 
 
 @given(waiting=st.lists(CALLERS, max_size=40), late=st.sampled_from(["d", "a"]))
-def test_whoever_comes_last_waits_for_no_more_than_one_turn_of_each_caller(
-    waiting: list[str | None], late: str
-) -> None:
+def test_the_last_caller_waits_for_at_most_one_turn_of_each_other(waiting: list[str | None], late: str) -> None:
     queue: FairQueue[int] = FairQueue()
     for number, caller in enumerate(waiting):
         queue.add(caller, number)

@@ -74,7 +74,7 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_stays_the_sam
     assert await watched.looks(1) == [b"one", b"two"]
 
 
-async def test_a_change_that_is_taken_back_at_once_is_no_change(path: Path) -> None:
+async def test_a_change_that_is_reverted_at_once_is_ignored(path: Path) -> None:
     watched = Watched(path)
     await watched.looks()
     path.write_bytes(b"two")
@@ -108,7 +108,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once_for_each_content(
     assert len(reasons(caplog)) == 2
 
 
-async def test_an_error_that_might_hold_the_content_is_told_by_its_name_alone(
+async def test_an_error_that_might_hold_the_content_is_logged_by_its_name_only(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_bytes(b"bug " + SECRET)
@@ -116,9 +116,7 @@ async def test_an_error_that_might_hold_the_content_is_told_by_its_name_alone(
     assert reasons(caplog) == ["ValueError"]
 
 
-async def test_a_file_that_goes_missing_is_told_once_it_stays_missing(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_missing_file_is_logged_once_it_stays_missing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     watched = Watched(path)
     await watched.looks()
     path.unlink()
@@ -195,7 +193,7 @@ async def test_it_looks_by_itself_while_it_runs_and_not_afterwards(path: Path) -
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_the_loop_goes_on_while_a_file_is_read(tmp_path: Path) -> None:
+async def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     watched = Watched(pipe)

@@ -8,7 +8,7 @@ from tests.security.schema_cases import Case, branch, counted, of_items, propert
 
 
 def _mixed_unions() -> dict[str, Any]:
-    """Return a union of unions of unions …: expanded, it is 2^30 schemas."""
+    """Return unions nested in unions: expanded, they are 2^30 schemas."""
     doubled = {
         f"u{level}": {"anyOf": [{"$ref": f"#/$defs/u{level - 1}"}, {"$ref": f"#/$defs/u{level - 1}"}]}
         for level in range(1, 31)

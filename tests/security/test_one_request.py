@@ -90,7 +90,7 @@ def test_answers_hold_up_nobody(replica: Measured, name: str) -> None:
     assert_cheap(replica, partial(asked.sent, content), len(content), call("unchecked", content))
 
 
-def test_a_replica_ends_when_it_is_told_to_while_it_checks(tmp_path: Path) -> None:
+def test_a_replica_ends_when_asked_to_while_it_checks(tmp_path: Path) -> None:
     value = numbered('{"a":', "}", 20_000)
     sent = call(TOOL_NAMES["uniqueItems objects"], f'{{"v":{{"value":{value}}}}}')
     with Fleet(tmp_path, {"GATEWAY_TOOLS": "tests.security.cost_tools"}, names=["r1"]) as fleet:

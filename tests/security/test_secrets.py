@@ -1,8 +1,8 @@
 """No secret leaks: replicas log at the most verbose level through good and bad requests, and all output is searched.
 
 Secrets are seal keys in every form, the secret of bearer tokens, bearer tokens and what they are signed with, sealed
-states, arguments and answers. What is searched is the output of every process, the audit log, the metrics, the error
-bodies, the arguments of every process, and what objects say of themselves in a debugger.
+states, arguments and answers. The search covers the output of every process, the audit log, the metrics, the error
+bodies, the arguments of every process, and the `repr` of objects.
 """
 
 from __future__ import annotations

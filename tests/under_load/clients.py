@@ -40,11 +40,11 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 @dataclass(frozen=True)
 class Call:
-    """One call, as whoever made it saw it.
+    """One call, as its user saw it.
 
     Attributes:
-        text: of its result.
-        is_error: whether that is an error.
+        text: the text of its result.
+        is_error: whether the result is an error.
         legs: the replicas that served it, in order.
         asked: message of each question → the replica that asked it, in order.
     """
@@ -56,7 +56,7 @@ class Call:
 
     @property
     def messages(self) -> list[str]:
-        """What was asked, in order."""
+        """The messages of the questions, in order."""
         return [message for message, _ in self.asked]
 
 

@@ -24,7 +24,7 @@ class Probes:
         answers: how often each was answered as it should be.
         problems: all other answers, and what was not answered.
         rounds: how often everything was asked.
-        leaving: the replicas that are told to leave: they need not answer.
+        leaving: the draining replicas, which need not answer.
     """
 
     def __init__(self, cluster: Cluster) -> None:

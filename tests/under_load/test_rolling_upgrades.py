@@ -209,7 +209,7 @@ async def test_nobody_notices_either_when_the_seal_keys_rotate_meanwhile_and_a_r
     assert {release_of(call.legs[-1]) for call in calls} == {1}
 
 
-async def test_tasks_that_began_under_one_release_go_on_under_the_next_one(
+async def test_tasks_that_began_under_one_release_continue_under_the_next_one(
     start_cluster: Callable[..., Cluster], tmp_path: Path
 ) -> None:
     settings = {"GATEWAY_TOOLS": "tests.under_load.tools"}

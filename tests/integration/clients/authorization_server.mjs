@@ -1,4 +1,4 @@
-// An authorization server for tests: `oidc-provider`, with one user who signs in and agrees to whatever is asked.
+// An authorization server for tests: `oidc-provider`, with one user who signs in and agrees to everything.
 //
 // Usage: authorization_server.mjs NODE_ENVIRONMENT SETTINGS
 // The settings are a JSON object: `resource` is the one that tokens are issued for (RFC 8707), `scopes` are what a token
@@ -41,7 +41,7 @@ const provider = new Provider(issuer, {
   },
 });
 
-// What a client registered for is what it needed at first. Held to that, it could never ask for more.
+// A client registers with the scopes that it needs at first. A server that held it to these would never grant more.
 Object.defineProperty(provider.Client.prototype, "scope", { get: () => undefined, set: () => {} });
 
 async function agree(request, response) {

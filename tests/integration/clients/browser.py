@@ -1,6 +1,6 @@
 """A browser without a window: it opens a page and follows redirects, with cookies, back to the client.
 
-Usage: browser.py URL. It returns at once, as a browser's command does, and goes on in a process of its own.
+Usage: browser.py URL. It returns at once, as a browser's command does, and continues in a separate process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Drives a gateway with the official `mcp` client of 1.x and prints what it saw as one JSON object.
 
 Usage: handshake_python1.py URL REPLICA-URL, with the Python of an environment that has mcp 1.x. It prints the line
-`restart` when the replicas are to be started anew, and goes on after a line on its standard input.
+`restart` when the test should restart the replicas, and continues after a line on its standard input.
 """
 
 # mypy: ignore-errors

@@ -1,8 +1,7 @@
-"""Drives a gateway with the official `mcp` client of 2.x, told to open a session, and prints what it saw as one JSON
-object.
+"""Drives a gateway with the official `mcp` client of 2.x in a session, and prints what it saw as one JSON object.
 
-Usage: handshake_python2.py URL REPLICA-URL. It prints the line `restart` when the replicas are to be started anew, and
-goes on after a line on its standard input. This client has no tasks on this wire.
+Usage: handshake_python2.py URL REPLICA-URL. It prints the line `restart` when the test should restart the
+replicas, and continues after a line on its standard input. This client has no tasks on this wire.
 """
 
 from __future__ import annotations

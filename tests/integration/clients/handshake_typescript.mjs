@@ -1,6 +1,6 @@
 // Drives a gateway with the TypeScript SDK's client of 1.x and prints what it saw as one JSON object.
 // Usage: node handshake_typescript.mjs FOLDER URL REPLICA-URL, where FOLDER has the client in its node_modules. It
-// prints the line `restart` when the replicas are to be started anew, and goes on after a line on its standard input.
+// prints the line `restart` when the test should restart the replicas, and continues after a line on its standard input.
 
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
@@ -19,7 +19,7 @@ const {
 
 const ANSWERS = { name: 'Ada', color: 'green', confirm: true };
 
-// What was sent, and once there is a response its status and the replica that it came from.
+// The requests, each with the status and the replica of its response once there is one.
 const requests = [];
 const questions = [];
 const logs = [];
@@ -57,14 +57,14 @@ async function connect(to, record) {
     client.setNotificationHandler(LoggingMessageNotificationSchema, async told => void logs.push(told.params.data));
     const transport = new StreamableHTTPClientTransport(new URL(to), { fetch: recordingFetch });
     await client.connect(transport);
-    await settled; // The client tries once, when it likes, to open a stream that it can listen to.
+    await settled; // The client tries once, at any time, to open a stream to listen to.
     return { client, transport };
 }
 
 const textOf = result => result.content.map(block => block.text).join('');
 const codeOf = request => request.then(() => null, error => error.code);
 
-// Have a tool run as a task that asks the user, and return its states and what came of it.
+// Have a tool run as a task that asks the user, and return its states and its result.
 async function runTask(client) {
     const states = [];
     const call = { name: 'confirm_delete', arguments: { filename: 'notes.txt' } };
@@ -80,14 +80,14 @@ async function runTask(client) {
     }
 }
 
-// Have the replicas started anew.
+// Have the replicas restarted.
 async function restart() {
     console.log('restart');
     await once(process.stdin, 'data');
     process.stdin.destroy();
 }
 
-// Cancel a call under way and tell whether it ended here; what the tool makes of it is seen elsewhere.
+// Cancel a running call and return whether it ended here; other tests check the tool's side.
 async function cancel(to) {
     const { client } = await connect(to, []);
     const canceller = new AbortController();

@@ -69,7 +69,7 @@ class Deployment:
 
     @property
     def scopes(self) -> list[set[str]]:
-        """What clients asked for, login by login, less what gets them a refresh token."""
+        """The scopes of each login, without the one for a refresh token."""
         return [set(request.get("scope", "").split()) - {"offline_access"} for request in self.requests]
 
 

@@ -1,6 +1,6 @@
 """The recipes of `docs/start/connect.md` that need other programs; `tests/docs/test_connect.py` has the rest.
 
-What `npx` and `npm install` would download is there already, in the versions that the page names.
+The packages that `npx` and `npm install` would download are installed already, in the versions on the page.
 """
 
 from __future__ import annotations

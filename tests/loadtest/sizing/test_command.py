@@ -64,7 +64,7 @@ def test_costs_are_measured_and_cores_are_given_back(tmp_path: Path) -> None:
     assert os.sched_getaffinity(0) == cores
 
 
-def test_cpu_time_is_that_of_all_threads_and_who_wants_a_core_has_had_it_or_waited(tmp_path: Path) -> None:
+def test_cpu_time_is_that_of_all_threads_and_runnable_time_includes_waiting(tmp_path: Path) -> None:
     before, wanted = cpu_seconds(os.getpid()), runnable_seconds(os.getpid())
     end = time.process_time() + 0.1
     while time.process_time() < end:
