@@ -1,4 +1,4 @@
-"""What `docs/understand/security.md` promises is shown by tests that exist, and speaks of metrics that exist."""
+"""Tests that exist show every promise of `docs/understand/security.md`, and the metrics that it names exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `docs/understand/seeds.md` says of the proposals is shown by tests that exist, in modules that exist."""
+"""Tests that exist show what `docs/understand/seeds.md` says about the proposals, in modules that exist."""
 
 from __future__ import annotations
 
