@@ -1,0 +1,196 @@
+"""Find the texts that people read: paragraphs of pages, docstrings, comments, messages, help lines and alert texts."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Final, Literal
+
+import yaml
+
+Kind = Literal["prose", "heading", "cell", "docstring", "comment", "message"]
+
+CODE: Final = "`…`"
+"""Stands for a piece of code in a text, so a rule neither reads it nor joins the words around it."""
+_CODE_SPAN: Final = re.compile(r"``[^`]+``|`[^`]+`")
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_COMMENT_IN_HTML: Final = re.compile(r"<!--.*?-->", re.DOTALL)
+_WORD: Final = re.compile(r"[A-Za-z][a-z]+")
+_FEWEST_WORDS: Final = 3
+"""A string with fewer words is a name or a value, not a message."""
+_TEXT_KEYS: Final = ("summary", "description", "title", "text", "content", "help", "label")
+
+
+@dataclass(frozen=True)
+class Text:
+    """One paragraph, cell, comment or message.
+
+    Attributes:
+        line: its first line in the file, from 1.
+        text: on one line; pieces of code in it are `CODE`.
+    """
+
+    path: Path
+    line: int
+    kind: Kind
+    text: str
+
+
+def texts_of(path: Path) -> Iterator[Text]:
+    """Yield the texts of a file; nothing for a kind of file that holds none."""
+    reader = _READERS.get(path.suffix) or _READERS.get(path.name)
+    if reader:
+        yield from reader(path, path.read_text(encoding="utf-8"))
+
+
+def plain(text: str) -> str:
+    """Return a text on one line without markup: links by their words, code as `CODE`."""
+    text = _LINK.sub(r"\1", _CODE_SPAN.sub(CODE, text))
+    return re.sub(r"\s+", " ", text.replace("**", "").replace("*", "")).strip()
+
+
+def _markdown(path: Path, source: str) -> Iterator[Text]:
+    """Yield paragraphs, items, headings and cells; fenced blocks and quotations are other people's words."""
+    for line, kind, text in _markdown_blocks(source):
+        yield Text(path, line, kind, plain(text))
+
+
+def _markdown_blocks(source: str) -> Iterator[tuple[int, Kind, str]]:
+    source = _COMMENT_IN_HTML.sub(lambda found: "\n" * found[0].count("\n"), source)
+    fenced = False
+    paragraph: list[str] = []
+    start = 0
+    for number, line in enumerate([*source.splitlines(), ""], 1):
+        fence = line.lstrip().startswith("```")
+        begins = fence or fenced or not line.strip() or re.match(r"\s*(#|\||>|[-*] |\d+\. )", line)
+        if begins and paragraph:
+            yield start, "prose", " ".join(paragraph)
+            paragraph = []
+        if fence:
+            fenced = not fenced
+        elif fenced or not line.strip() or line.lstrip().startswith(">"):
+            continue
+        elif line.startswith("#"):
+            yield number, "heading", line.lstrip("# ")
+        elif line.startswith("|"):
+            yield from (
+                (number, "cell", cell) for cell in re.split(r"(?<!\\)\|", line.strip("|")) if _WORD.search(cell)
+            )
+        else:
+            start = start if paragraph else number
+            paragraph.append(re.sub(r"^\s*([-*] |\d+\. )", "", line))
+
+
+def _python(path: Path, source: str) -> Iterator[Text]:
+    """Yield docstrings, those of attributes too, comments, and strings with words of which a message can be made."""
+    tree = ast.parse(source)
+    documented = {id(node) for node in _docstrings(tree)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if id(node) in documented:
+            assert isinstance(node, ast.Constant)
+            yield from _paragraphs(path, node)
+        elif id(node) not in parts and (message := _message(node)):
+            assert isinstance(node, ast.Constant | ast.JoinedStr)
+            yield Text(path, node.lineno, "message", plain(message))
+    yield from _comments(path, source)
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield every string that stands alone as a statement."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value
+
+
+def _paragraphs(path: Path, node: ast.Constant) -> Iterator[Text]:
+    lines = list(enumerate(str(node.value).splitlines(), node.lineno))
+    for blank, group in groupby(lines, lambda numbered: not numbered[1].strip()):
+        if blank:
+            continue
+        paragraph = list(group)
+        if paragraph[0][1].lstrip().startswith((">>>", "$ ")):
+            continue
+        yield Text(path, paragraph[0][0], "docstring", plain(" ".join(line for _, line in paragraph)))
+
+
+def _message(node: ast.AST) -> str | None:
+    """Return the words of a string or an f-string, its values as `CODE`, if a person reads it."""
+    match node:
+        case ast.Constant(value=str(text)):
+            pass
+        case ast.JoinedStr(values=values):
+            text = "".join(str(part.value) if isinstance(part, ast.Constant) else CODE for part in values)
+        case _:
+            return None
+    looks_like_code = re.search(r"\breturn\b|[{};]\s*$|\bredis\.call|\bimport\b|^\s*[<{\[(^]", text)
+    return text if len(_WORD.findall(text)) >= _FEWEST_WORDS and " " in text.strip() and not looks_like_code else None
+
+
+def _comments(path: Path, source: str) -> Iterator[Text]:
+    """Yield comments; those on lines that follow each other are one."""
+    found: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or re.match(r"#(!|:|\s*(noqa|type:|pragma|ruff:|mypy:|fmt:))", token.string):
+            continue
+        words = token.string.lstrip("# ")
+        if found and token.start[0] == found[-1][0] + 1 and token.line.lstrip().startswith("#"):
+            found[-1] = (token.start[0], f"{found[-1][1]} {words}")
+        else:
+            found.append((token.start[0], words))
+    for line, words in found:
+        yield Text(path, line, "comment", plain(words))
+
+
+def _configuration(path: Path, source: str) -> Iterator[Text]:
+    """Yield the values of the keys that Prometheus, Grafana and MkDocs show to people, and comments."""
+    lines = source.splitlines()
+    for document in yaml.compose_all(source, Loader=yaml.SafeLoader):
+        yield from _values(path, document)
+    for number, line in enumerate(lines, 1):
+        if found := re.match(r"\s*#\s?(.*\w.*)", line):
+            yield Text(path, number, "comment", plain(found[1]))
+
+
+def _values(path: Path, node: yaml.Node | None) -> Iterator[Text]:
+    match node:
+        case yaml.MappingNode():
+            for key, value in node.value:
+                if isinstance(value, yaml.ScalarNode):
+                    if key.value in _TEXT_KEYS and _WORD.search(value.value):
+                        yield Text(path, value.start_mark.line + 1, "message", plain(value.value))
+                else:
+                    yield from _values(path, value)
+        case yaml.SequenceNode():
+            for value in node.value:
+                yield from _values(path, value)
+        case _:
+            return
+
+
+def _hash_comments(path: Path, source: str) -> Iterator[Text]:
+    """Yield the comments of a file whose comments begin with `#`; the text behind `##` is a line of `make help`."""
+    for number, line in enumerate(source.splitlines(), 1):
+        if found := re.search(r"(?:^|\s)(##?) (.*\w.*)", line):
+            yield Text(path, number, "message" if found[1] == "##" else "comment", plain(found[2]))
+
+
+_READERS: Final[dict[str, Callable[[Path, str], Iterator[Text]]]] = {
+    ".md": _markdown,
+    ".py": _python,
+    ".yml": _configuration,
+    ".yaml": _configuration,
+    ".json": _configuration,
+    "Makefile": _hash_comments,
+    "Caddyfile": _hash_comments,
+    "Dockerfile": _hash_comments,
+    ".conf": _hash_comments,
+    ".cfg": _hash_comments,
+    ".sh": _hash_comments,
+}
