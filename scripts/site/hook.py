@@ -1,4 +1,4 @@
-"""What MkDocs does for this site beside rendering: pages from outside `docs/`, links that lead there, and `llms.txt`.
+"""Hooks of MkDocs: add pages from outside `docs/`, rewrite links that lead there, and write `llms.txt`.
 
 The pages are written for GitHub: their links lead to files of the repository. MkDocs knows only files below `docs/`.
 """
