@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -13,13 +14,14 @@ from typing import Final
 
 import pytest
 
-from tests.docs.markdown import PAGES, TOP
+from tests.docs.markdown import PAGES, TOP, prose_of
 
 pytestmark = pytest.mark.timeout(300)  # a first build makes its environment
 
 TOP_PAGES: Final = {"README.md": "", "CONTRIBUTING.md": "contributing/", "CHANGELOG.md": "changelog/"}
 ELSEWHERE: Final = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 IN_STYLES: Final = re.compile(r"@import\s+[\"']([^\"']+)|url\(\s*[\"']?([^\"')]+)")
+ITEM: Final = re.compile(r"(?:-|\d+\.) ")
 SECONDS: Final = 240
 
 
@@ -125,6 +127,20 @@ def test_a_broken_link_fails_the_build_and_is_named(copy: Path, link: str, repor
     assert done.returncode != 0
     assert "run/settings.md" in done.stderr
     assert reported in done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_only_lists_and_tables_that_the_site_reads_as_github_does(page: str) -> None:
+    """The site needs an empty line before a list or a table, and takes nothing indented into an item but its own lines."""
+    lines = ["", *prose_of(page).splitlines()]
+    wrong = [
+        line
+        for before, line in itertools.pairwise(lines)
+        if (line.startswith(" ") and not before)
+        or (line.startswith("|") and before and not before.startswith("|"))
+        or (ITEM.match(line) and before and not ITEM.match(before) and not before.startswith(" "))
+    ]
+    assert wrong == []
 
 
 def test_links_to_files_outside_the_documents_lead_to_the_source_if_its_address_is_set(site: Path, copy: Path) -> None:
