@@ -131,7 +131,7 @@ def test_a_broken_link_fails_the_build_and_is_named(copy: Path, link: str, repor
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_only_lists_and_tables_that_the_site_reads_as_github_does(page: str) -> None:
-    """The site needs an empty line before a list or a table, and takes nothing indented into an item but its own lines."""
+    """The site needs an empty line before a list or a table. An item has lines of its own, and no paragraph."""
     lines = ["", *prose_of(page).splitlines()]
     wrong = [
         line
