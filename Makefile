@@ -10,6 +10,7 @@ PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai lang
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
+DOCS_STAMP := .venvs/docs/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -32,7 +33,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz ci bench
+.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz docs ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,7 +44,7 @@ run: $(STAMP) ## Start two replicas and a worker with the demo tools on http://1
 demo: $(STAMP) ## Drive a running `make run` with the real MCP client: which replica served each leg, how tasks go on
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest; other clients: make conformance)
+test: $(STAMP) $(DOCS_STAMP) ## Run the tests, with real processes, and measure coverage (those under load: make loadtest; other clients: make conformance)
 	@$(run_tests)
 
 quick: $(STAMP) ## Check format, lint, types and imports, and run the tests of the pure packages: after every edit
@@ -90,9 +91,13 @@ soak: $(STAMP) ## Let everything fail at random while tasks are ordered, then ac
 fuzz: $(FUZZ_STAMP) ## Fuzz all that reads what strangers send, guided by coverage (FUZZ="tokens hosts", FUZZ_SECONDS=600, FUZZ_SEED=1)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-ci: ## Do what .ci/run does: test, check, compiled; there the core's tests, conformance, proxies, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
+docs: $(DOCS_STAMP) ## Build the website of the documentation in build/site; a broken link or any other warning fails
+	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
+
+ci: ## Do what .ci/run does: test, check, docs, compiled; there the core's tests, conformance, proxies, chaos and loadtest; here its broken twins; and fuzz for 20 seconds
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory compiled
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
@@ -159,7 +164,7 @@ define run_tests
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(DOCS_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml locked/development.txt
@@ -170,7 +175,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

@@ -84,7 +84,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "make compiled": "tests/repository/test_compiled.py::"
     "test_the_copy_has_every_file_with_its_time_and_shares_the_environments",
     "make -C build/compiled": "tests/docs/test_code_blocks.py::test_what_make_runs_is_what_runs_here",
-    "pip install ../sealed-gateway": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
+    "pip wheel --no-deps --wheel-dir wheels": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
+    "pip install wheels/sealed_gateway": "tests/docs/test_installing.py::test_the_readme_installs_the_package",
+    "make demo": "tests/integration/test_demo_script.py::test_it_prints_what_the_readme_shows",
     "docker compose -f deploy/compose.yaml up --detach": "tests/deploy/test_topology.py::test_all_of_it_serves",
 }
 """Commands that begin like these, and the test that runs them, or the processes that they would start."""
