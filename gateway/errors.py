@@ -152,7 +152,7 @@ class LeaseLost(GatewayError):
     """
 
     def __init__(self, *, cancelled: bool) -> None:
-        super().__init__("The task was cancelled" if cancelled else "The lease of the task was lost")
+        super().__init__("The task was cancelled" if cancelled else "The lease on the task was lost")
         self.cancelled = cancelled
 
 
@@ -166,8 +166,8 @@ class ValueTooLarge(GatewayError):
     """
 
     def __init__(self, what: str, size: int, limit: int | None = None) -> None:
-        allowed = "more than the task store takes" if limit is None else f"{limit} at most"
-        super().__init__(f"{what} is too large: {size} bytes, {allowed}")
+        allowed = "more than the task store accepts" if limit is None else f"the limit is {limit}"
+        super().__init__(f"{what} is too large: {size} bytes; {allowed}")
 
 
 class NoRoomLeft(ValueTooLarge):
@@ -179,7 +179,7 @@ class NoRoomLeft(ValueTooLarge):
 
     def __init__(self, limit: int) -> None:
         GatewayError.__init__(
-            self, f"The tasks of one caller may keep {limit} bytes in all, and this one has more to store than is left"
+            self, f"The tasks of one caller may store {limit} bytes in total, and this one needs more than is left"
         )
 
 
@@ -257,7 +257,7 @@ class ArgumentsTooLarge(InvalidParams):
     """
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"The arguments are too large for a task: {size} bytes, {limit} at most")
+        super().__init__(f"The arguments are too large for a task: {size} bytes; the limit is {limit}")
 
 
 class TaskIdTaken(InvalidParams):
@@ -381,7 +381,7 @@ class AuditLogDown(TryAgain):
     CODE = -31001
 
     def __init__(self, retry_after_seconds: int = 5) -> None:
-        super().__init__("The server cannot take calls now", retry_after_seconds)
+        super().__init__("The server cannot accept calls right now", retry_after_seconds)
 
 
 class RateLimited(TryAgain):
@@ -417,14 +417,14 @@ class TooManyTaskBytes(TryAgain):
     CODE = -31003
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(f"The tasks of one caller may keep no more than {limit} bytes", retry_after_seconds)
+        super().__init__(f"The tasks of one caller may store no more than {limit} bytes", retry_after_seconds)
 
 
 class TaskStoreDown(NotNow):
     """The task store does not serve. Unless this is a `TaskStoreAway`, it may have done what was asked."""
 
     CODE = -31004
-    MESSAGE: ClassVar[str] = "The task store did not answer in time; it may have done what was asked"
+    MESSAGE: ClassVar[str] = "The task store did not answer in time; the request may still have taken effect"
 
     def __init__(self, retry_after_seconds: int = 2) -> None:
         super().__init__(self.MESSAGE, retry_after_seconds)

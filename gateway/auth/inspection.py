@@ -26,7 +26,7 @@ async def inspect_provider(settings: Settings) -> str:
         FetchFailed: the keys cannot be read now.
     """
     if settings.auth == "none":
-        return "GATEWAY_AUTH is none, so everybody on this machine may call every tool"
+        return "GATEWAY_AUTH is none, so anyone on this machine can call every tool"
     if settings.jwt_secret is not None:
         return "tokens are verified with the shared secret"
     if settings.jwks_file is not None:
@@ -40,7 +40,7 @@ async def inspect_provider(settings: Settings) -> str:
     if issuer is not None and issuer != settings.jwt_issuer:
         raise ConfigurationError(
             f"GATEWAY_JWT_ISSUER: the provider at {settings.jwt_issuer!r} issues tokens as {issuer[:200]!r}; "
-            "set it to that"
+            "use that value"
         )
     return _describe(keys)
 

@@ -167,7 +167,7 @@ class KeySet:
         keys = frozenset(key for entry in entries if (key := _read_key(entry, accepted)) is not None)
         if not keys:
             raise ConfigurationError(
-                f"{source}: it has no key that verifies {', '.join(sorted(accepted))}; compare GATEWAY_JWT_ALGORITHMS"
+                f"{source}: it has no key that verifies {', '.join(sorted(accepted))}; check GATEWAY_JWT_ALGORITHMS"
             )
         return cls(keys)
 

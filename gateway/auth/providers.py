@@ -264,7 +264,7 @@ class UrlKeys(CurrentKeys):
             self._reading = None
         self._telemetry.token_keys_read(failed=problem is not None)
         if problem is not None and problem != self._problem:
-            log.warning("token keys not read; those of before stay", extra={"url": self._place, "reason": problem})
+            log.warning("token keys not read; keeping the previous ones", extra={"url": self._place, "reason": problem})
         elif problem is None and self._problem is not None:
             log.info("token keys are read again", extra={"url": self._place})
         self._problem = problem

@@ -207,9 +207,9 @@ class TokenVerifier:
         except UnknownKey:
             raise _Refused("no key for it") from None
         except KeysUnavailable:
-            log.info("bearer token not judged", extra={"reason": "no keys yet"})
+            log.info("bearer token not checked", extra={"reason": "no keys yet"})
             retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
-            raise HttpRefusal(503, "The keys of the identity provider cannot be read now", [retry]) from None
+            raise HttpRefusal(503, "The identity provider's keys cannot be read right now", [retry]) from None
         # From here on nothing is awaited: the keys that judge are those that count when the verdict is kept.
         verified = self._verify(token, algorithm, key)
         self._verified[_digest(header)] = verified

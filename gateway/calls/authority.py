@@ -61,7 +61,7 @@ class Authority:
         if not self.grants(scopes):
             raise InsufficientScope(scopes)
         if session not in (b"", self.session):
-            raise InsufficientScope(scopes, "This answers a question of another session")
+            raise InsufficientScope(scopes, "This answers a question from another session")
 
 
 class Authorities:

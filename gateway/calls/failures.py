@@ -59,7 +59,7 @@ class Failures:
         reference = self._random_bytes(REFERENCE_BYTES).hex()
         fields = {"tool": name, "reference": reference}
         if isinstance(error, LegTimedOut):
-            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
+            log.warning("tool timed out", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
         log.error("tool failed", extra=fields, exc_info=error)
         return f"{name} failed (reference {reference})"

@@ -187,11 +187,11 @@ class TaskCalls:
         try:
             return await self._store.create(new, self._limits.per_principal, self._limits.bytes_per_principal)
         except ValueTooLarge as error:
-            raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
+            raise CannotContinue(f"This call cannot continue as a task. {error}.") from None
         except TaskIdTaken:
             if order.task_id is not None:
                 raise
-            raise InvalidParams("This request became a task that was deleted. Call again to begin anew") from None
+            raise InvalidParams("This request became a task that was deleted. Call again to start over") from None
 
     def _retention_ms(self, order: TaskOrder) -> int:
         wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms
@@ -250,7 +250,7 @@ class TaskCalls:
             await self._store.store_answer(*place, encode(answer))
         except (TaskStoreDown, ValueTooLarge):
             # It has run, and the client is about to hear of it; only a client that does not will miss this.
-            log.warning("the answer of a leg that runs once is not kept", extra={"leg": place[2]})
+            log.warning("the answer of a single-use leg was not stored", extra={"leg": place[2]})
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):

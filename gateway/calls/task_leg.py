@@ -100,7 +100,7 @@ async def run_task_leg(
     try:
         journal = Journal.from_map(task.journal)
     except MalformedJournal:
-        return Finished(error=error_of(InternalError("The task cannot be read by this release")))
+        return Finished(error=error_of(InternalError("This release cannot read the task")))
     await _keep_first_segments(journal, task.segments, keeper)
     leg = Leg(
         journal,

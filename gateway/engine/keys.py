@@ -33,7 +33,7 @@ def _check_text(key: str) -> None:
 
 
 def _no_key(key: Any) -> AuthoringError:
-    return AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
+    return AuthoringError(f"{key!r} is not a valid key; use 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 
 def derived_uuid(seed: bytes, key: Any) -> uuid.UUID:

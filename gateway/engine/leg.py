@@ -239,7 +239,7 @@ class Leg:
             if self.answer(key, question, _NO_ANSWER) is _NO_ANSWER:
                 missing[key] = question
         if not missing:
-            raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
+            raise AuthoringError(f"the tool asks questions that already have answers: {', '.join(questions)}")
         raise self._asking(missing)
 
     async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
@@ -329,7 +329,7 @@ class Leg:
         if self.outcome is not None:
             await self._stop_again()
         if self._emitting:
-            raise self._broken(AuthoringError("two blocks are emitted at once; await one before the next"))
+            raise self._broken(AuthoringError("two blocks are emitted at once; await one before you emit the next"))
         self._emits += 1
         if self._emits <= len(self.journal.segments):
             return
@@ -395,7 +395,7 @@ class Leg:
         self.check_running()
         for number in (done, total):
             if number is not None and not _is_finite(number):
-                raise AuthoringError(f"progress is told in finite numbers, not {number!r}")
+                raise AuthoringError(f"progress takes finite numbers, not {number!r}")
         if self.journal.progress is not None and done <= self.journal.progress:
             return
         self.journal.progress = done = +done  # a plain number, whatever the author counts with
@@ -462,7 +462,7 @@ class Leg:
         check_key(key)
         if key in self._used:
             raise AuthoringError(
-                f"the key {key!r} is used twice in one call; keys tell questions and steps apart across legs"
+                f"the key {key!r} is used twice in one call; give each question and each step its own key"
             )
         self._used.add(key)
 
@@ -470,9 +470,9 @@ class Leg:
         if self._declared is None:
             return
         if key not in self._declared:
-            raise AuthoringError(f"the question {key!r} is not among the tool's declared `asks`")
+            raise AuthoringError(f"the question {key!r} is not declared in the tool's `asks`")
         if self._declared[key] != question.digest:
-            raise AuthoringError(f"the question {key!r} differs from what the tool declares in `asks`")
+            raise AuthoringError(f"the question {key!r} differs from its declaration in the tool's `asks`")
 
 
 def _is_finite(number: object) -> bool:

@@ -49,7 +49,7 @@ def _convert(value: object, where: str, depth: int) -> Json:
         return {_name(key, where): _convert(item, f"{where}.{key}", depth - 1) for key, item in value.items()}
     raise AuthoringError(
         f"{where}: {type(value).__name__} is not a JSON value; keep plain dicts, lists, strings and numbers"
-        " (a pydantic model gives one with model_dump(mode='json'))"
+        " (for a pydantic model, use model_dump(mode='json'))"
     )
 
 

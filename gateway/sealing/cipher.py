@@ -61,7 +61,7 @@ class Cipher:
 
     def __init__(self, key: bytes, *, cache_size: int = DEFAULT_CACHE_SIZE) -> None:
         if len(key) != KEY_BYTES:
-            msg = f"a key has {KEY_BYTES} bytes"
+            msg = f"a key must have {KEY_BYTES} bytes"
             raise ValueError(msg)
         self._key = key
         self._cache_size = max(1, cache_size)
@@ -116,6 +116,6 @@ class Cipher:
 
 def _halves(nonce: bytes) -> tuple[bytes, bytes]:
     if len(nonce) != NONCE_BYTES:
-        msg = f"a nonce has {NONCE_BYTES} bytes"
+        msg = f"a nonce must have {NONCE_BYTES} bytes"
         raise ValueError(msg)
     return nonce[:PREFIX_BYTES], nonce[PREFIX_BYTES:]

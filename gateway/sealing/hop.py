@@ -276,7 +276,7 @@ def _named(process: Process) -> tuple[str, bytes]:
 def _written_head(head: Head) -> bytes:
     sender, receiver = head.sender, head.receiver
     if not len(sender.boot) == len(receiver.boot) == BOOT_BYTES or len(head.nonce) != NONCE_BYTES:
-        raise ValueError(f"a boot id has {BOOT_BYTES} bytes, a nonce {NONCE_BYTES}")
+        raise ValueError(f"a boot id must have {BOOT_BYTES} bytes, and a nonce {NONCE_BYTES}")
     return _HEAD.pack(_FORMAT, sender.role, receiver.role, sender.boot, receiver.boot, head.nonce, head.time_ms)
 
 

@@ -111,7 +111,7 @@ def _entry_bytes(entry: str, where: str) -> bytes:
             return base64url.decode(entry)
         except ValueError:
             # The last character holds two bits beyond the 32 bytes: a typing error, not a key.
-            msg = f"{where} does not end as 32 bytes in base64url do; copy it again or {_MAKE_ONE}"
+            msg = f"{where} is not the base64url form of 32 bytes; copy it again or {_MAKE_ONE}"
             raise ConfigurationError(msg) from None
     msg = f"{where} is neither 64 hex digits nor 43 unpadded base64url characters; {_MAKE_ONE}"
     raise ConfigurationError(msg)
@@ -120,4 +120,4 @@ def _entry_bytes(entry: str, where: str) -> bytes:
 def _clash(first: SealKey, second: SealKey, earlier: int, later: int) -> str:
     if first.secret == second.secret:
         return f"keys {earlier} and {later} are the same; remove one"
-    return f"keys {earlier} and {later} happen to share a key id; replace one, {_MAKE_ONE}"
+    return f"keys {earlier} and {later} happen to share a key id; replace one of them and {_MAKE_ONE}"

@@ -79,7 +79,7 @@ def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
     """
     plaintext = pack({"v": SCHEMA, "exp": address.expires_at, "key": address.key, **_place(address)})
     if token_chars(len(plaintext)) > MAX_REQUEST_ID_CHARS:
-        raise ValueError(f"a request id has at most {MAX_REQUEST_ID_CHARS} characters")
+        raise ValueError(f"a request id may have at most {MAX_REQUEST_ID_CHARS} characters")
     return sealer.seal(plaintext, aad)
 
 
@@ -110,5 +110,5 @@ def _place(address: Address) -> dict[str, Any]:
         session = {"in": address.session} if address.session else {}
         return {"kind": "task", "task": address.task_id, **session}
     if len(address.boot) != ID_BYTES or len(address.call) != ID_BYTES:
-        raise ValueError(f"the names of a process and of a call have {ID_BYTES} bytes")
+        raise ValueError(f"the ids of a process and of a call must have {ID_BYTES} bytes")
     return {"kind": "call", "url": address.replica_url, "boot": address.boot, "call": address.call}

@@ -68,9 +68,9 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
         ValueError: the version is too long or not ASCII, or the nonce has another size.
     """
     if len(session.version) > MAX_VERSION_CHARS or not session.version.isascii():
-        raise ValueError(f"a version has at most {MAX_VERSION_CHARS} ASCII characters")
+        raise ValueError(f"a version may have at most {MAX_VERSION_CHARS} ASCII characters")
     if len(session.nonce) != NONCE_BYTES:
-        raise ValueError(f"a session's nonce has {NONCE_BYTES} bytes")
+        raise ValueError(f"a session's nonce must have {NONCE_BYTES} bytes")
     payload = {
         "v": SCHEMA,
         "exp": session.expires_at,

@@ -29,7 +29,7 @@ class StateTooLarge(GatewayError):
     """
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"The state of this call takes {size} bytes, the limit is {limit}")
+        super().__init__(f"The state of this call takes {size} bytes; the limit is {limit}")
         self.size = size
         self.limit = limit
 

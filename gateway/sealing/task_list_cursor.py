@@ -34,7 +34,7 @@ def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> st
     expires_ms, task_id = mark
     plaintext = pack({"v": SCHEMA, "ms": expires_ms, "task": task_id})
     if token_chars(len(plaintext)) > MAX_TASK_CURSOR_CHARS:
-        raise ValueError(f"a cursor has at most {MAX_TASK_CURSOR_CHARS} characters")
+        raise ValueError(f"a cursor may have at most {MAX_TASK_CURSOR_CHARS} characters")
     return sealer.seal(plaintext, aad)
 
 

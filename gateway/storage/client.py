@@ -136,7 +136,7 @@ def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
         pool = Pool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
         pool.connection_class(**pool.connection_kwargs)  # the same
     except (ValueError, TypeError, RedisError, RedisClusterException):
-        raise ConfigurationError("GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0") from None
+        raise ConfigurationError("GATEWAY_REDIS_URL: not a Redis URL; use one like redis://host:6379/0") from None
     return lambda: Redis.from_pool(pool)
 
 
@@ -262,7 +262,7 @@ class RedisClient:
         except FAILURES as error:
             if size > _ALWAYS_TAKEN_BYTES and (is_refusal_of_size(error) or await self._refuses(size)):
                 log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
-                raise ValueTooLarge("What the task has to store", size) from None
+                raise ValueTooLarge("A value that the task stores", size) from None
             raise self._failed(error) from None
         self._outage.worked()
         return reply

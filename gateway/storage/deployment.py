@@ -59,7 +59,7 @@ class Deployment:
         except ConfigurationError as error:
             if str(error) != self._reported:
                 self._reported = str(error)
-                log.critical("task store does not fit", extra={"reason": self._reported})
+                log.critical("task store cannot be used", extra={"reason": self._reported})
             raise TaskStoreAway from None
         except TaskStoreDown:
             raise TaskStoreAway from None  # what is to be done was not sent
@@ -147,11 +147,11 @@ def _check_server(info: dict[str, object]) -> None:
     problems = Problems()
     version = str(info.get("redis_version", "0.0"))
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
-        problems.add(f"GATEWAY_REDIS_URL: its server is Redis {version}; use 6.2 or newer, or Valkey")
+        problems.add(f"GATEWAY_REDIS_URL: the server runs Redis {version}; use 6.2 or newer, or Valkey")
     policy = info.get("maxmemory_policy")
     if policy != "noeviction":
         problems.add(
-            f"GATEWAY_REDIS_URL: its server may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
+            f"GATEWAY_REDIS_URL: the server may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
         )
     problems.raise_any()
 

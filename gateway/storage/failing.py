@@ -90,9 +90,11 @@ def refused_access(error: BaseException) -> str | None:
     """Return what the server refuses to this process for good: its login, or a command or key; None for all else."""
     while True:
         if isinstance(error, AuthenticationError):
-            return "the server refuses the login; check its user and password"
+            return "the server refused the login; check the user and the password"
         if isinstance(error, NoPermissionError) or any(text in str(error) for text in _SCRIPT_REFUSALS):
-            return f"the server denies its user something: {str(error).rstrip('.')}; see docs/run/tasks.md#redis"
+            return (
+                f"the server denied the user a command or a key: {str(error).rstrip('.')}; see docs/run/tasks.md#redis"
+            )
         if error.__cause__ is None:
             return None
         error = error.__cause__

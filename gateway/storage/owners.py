@@ -88,7 +88,7 @@ class Owners:
         if known is None or known.record != record:
             self._secret = self._open(record)
             if known is not None and known.value != self._secret.value:
-                log.warning("task store has another secret: it lost its data, so all earlier tasks are unknown")
+                log.warning("task store lost its data and has a new secret; earlier tasks are unknown")
         await self._renew()
 
     def check(self, record: bytes) -> None:
@@ -112,8 +112,8 @@ class Owners:
             opened = self._holder.current.open(record.decode("ascii"), self._binding)
         except (Rejected, UnicodeDecodeError):
             raise ConfigurationError(
-                "GATEWAY_SEAL_KEYS: none of them opens the secret that names the owners of the tasks in Redis; give "
-                "this process the keys of those that wrote it. If these are lost, so are the tasks: stop all "
-                f"processes, delete the key {self._key} in Redis, and start them again"
+                "GATEWAY_SEAL_KEYS: none of these keys opens the secret in Redis that names the owners of tasks; use "
+                "the keys of the process that wrote it. If those are lost, so are the tasks: stop all processes, "
+                f"delete the key {self._key} in Redis, and start them again"
             ) from None
         return _Secret(record, opened.plaintext, opened.key_id)

@@ -36,7 +36,7 @@ _WORDS = {
     "result": "The result",
     "error": "The error",
     "message": "The progress message",
-    "questions": "What the task asks",
+    "questions": "The list of the task's questions",
     rest.CHECKPOINT: "The checkpoint",
 }
 
@@ -98,7 +98,7 @@ class Records:
         packed = pack(dict(block))
         emitted = claim.emitted + len(packed)
         if emitted > self._max_value_bytes:
-            raise ValueTooLarge("What the task has emitted", emitted, self._max_value_bytes)
+            raise ValueTooLarge("The output of the task", emitted, self._max_value_bytes)
         return self.seal_packed(claim.owner, claim.task_id, segment_field(seq), packed), emitted
 
     def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> bytes:
@@ -397,7 +397,7 @@ def _check_total(journal: Mapping[str, bytes | None]) -> None:
     """
     total = sum(len(packed) for packed in journal.values() if packed is not None)
     if total > MAX_STORED_BYTES:
-        raise ValueTooLarge("What the task keeps", total, MAX_STORED_BYTES)
+        raise ValueTooLarge("The stored state of the task", total, MAX_STORED_BYTES)
 
 
 def _in_words(field: str) -> str:
@@ -407,7 +407,7 @@ def _in_words(field: str) -> str:
         return f"The result of step {key!r}"
     if kind + colon in (rest.ANSWER, rest.NEW_ANSWER):
         return f"The answer to {key!r}"
-    return _WORDS.get(field, "What the call has learned")
+    return _WORDS.get(field, "The stored state of the call")
 
 
 def _progress(stored: bytes | None, message: str | None) -> Progress | None:

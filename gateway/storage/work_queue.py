@@ -145,7 +145,7 @@ class RedisWorkQueue:
             )
             == b"gap"
         ):
-            raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
+            raise ValueError(f"segment {seq} came before segment {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
@@ -258,7 +258,7 @@ class RedisWorkQueue:
     async def _give_up(self, claim: Claim) -> None:
         lost = claim.attempt - 1
         log.error("task is given up: its workers were lost", extra={"task": claim.task_id, "lost": lost})
-        error = InternalError("The task was given up: its workers were lost", {"attempts": lost})
+        error = InternalError("The task failed: too many of its workers were lost", {"attempts": lost})
         with suppress(LeaseLost, TaskStoreDown):
             await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})
 

@@ -70,7 +70,7 @@ class Sessions:
 
 def unknown_session() -> HttpRefusal:
     """Return what makes clients begin a new session."""
-    return HttpRefusal(404, "The session is unknown or has expired; begin another with initialize")
+    return HttpRefusal(404, "The session is unknown or has expired; start a new one with initialize")
 
 
 def request_digest(session: Session, request_id: RequestId) -> str:

@@ -254,7 +254,7 @@ async def test_while_the_provider_is_broken_its_keys_of_before_stay_and_that_is_
         await asyncio.to_thread(provider.wait_for_request, 4)
         await let_in(verify, OLD)
         warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert [record.getMessage() for record in warnings] == ["token keys not read; those of before stay"]
+        assert [record.getMessage() for record in warnings] == ["token keys not read; keeping the previous ones"]
         provider.publish(NEW)
         await learned(verify, NEW)
         assert "token keys are read again" in caplog.messages
@@ -271,7 +271,7 @@ async def test_a_key_in_the_query_of_the_url_is_never_logged(
     async with keys.running():
         provider.publish(OLD)
         await arrived.wait()
-    assert {"token keys not read; those of before stay", "token keys are read again"} <= set(caplog.messages)
+    assert {"token keys not read; keeping the previous ones", "token keys are read again"} <= set(caplog.messages)
     assert {vars(record)["url"] for record in caplog.records if "url" in vars(record)} == {provider.url}
     assert "a-secret-key" not in "".join(str(vars(record)) for record in caplog.records)
 

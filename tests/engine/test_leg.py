@@ -87,7 +87,7 @@ async def test_a_key_is_short_printable_and_without_tilde(begin: Begin, integer:
     for function in (asks, steps, names, draws, draws_uuid):
         error = error_of(await begin(function).leg())
         assert isinstance(error, AuthoringError)
-        assert "is no key" in str(error)
+        assert "is not a valid key" in str(error)
 
 
 @pytest.mark.parametrize("key", ["a", "größe", "two words", "a.b-c/d:e", "x" * MAX_KEY_LENGTH])
@@ -196,7 +196,7 @@ async def test_only_declared_questions_may_be_asked_where_that_is_checked(
         return await leg.ask({"k": integer()})
 
     error = error_of(await begin(function).leg(declared={}))
-    assert "'k' is not among" in str(error)
+    assert "'k' is not declared in" in str(error)
     error = error_of(await begin(function).leg(declared={"k": integer(form=TEXT_FORM).digest}))
     assert "'k' differs" in str(error)
     outcome = await begin(function).leg({"k": accept(1)}, declared={"k": integer().digest})
@@ -980,8 +980,8 @@ async def test_required_questions_that_have_answers_are_not_asked_again(
     call = begin(tool)
     assert asked(await call.leg({"a": accept(1)})) == ["b"]
     error = error_of(await call.leg({"b": accept(2)}))
-    assert "asks again for what it has answers to: a, b" in str(error)
-    assert "is not among" in str(error_of(await begin(tool).leg(declared={})))
+    assert "asks questions that already have answers: a, b" in str(error)
+    assert "is not declared in" in str(error_of(await begin(tool).leg(declared={})))
 
 
 # Rule 6, as far as progress and logs go

@@ -248,7 +248,7 @@ async def test_two_blocks_at_once_have_no_order_and_fail(task: Task) -> None:
     outcome = await task.leg(function, Keeper())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, AuthoringError)
-    assert "one before the next" in str(outcome.error)
+    assert "await one before you emit the next" in str(outcome.error)
 
 
 # Detaching

@@ -219,7 +219,7 @@ def test_a_state_over_the_cap_is_refused_with_its_size_and_is_not_sealed() -> No
     with pytest.raises(StateTooLarge) as caught:
         seal_state(Sealer(RING, no_randomness), journal, aad=AAD, now=NOW, expires_at=NOW + 3600, max_bytes=exact - 1)
     assert (caught.value.size, caught.value.limit) == (exact, exact - 1)
-    assert str(caught.value) == f"The state of this call takes {exact} bytes, the limit is {exact - 1}"
+    assert str(caught.value) == f"The state of this call takes {exact} bytes; the limit is {exact - 1}"
 
 
 def test_a_presented_state_over_the_cap_is_too_large() -> None:

@@ -118,7 +118,7 @@ async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_st
     claim = await here.claim_one(queue)
     await store.create(large(here), 10, ROOM)
     before = here.kept_bytes()
-    with pytest.raises(NoRoomLeft, match=f"may keep {ROOM} bytes in all"):
+    with pytest.raises(NoRoomLeft, match=f"may store {ROOM} bytes in total"):
         await WRITES[kind](queue, claim)
     assert here.kept_bytes() == before
     view = await store.get(claim.owner, claim.task_id)

@@ -119,7 +119,7 @@ def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: S
                 assert len(pack(written)) <= LIMIT
                 assert await case.read(kind) == written
                 return
-            assert f"{LIMIT} at most" in str(refused)
+            assert f"the limit is {LIMIT}" in str(refused)
             assert not (await case.phase()).ended
             if kind != "answer":  # asking for it comes before
                 assert await everything(here, case) == before
@@ -134,7 +134,7 @@ async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -
     fits = (await make_case(here, max_value_bytes=2**20)).write(kind, "")
     overhead = len(pack(await fits)) + 2  # texts of this length take two bytes more to say how long they are
     await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead))
-    with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes, {LIMIT} at most"):
+    with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes; the limit is {LIMIT}"):
         await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead + 1))
 
 
@@ -145,8 +145,8 @@ async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -
         ("error", "The error is too large"),
         ("step", "The result of step 'one' is too large"),
         ("checkpoint", "The checkpoint is too large"),
-        ("segment", "What the task has emitted is too large"),
-        ("question", "What the task asks is too large"),
+        ("segment", "The output of the task is too large"),
+        ("question", "The list of the task's questions is too large"),
         ("answer", "The answer to 'k' is too large"),
     ],
 )
@@ -161,7 +161,7 @@ async def test_segments_count_together_also_those_of_earlier_workers(here: Deplo
     claim = await case.next_claim()
     await case.queue.emit(claim, 2, half)
     for number in (3, 4):
-        with pytest.raises(ValueTooLarge, match="What the task has emitted"):
+        with pytest.raises(ValueTooLarge, match="The output of the task"):
             await case.queue.emit(claim, number, half)
     assert await case.store.segments(claim.owner, claim.task_id) == [half, half]
 
@@ -173,10 +173,10 @@ async def test_all_that_a_task_keeps_is_bounded_however_small_its_parts(
     case = await make_case(here, max_value_bytes=LIMIT)
     for number in range(7):
         await case.queue.keep(case.claim, Kept(steps={f"step-{number}": "x" * (LIMIT // 2)}))
-    with pytest.raises(ValueTooLarge, match=f"What the task keeps is too large: .* {4 * LIMIT} at most"):
+    with pytest.raises(ValueTooLarge, match=f"The stored state of the task is too large: .* the limit is {4 * LIMIT}"):
         await case.queue.keep(case.claim, Kept(steps={"last": "x" * (LIMIT - 10)}))
     steps = {f"step-{number}": "x" * (LIMIT // 2) for number in range(9)}
-    with pytest.raises(ValueTooLarge, match="What the task keeps"):
+    with pytest.raises(ValueTooLarge, match="The stored state of the task"):
         await case.store.create(here.new(journal={"flow": "f", "steps": steps}), 10)
 
 
@@ -220,7 +220,7 @@ async def test_what_the_server_will_never_take_is_told_from_a_server_that_is_awa
     beats = [case.queue.heartbeat(case.claim) for _ in range(20)]
     write, *beaten = await asyncio.gather(case.write("result", "x" * size), *beats, return_exceptions=True)
     assert isinstance(write, ValueTooLarge)
-    assert "more than the task store takes" in str(write)
+    assert "more than the task store accepts" in str(write)
     assert beaten == [Heartbeat.OK] * len(beats)
     assert await case.phase() is Phase.RUNNING
     await case.queue.finish(case.claim, result={"content": []})

@@ -47,11 +47,11 @@ async def deployment(server: Server, login: str, scheme: str = "redis") -> Async
 @pytest.mark.parametrize(
     ("login", "words"),
     [
-        ("", "refuses the login"),
-        (f":{WRONG}@", "refuses the login"),
-        (f"nobody:{WRONG}@", "refuses the login"),
-        (f"guest:{PASSWORD}@", "denies its user something"),
-        (f"half:{PASSWORD}@", "denies its user something"),
+        ("", "refused the login"),
+        (f":{WRONG}@", "refused the login"),
+        (f"nobody:{WRONG}@", "refused the login"),
+        (f"guest:{PASSWORD}@", "denied the user a command or a key"),
+        (f"half:{PASSWORD}@", "denied the user a command or a key"),
     ],
     ids=["no password", "a wrong password", "an unknown user", "a user without rights", "scripts without rights"],
 )
@@ -78,7 +78,7 @@ async def test_the_right_password_is_no_problem(locked: Server) -> None:
 @pytest.mark.parametrize("login", ["", f":{WRONG}@"], ids=["no password", "a wrong password"])
 async def test_a_node_of_a_cluster_that_refuses_the_login_is_a_wrong_setting_too(locked: Server, login: str) -> None:
     async with deployment(locked, login, "redis+cluster") as here:
-        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refuses the login"):
+        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refused the login"):
             await here.store().check()
 
 
@@ -123,7 +123,7 @@ async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_wh
     assert {record.message for record in caplog.records} == {"task store is not available"}
     assert len(caplog.records) <= 2
     assert vars(caplog.records[-1])["reason"] == (
-        "PermissionError: GATEWAY_REDIS_URL: the server refuses the login; check its user and password"
+        "PermissionError: GATEWAY_REDIS_URL: the server refused the login; check the user and the password"
     )
 
 
@@ -152,4 +152,6 @@ def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(
         check=False,
     )
     assert result.returncode == 2, result.stderr
-    assert result.stderr == "gateway: GATEWAY_REDIS_URL: the server refuses the login; check its user and password\n"
+    assert (
+        result.stderr == "gateway: GATEWAY_REDIS_URL: the server refused the login; check the user and the password\n"
+    )

@@ -105,7 +105,7 @@ async def test_a_process_that_gets_other_keys_seals_the_secret_anew_without_bein
 async def test_a_process_with_other_keys_is_refused_at_the_start_and_told_what_to_do(here: Deployment) -> None:
     await process(here, OLD).check()
     with pytest.raises(
-        ConfigurationError, match=r"GATEWAY_SEAL_KEYS: none of them opens .* give this process the keys"
+        ConfigurationError, match=r"GATEWAY_SEAL_KEYS: none of these keys opens .* use the keys"
     ) as told:
         await process(here, NEW).check()
     assert here.keys.owner_secret() in str(told.value)

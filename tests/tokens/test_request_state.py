@@ -113,7 +113,7 @@ def test_no_leg_can_move_the_deadline_of_its_flow(world: World) -> None:
 def test_a_journal_over_the_cap_cannot_go_on_and_says_why(world: World) -> None:
     journal = world.carrier.begin()
     journal.steps["loot"] = "x" * 2000
-    with pytest.raises(CannotContinue, match=r"\d+ bytes of state, 2000 at most"):
+    with pytest.raises(CannotContinue, match=r"\d+ bytes; the limit is 2000"):
         world.seal(journal, BINDING)
 
 
