@@ -42,7 +42,7 @@ _PERCENTILE: Final = 0.9
 
 
 class InFlight:
-    """Counts requests, lets them wait, and decides which legs to shed.
+    """Counts requests, makes them wait, and decides which legs to shed.
 
     Args:
         limit: how many requests are processed at once.

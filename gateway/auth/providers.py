@@ -33,8 +33,7 @@ MIN_ASKED_SECONDS: Final = 10.0
 """Between two reads because of unknown key ids: the content of clients' tokens must not drive us."""
 FETCH_SECONDS: Final = 5.0
 MAX_WAITING: Final = 8
-"""Requests that may wait for a read in progress. Anyone can send their tokens, so further requests are refused at
-once."""
+"""Requests that may wait for a read in progress. Their tokens are not verified yet, so more are refused at once."""
 MAX_KEY_SET_BYTES: Final = 1 << 18
 MAX_LEFT: Final = 1024
 """How many former keys a process remembers: streams may be open that were authorized by one of them."""

@@ -15,7 +15,7 @@ from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 
 _SOON_SECONDS: Final = 0.01
-"""The delay before an early timer checks again: timers and tokens use different clocks."""
+"""The delay before a timer that fired early checks again: timers and tokens use different clocks."""
 
 Needs: TypeAlias = Callable[[Registry], frozenset[str]]
 """Returns the scopes that something requires from a given registry."""

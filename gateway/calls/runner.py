@@ -191,7 +191,7 @@ class CallRunner:
         """Run one leg and return its result.
 
         Raises:
-            AuditLogDown: this is the first leg of an open request, and the audit log cannot be written.
+            AuditLogDown: the call has not begun in this request, and the audit log cannot be written.
             RpcError: the leg ends in a JSON-RPC error.
         """
         if call.conversation is None or call.conversation.journal is None:

@@ -24,7 +24,7 @@ LOOK_SECONDS = 1.0
 """How long a process may keep using a secret that the store has lost along with its data."""
 
 _SECRET_MS = 366 * 86_400_000
-"""The secret is kept at least this long: the marks of single-use legs live as long as a setting in seconds allows."""
+"""The secret is kept at least this long: the marks of single-use legs can live as long as the largest setting."""
 
 
 class Deployment:

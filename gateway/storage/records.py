@@ -119,10 +119,10 @@ class Records:
         return field_binding(self._holder.audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
     def created(self, new: NewTask) -> tuple[bytes, dict[str, Value]]:
-        """Return the public facts about a new task, and the fields of its record.
+        """Return the unsealed facts about a new task, and the fields of its record.
 
-        The public facts, such as the tool's name, are bound to the values sealed with them. If someone changes one, the
-        other no longer opens. They include a random part that distinguishes this creation from any other.
+        The unsealed facts, such as the tool's name, are bound to the values sealed with them. If someone changes one,
+        the other no longer opens. They include a random part that distinguishes this creation from any other.
 
         Raises:
             ValueTooLarge: a part of the task, or its whole journal, is over the limit.
@@ -334,7 +334,7 @@ class Records:
         """Fill in the sealed parts of a claim.
 
         Raises:
-            Unreadable: they do not open, or the task's public facts are not those it was created with.
+            Unreadable: they do not open, or the task's unsealed facts are not those it was created with.
         """
         owner, task_id, about = claim.owner, claim.task_id, record["about"]
         claim.capabilities, _ = self._open_client(owner, task_id, record["capabilities"], about)

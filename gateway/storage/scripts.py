@@ -75,7 +75,7 @@ async def create(
         max_ttl_ms: the longest life of a task.
         retention: how long it is kept.
         request: what the task is found by, "" for nothing.
-        about: public facts about the task, with a token that distinguishes this creation from any other.
+        about: unsealed facts about the task, with a token that distinguishes this creation from any other.
         fields: of its record.
         order: the key that remembers which task an order created.
         order_ms: for how long, or 0.

@@ -250,9 +250,9 @@ CREATE = Script(
     _COMMON
     + """
 -- Store a task, and queue it unless its fields have a result. 4 quota of tasks, 5 quota of bytes, 6 longest life (ms),
--- 7 retention (ms), 8 'created' or 'ended' (it counts from), 9 the request that it is found by or '', 10 public facts,
--- with a token that distinguishes a repetition of this creation from another one; then pairs of field and value; last
--- how long (ms) to remember which task the order created, or 0. If not 0, the last key remembers it.
+-- 7 retention (ms), 8 'created' or 'ended' (it counts from), 9 the request that it is found by or '', 10 the unsealed
+-- facts, with a token that distinguishes a repetition of this creation from another one; then pairs of field and value;
+-- last how long (ms) to remember which task the order created, or 0. If not 0, the last key remembers it.
 local remembered = tonumber(table.remove(ARGV))
 local order = remembered > 0 and KEYS[#KEYS]
 local about, created, expires, taken, deleted =

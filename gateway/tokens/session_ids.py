@@ -74,6 +74,6 @@ def unknown_session() -> HttpRefusal:
 
 
 def request_digest(session: Session, request_id: RequestId) -> str:
-    """Return a name for a request of a session. It can be derived from the two. The number 1 differs from "1"."""
+    """Return a name for a request, derived from its session and its id. The number 1 and the text "1" differ."""
     kind = b"i" if isinstance(request_id, int) else b"s"
     return hashlib.sha256(session.nonce + kind + str(request_id).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""One leg of a task, as a worker runs it: what the store is told of it."""
+"""One leg of a task, as a worker runs it, and what it reports to the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Who(BaseModel):
 
 
 class Keeper:
-    """Keeps blocks; the `lost` one raises."""
+    """Stores blocks; the `lost` one raises."""
 
     def __init__(self, *, lost: bool = False, sheds: bool = False) -> None:
         self.emitted: list[tuple[int, str]] = []
@@ -111,7 +111,7 @@ async def test_blocks_that_the_call_emitted_before_it_was_a_task_are_stored_firs
     done = await run(t, host, journal=brought, keeper=keeper)
     assert done == Finished({"content": [text(f"{number}") for number in range(4)], "isError": False})
     assert keeper.emitted == [(1, "0"), (2, "1"), (3, "2"), (4, "3")]
-    # A worker was lost after three of them.
+    # A worker was lost after three blocks.
     keeper = Keeper()
     again = await run(t, host, journal=brought, segments=[text("0"), text("1"), text("2")], keeper=keeper)
     assert again == done

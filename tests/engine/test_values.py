@@ -1,4 +1,4 @@
-"""What may rest in a journal: JSON values and nothing else (replay rule 7)."""
+"""The values that a journal may hold: JSON and nothing else (replay rule 7)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Level(enum.IntEnum):
 
 
 class Ratio(float):
-    """A float of the author's own kind."""
+    """An author's own kind of float."""
 
     def __float__(self) -> float:
         return 0.0

@@ -1,4 +1,4 @@
-"""All tasks of one owner keep so many bytes and no more, whenever they are written and whoever writes."""
+"""The limit on the bytes of one owner's tasks, for every kind of write by replicas and workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.deployments import ALICE, BOB, Deployment, eventually
 
 LARGE = "x" * 30_000
 ROOM = 100_000
-"""For two large tasks, which are a third larger when they are sealed, and not for three."""
+"""Enough for two large tasks, which grow by a third when sealed, but not for three."""
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": LARGE})
 
@@ -25,7 +25,7 @@ def large(here: Deployment, **changes: Any) -> Any:
     return here.new(**{"arguments": {"text": LARGE}, **changes})
 
 
-async def test_a_task_that_there_is_no_room_for_is_refused_until_another_one_is_gone(here: Deployment) -> None:
+async def test_a_task_without_room_is_refused_until_another_one_is_gone(here: Deployment) -> None:
     store = here.store()
     first, second, third = (large(here) for _ in range(3))
     await store.create(first, 10, ROOM)
@@ -130,7 +130,7 @@ async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_st
     assert counted == real < before[0]
 
 
-async def test_an_answer_that_there_is_no_room_for_is_refused_and_may_come_again(here: Deployment) -> None:
+async def test_an_answer_without_room_is_refused_and_can_be_sent_again(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
     await store.create(large(here), 10, ROOM)
     claim = await here.claim_one(queue)

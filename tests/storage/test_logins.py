@@ -1,4 +1,4 @@
-"""A server that refuses the login is a wrong setting while a process starts, and an outage afterwards."""
+"""A refused login is a wrong setting while a process starts, and an outage afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG = "swordfish-swordfish"
 
 @pytest.fixture(scope="module", params=["redis", "redis-6.2", "valkey"])
 def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
-    """A server with a password, and a user that may only look at it."""
+    """A server with a password, and a user who may only read."""
     directory = short_directory / f"locked-{request.param}"
     directory.mkdir()
     server = Server(request.param, directory)
@@ -69,7 +69,7 @@ async def test_a_refused_login_at_the_start_is_a_wrong_setting_and_no_outage(
     assert caplog.records == []
 
 
-async def test_the_right_password_is_no_problem(locked: Server) -> None:
+async def test_the_right_password_works(locked: Server) -> None:
     async with deployment(locked, f":{PASSWORD}@") as here:
         await here.store().check()
     locked.ask("FLUSHALL")
@@ -112,7 +112,7 @@ async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_wh
         locked.password = WRONG
         try:
             locked.ask("CLIENT", "KILL", "TYPE", "normal")
-            for _ in range(3):  # the first one may only find its connection closed
+            for _ in range(3):  # the first command may only see that its connection is closed
                 with pytest.raises(TaskStoreDown):
                     await store.create(here.new(), 10)
         finally:
