@@ -285,7 +285,7 @@ async def test_a_replica_that_leaves_sheds_every_leg_that_runs(clock: Clock) -> 
     assert all(load.wants_shed(clock.now) for _ in range(1000))
 
 
-async def test_legs_that_come_while_the_balancer_learns_of_it_are_kept_until_the_notice_is_over(clock: Clock) -> None:
+async def test_legs_that_begin_after_the_drain_are_kept_until_the_notice_is_over(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
     load.drain()
     clock.now += 2.0

@@ -129,7 +129,7 @@ async def test_a_server_that_drips_has_no_more_time_than_any_other(provider: Ide
         assert not thread.is_alive(), "the thread still reads"
 
 
-async def test_a_server_that_says_nothing_is_given_up(provider: IdentityProvider) -> None:
+async def test_a_silent_server_times_out(provider: IdentityProvider) -> None:
     def answer(_request: Request) -> None:
         provider.stopping.wait(SECONDS)
 

@@ -202,7 +202,7 @@ def test_every_bad_token_gets_the_same_answer(header: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, jwt.PyJWTError])
-def test_whatever_the_parser_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+def test_any_error_of_the_parser_is_a_refusal(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     def give_up(*args: object, **kwargs: object) -> None:
         raise error
 

@@ -118,7 +118,7 @@ async def test_blocks_that_the_call_emitted_before_it_was_a_task_are_stored_firs
     assert keeper.emitted == [(4, "3")]
 
 
-async def test_what_is_stored_apart_is_not_in_the_journal_too(host: AsyncioHost) -> None:
+async def test_values_stored_separately_are_not_in_the_journal_too(host: AsyncioHost) -> None:
     @tool(task="required")
     async def t(ctx: Context) -> None:
         await ctx.emit("one")
@@ -140,7 +140,7 @@ async def test_a_worker_that_leaves_gets_the_journal_with_the_checkpoint(host: A
     assert Checkpoint.from_map(handed_back.journal["checkpoint"]) == Checkpoint(3, "here", emits=1)
 
 
-async def test_what_the_keeper_raises_is_raised(host: AsyncioHost) -> None:
+async def test_an_error_of_the_keeper_is_raised(host: AsyncioHost) -> None:
     @tool(task="required")
     async def t(ctx: Context) -> str:
         with contextlib.suppress(Exception):

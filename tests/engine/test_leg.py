@@ -514,7 +514,7 @@ async def test_raising_the_stop_signal_oneself_is_an_error(begin: Begin) -> None
 # How a leg ends
 
 
-async def test_what_a_function_raises_is_its_outcome(begin: Begin) -> None:
+async def test_an_exception_of_a_function_is_its_outcome(begin: Begin) -> None:
     async def function(_leg: Leg) -> Any:
         raise LookupError("mine")
 
@@ -527,7 +527,7 @@ async def test_what_a_function_raises_is_its_outcome(begin: Begin) -> None:
 @pytest.mark.parametrize(
     "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, BaseException]
 )
-async def test_what_would_end_the_process_ends_only_the_call(
+async def test_an_exception_that_would_end_the_process_ends_only_the_call(
     begin: Begin, kind: type[BaseException], waits: int
 ) -> None:
     async def function(_leg: Leg) -> Any:
@@ -633,7 +633,7 @@ async def by_anyio_group() -> None:
 
 
 @pytest.mark.parametrize("leaving", [by_timeout, by_task_group, by_anyio_scope, by_anyio_group])
-async def test_what_a_function_enters_before_it_first_waits_it_can_leave_later(
+async def test_a_context_entered_before_the_first_wait_can_be_left_later(
     begin: Begin, leaving: Callable[[], Awaitable[None]]
 ) -> None:
     mark: ContextVar[str] = ContextVar("mark", default="")
@@ -805,7 +805,7 @@ async def test_a_step_that_asks_ends_the_leg_and_runs_again(begin: Begin, intege
     assert value_of(await call.leg({"k": accept(1)})) == 2
 
 
-async def test_what_a_step_did_is_recorded_although_the_leg_ended_meanwhile(begin: Begin, integer: Integer) -> None:
+async def test_the_result_of_a_step_is_recorded_even_if_the_leg_has_ended(begin: Begin, integer: Integer) -> None:
     """Its effect has happened: without the result, the step would run again for no reason."""
 
     async def tool(leg: Leg) -> Any:
@@ -945,7 +945,7 @@ async def test_a_checkpoint_of_a_newer_version_is_dropped_and_the_rest_is_kept(
     assert value_of(await call.leg(version=1)) == (0, {"k": 1}, "kept")
 
 
-async def test_what_a_migration_makes_must_be_json(begin: Begin) -> None:
+async def test_the_result_of_a_migration_must_be_json(begin: Begin) -> None:
     async def saves(leg: Leg) -> Any:
         await leg.checkpoint(1)
 

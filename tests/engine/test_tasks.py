@@ -137,7 +137,7 @@ async def test_a_keeper_may_end_the_leg_at_a_checkpoint(task: Task) -> None:
 
 
 @pytest.mark.parametrize("failing", ["step", "emit", "checkpoint"])
-async def test_what_cannot_be_kept_ends_the_leg_and_no_tool_can_swallow_it(task: Task, failing: str) -> None:
+async def test_a_value_that_cannot_be_kept_ends_the_leg_and_no_tool_can_swallow_it(task: Task, failing: str) -> None:
     async def function(leg: Leg) -> str:
         acts: list[Callable[[], Any]] = [
             lambda: leg.step("s", lambda: 1, ()),

@@ -59,7 +59,7 @@ def test_json_stays_as_it_is_and_travels_unchanged(value: Any) -> None:
         (True, True),
     ],
 )
-def test_what_reads_as_json_becomes_plain_json(value: Any, expected: Any) -> None:
+def test_values_that_read_as_json_become_plain_json(value: Any, expected: Any) -> None:
     made = json_value(value, "it")
     assert made == expected
     assert json.loads(json.dumps(made)) == made

@@ -58,7 +58,7 @@ def token_of(raw: bytes) -> str:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
-def test_what_was_sealed_opens_with_the_same_associated_data(plaintext: bytes, aad: bytes) -> None:
+def test_a_sealed_value_opens_with_the_same_associated_data(plaintext: bytes, aad: bytes) -> None:
     sealer = make_sealer()
     key_id = KeyRing.parse(ENTRY_A).sealing_key.key_id
     assert sealer.open(sealer.seal(plaintext, aad), aad) == Opened(plaintext, key_id)

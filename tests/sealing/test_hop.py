@@ -184,7 +184,7 @@ def test_a_changed_region_is_refused_for_what_it_is(region: int, reason: HopReas
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.binary(max_size=40))
-def test_what_is_cut_spliced_or_lengthened_never_opens(start: int, end: int, filling: bytes) -> None:
+def test_a_message_cut_spliced_or_lengthened_never_opens(start: int, end: int, filling: bytes) -> None:
     for message in (request(), reply()):
         changed = message[:start] + filling + message[start + end :]
         if changed != message:

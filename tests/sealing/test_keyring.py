@@ -151,7 +151,7 @@ def test_replicas_of_neighbouring_stages_of_a_rotation_open_each_others_tokens()
         assert earlier.open(later.seal(b"q", b"aad"), b"aad").plaintext == b"q"
 
 
-def test_the_first_key_seals_and_the_key_id_tells_which_one_did() -> None:
+def test_the_first_key_seals_and_the_key_id_names_it() -> None:
     old, new = SealKey.from_entry(OLD).key_id, SealKey.from_entry(NEW).key_id
     before, after = sealer(f"{OLD.hex()},{NEW.hex()}"), sealer(f"{NEW.hex()},{OLD.hex()}")
     assert after.open(before.seal(b"p", b""), b"").key_id == old

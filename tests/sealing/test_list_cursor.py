@@ -108,7 +108,7 @@ def test_one_changed_bit_in_any_character_never_opens() -> None:
         CURSOR.removeprefix("c1."), "s1." + CURSOR.removeprefix("c1."), "c2." + CURSOR.removeprefix("c1."),
     ],
 )  # fmt: skip
-def test_what_has_not_the_form_of_a_cursor_is_malformed(presented: Any) -> None:
+def test_anything_without_the_form_of_a_cursor_is_malformed(presented: Any) -> None:
     assert reason(presented) is RejectReason.MALFORMED
 
 

@@ -213,7 +213,7 @@ def test_no_name_of_a_field_at_rest_makes_a_token_fit() -> None:
 
 
 @each_here
-def test_what_was_sealed_comes_back_on_every_replica(kind: Kind) -> None:
+def test_a_sealed_journal_comes_back_on_every_replica(kind: Kind) -> None:
     token = kind.seal(make_sealer(), kind.bind(AUDIENCE, ALICE))
     assert kind.opened(token) == kind.value
     assert kind.opened(kind.sealed(principal=None), principal=None) == kind.value

@@ -196,7 +196,7 @@ def test_a_plaintext_that_is_not_message_pack_is_malformed(plaintext: bytes) -> 
 
 
 @pytest.mark.parametrize("data", [b"\xd4\x05\x00", b"\x81\x81\x01\x01\x01"], ids=["extension", "map as a key"])
-def test_what_pack_never_makes_is_a_value_error(data: bytes) -> None:
+def test_data_that_pack_never_makes_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a packed value|unknown extension 5"):
         unpack(data)
 
@@ -244,7 +244,7 @@ def test_anything_presented_as_a_state_is_only_ever_rejected(thing: object) -> N
     assert reason(thing) is RejectReason.MALFORMED
 
 
-def test_what_message_pack_cannot_carry_is_an_error_of_the_caller() -> None:
+def test_a_value_message_pack_cannot_encode_is_an_error_of_the_caller() -> None:
     with pytest.raises(TypeError):
         pack({"a": object()})
     with pytest.raises(ValueError, match="surrogates"):

@@ -110,7 +110,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("kind", WRITES)
-async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_still_end(
+async def test_a_write_without_room_changes_nothing_and_the_running_task_can_still_end(
     here: Deployment, kind: str
 ) -> None:
     store, queue = here.store(), here.queue()
@@ -158,7 +158,7 @@ async def test_tasks_that_are_created_at_once_by_several_replicas_keep_no_more_e
     assert 9 * ROOM < counted == real <= 10 * ROOM
 
 
-async def test_what_was_stored_without_sizes_does_not_make_them_live_shorter_than_the_tasks(here: Deployment) -> None:
+async def test_a_task_stored_without_sizes_does_not_make_them_expire_before_the_tasks(here: Deployment) -> None:
     store = here.store()
     await store.create(here.new(retention=Retention("created", 500_000)), 10, ROOM)
     names = here.keys.sizes(here.owner()), here.keys.owner_index(here.owner())

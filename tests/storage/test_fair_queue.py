@@ -104,7 +104,7 @@ async def test_a_task_far_behind_in_the_queue_moves_closer_each_time(
     assert {claim.task_id for claim in claims} == {new.task_id for new in (*mine, theirs)}
 
 
-async def test_what_has_begun_stays_where_it_is(here: Deployment) -> None:
+async def test_tasks_that_have_begun_stay_where_they_are(here: Deployment) -> None:
     store, queue, other = here.store(), here.queue(), neighbour(here)
     mine, theirs = here.new(), here.new(other)
     await store.create(mine, 10)

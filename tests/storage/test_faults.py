@@ -50,7 +50,7 @@ async def answers_again(store: RedisTaskStore, owner: str, task_id: str) -> bool
         return False
 
 
-async def test_what_was_acknowledged_survives_a_server_that_is_killed(there: Deployment, own_server: Server) -> None:
+async def test_acknowledged_writes_survive_a_killed_server(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
     queued, held, waiting = (there.new() for _ in range(3))
     for new in (waiting, held):
@@ -88,9 +88,7 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
 
-async def test_what_reaches_the_server_after_its_caller_has_given_up_does_nothing(
-    there: Deployment, own_server: Server
-) -> None:
+async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
     asking, unwanted, gone, late = (there.new() for _ in range(4))
     await store.create(asking, 10)
@@ -155,7 +153,7 @@ async def test_a_server_whose_clock_is_set_is_asked_for_its_time_again(here: Dep
 
 
 @pytest.mark.parametrize("told", [ResponseError("LATE"), ReadOnlyError("replica"), NotReached("refused")])
-async def test_what_was_sent_twice_may_have_been_done_whatever_is_said_to_the_second_attempt(told: RedisError) -> None:
+async def test_a_command_sent_twice_may_have_taken_effect_whatever_the_second_reply_is(told: RedisError) -> None:
     lost = ConnectionLost("closed")
 
     def sending(*outcomes: Any) -> Callable[[], Awaitable[Any]]:
@@ -180,7 +178,7 @@ async def test_what_was_sent_twice_may_have_been_done_whatever_is_said_to_the_se
     assert first.value is told
 
 
-async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is_not(
+async def test_failures_are_counted_by_kind_and_replies_of_the_protocol_are_not(
     there: Deployment, own_server: Server
 ) -> None:
     store, queue, new = there.store(), there.queue(), there.new()
@@ -207,7 +205,7 @@ async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is
     assert redis_errors(there) == {"other": 1, "timeout": 1, "connection": 1}
 
 
-async def test_whatever_server_is_full_is_counted_as_that(here: Deployment, server: Server) -> None:
+async def test_any_server_that_is_full_is_counted_as_full(here: Deployment, server: Server) -> None:
     store = here.store()
     await store.check()
     server.ask("CONFIG", "SET", "maxmemory", "1")
@@ -474,7 +472,7 @@ async def test_a_record_whose_key_is_gone_is_reported_as_such_and_finally_given_
     assert view.phase is Phase.DONE
 
 
-async def test_what_does_not_open_is_counted_by_its_reason(here: Deployment) -> None:
+async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -> None:
     def rejected(reason: RejectReason) -> float | None:
         return here.telemetry.registry.get_sample_value("gateway_task_field_rejections_total", {"reason": reason.value})
 
@@ -694,7 +692,7 @@ async def test_a_use_without_an_answer_ends_in_the_requested_state(
         assert (await spent(other, mine, flow, digest)).outcome is outcome
 
 
-async def test_what_only_the_same_request_can_repeat_stays_so_whatever_becomes_of_the_repetition(
+async def test_a_use_that_only_the_same_request_can_repeat_stays_so_however_the_repetition_ends(
     here: Deployment,
 ) -> None:
     store, mine = here.store(), here.owner()
@@ -785,7 +783,7 @@ async def test_a_store_that_was_down_at_the_start_is_checked_at_its_first_use(
 
 
 @pytest.mark.parametrize("url", ["http://x", "redis://host:port", "", "redis+cluster://h:x"])
-def test_a_url_that_is_none_is_refused_without_showing_it(url: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL") as caught:
         connect(url, ProcessTelemetry())
     assert str(caught.value).isprintable()
@@ -853,7 +851,7 @@ def test_a_connection_that_closes_just_before_something_is_written_to_it_counts_
     assert uvloop.run(send_over_a_closed_connection()) == ["sent", "sent", "answered"]
 
 
-async def test_what_cannot_be_sent_keeps_no_other_command_waiting(here: Deployment) -> None:
+async def test_a_command_that_cannot_be_sent_keeps_no_other_waiting(here: Deployment) -> None:
     client = here.store()._client
     texts = [*map(str, range(10)), "\ud800", *map(str, range(10, 20))]
     async with asyncio.timeout(storage_client.SECONDS / 2):

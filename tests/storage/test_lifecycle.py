@@ -111,7 +111,7 @@ async def test_a_finished_task_leaves_nothing_in_the_queue(here: Deployment) -> 
     assert await store._client.command("XLEN", name) == 0
 
 
-async def test_what_is_kept_is_there_for_the_next_worker(here: Deployment) -> None:
+async def test_the_next_worker_finds_everything_that_was_kept(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     claim = await here.claim_one(queue)
@@ -135,7 +135,7 @@ async def test_a_released_task_continues_elsewhere_without_a_counted_attempt(her
     assert (again.attempt, again.generation, again.journal["steps"], again.journal["legs"]) == (1, 2, {"one": 1}, 7)
 
 
-async def test_what_left_the_journal_leaves_the_store(here: Deployment) -> None:
+async def test_values_that_left_the_journal_leave_the_store(here: Deployment) -> None:
     journal = {"flow": "f", "answers": {"k": [[b"d", ANSWER]]}, "checkpoint": {"version": 1, "value": 1, "logs": 0}}
     queue = here.queue()
     await here.store().create(here.new(journal=journal), 10)

@@ -104,7 +104,9 @@ async def everything(here: Deployment, case: Case) -> dict[str, bytes | None]:
 
 @settings(max_examples=30)
 @given(kind=st.sampled_from(Case.KINDS), size=st.integers(LIMIT - 60, LIMIT + 20))
-def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: Server, kind: str, size: int) -> None:
+def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
+    server: Server, kind: str, size: int
+) -> None:
     async def run() -> None:
         here = Deployment(server.url)
         try:

@@ -56,7 +56,7 @@ async def test_another_deployment_on_the_same_server_hears_nothing(here: Deploym
     await other.aclose()
 
 
-async def test_what_somebody_else_publishes_there_harms_nothing(here: Deployment, server: Server) -> None:
+async def test_messages_that_others_publish_there_do_no_harm(here: Deployment, server: Server) -> None:
     heard = Heard()
     async with _listening(here, heard):
         with redis.Redis.from_url(server.url) as stranger:

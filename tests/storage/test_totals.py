@@ -135,7 +135,7 @@ async def test_a_count_takes_a_fixed_number_of_commands_however_many_tasks_there
         await here.aclose()
 
 
-async def test_what_is_shown_goes_and_comes_back_with_the_server(own_server: Server) -> None:
+async def test_the_totals_disappear_and_come_back_with_the_server(own_server: Server) -> None:
     here = Deployment(own_server.url)
     store, registry = here.store(), CollectorRegistry()
     totals = TaskTotals(store.totals)

@@ -132,7 +132,7 @@ def test_a_state_may_be_exactly_as_long_as_the_cap(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["", 0, False, [], {}, "s1.", "s1.AAAA", 1.5, "x" * 5000, b"s1."])
-def test_what_does_not_open_is_rejected_alike(world: World, state: Any) -> None:
+def test_values_that_do_not_open_are_rejected_alike(world: World, state: Any) -> None:
     with pytest.raises(InvalidRequestState) as caught:
         world.open(state, BINDING)
     assert caught.value.message == "Invalid or expired requestState"
@@ -165,7 +165,7 @@ def test_an_authentic_state_that_holds_no_journal_is_rejected(world: World, chan
     assert caught.value.reason is RejectReason.MALFORMED
 
 
-def test_what_a_newer_release_keeps_in_its_journal_survives_this_one(world: World) -> None:
+def test_fields_of_a_newer_release_in_a_journal_survive_this_one(world: World) -> None:
     rest = {**world.carrier.begin().to_map(), "novelty": {"of": ["a", "newer", "release"]}}
     state = world.seal(Journal.from_map(rest), BINDING)
     journal = world.open(state, BINDING)

@@ -95,7 +95,7 @@ WAITS: dict[str, tuple[str | None, Open, Callable[[list[Message]], bool]]] = {
 
 
 @pytest.mark.parametrize("wait", WAITS)
-async def test_what_waits_for_a_task_ends_with_its_token_and_brings_nothing_of_the_result(
+async def test_a_wait_for_a_task_ends_with_its_token_and_reveals_nothing_of_the_result(
     client_of: ClientOf, fleet: Deployment, gate: str, wait: str
 ) -> None:
     version, opens, has_ended = WAITS[wait]
