@@ -205,7 +205,7 @@ class TokenVerifier:
         try:
             key = await self._keys.find(algorithm, key_id)
         except UnknownKey:
-            raise _Refused("no key for it") from None
+            raise _Refused("no matching key") from None
         except KeysUnavailable:
             log.info("bearer token not checked", extra={"reason": "no keys yet"})
             retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
@@ -333,7 +333,7 @@ def _check_spelling(token: str) -> None:
         for segment in token.split("."):
             base64url.decode(segment)
     except ValueError:
-        raise _Refused("not in base64url without padding") from None
+        raise _Refused("not unpadded base64url") from None
 
 
 def _principal(claims: Mapping[str, Any]) -> Principal:

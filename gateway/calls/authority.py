@@ -68,8 +68,8 @@ class Authority:
 class Authorities:
     """Knows whether callers may still do what they began, and ends waiting streams and calls when they may not.
 
-    A caller's authority ends when the token expires, when its key leaves the provider's set, and when the served tools
-    require a scope that the token does not grant. Use it only on the event loop.
+    A caller's authority ends when the token expires, or when its key leaves the provider's set. It also ends when the
+    served tools require a scope that the token does not grant. Use it only on the event loop.
 
     Args:
         registry: the tools, prompts and resources served.

@@ -2,8 +2,8 @@
 
 The server's own request to a client has this token as its JSON-RPC id, so the client's response brings it back to any
 replica. It contains a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `key` the
-question's key, and either `kind` "call" with `url`, `boot` and `call`, or `kind` "task" with `task` and, if the answer
-must come from one session, its nonce `in`. Further fields are ignored.
+question's key, and `kind`. With `kind` "call" it also has `url`, `boot` and `call`. With `kind` "task" it has `task`
+and, if the answer must come from one session, its nonce `in`. Further fields are ignored.
 """
 
 from __future__ import annotations
