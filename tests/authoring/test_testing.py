@@ -116,7 +116,7 @@ def test_an_undeclared_question_is_an_error_in_tests() -> None:
     async def t(ctx: Context) -> None:
         await ctx.elicit("login", "?", Login)
 
-    with pytest.raises(AuthoringError, match="not among"):
+    with pytest.raises(AuthoringError, match="not declared in"):
         run(t)
 
 
@@ -329,5 +329,5 @@ def test_two_blocks_at_once_are_found_out_in_a_test_of_a_task() -> None:
     async def t(ctx: Context) -> None:
         await asyncio.gather(ctx.emit("a"), ctx.emit("b"))
 
-    with pytest.raises(AuthoringError, match="one before the next"):
+    with pytest.raises(AuthoringError, match="await one before you emit the next"):
         run(t)

@@ -112,7 +112,7 @@ def test_every_subjects_problems_are_reported_together() -> None:
 def test_a_url_that_redis_would_refuse_later_is_wrong_at_once(url: str) -> None:
     findings = found({**GOOD, "GATEWAY_REDIS_URL": url})
     assert states(findings) == {"store": "wrong"}
-    assert findings["store"].wrong == ["GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0"]
+    assert findings["store"].wrong == ["GATEWAY_REDIS_URL: not a Redis URL; use one like redis://host:6379/0"]
 
 
 def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None:
@@ -166,8 +166,8 @@ def test_a_store_that_fits_is_named_and_not_changed(store: RedisServer) -> None:
     ("changes", "words"),
     [
         ({"GATEWAY_TASK_PARTITIONS": "3"}, ["GATEWAY_TASK_PARTITIONS: 3", "set it to 8"]),
-        ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, ["GATEWAY_SEAL_KEYS: none of them opens the secret"]),
-        ({"password": "wrong"}, ["GATEWAY_REDIS_URL: the server refuses the login"]),
+        ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, ["GATEWAY_SEAL_KEYS: none of these keys opens the secret"]),
+        ({"password": "wrong"}, ["GATEWAY_REDIS_URL: the server refused the login"]),
     ],
     ids=["partitions", "keys", "password"],
 )
@@ -220,7 +220,7 @@ def test_a_provider_with_keys_of_use_is_well_and_one_without_is_wrong() -> None:
     with IdentityProvider(SigningKey("a")) as provider:
         assert with_provider(provider).notes == ["1 key to verify tokens with"]
         finding = with_provider(provider, GATEWAY_JWT_ALGORITHMS="RS256")
-        assert finding.wrong == ["GATEWAY_JWKS_URL: it has no key that verifies RS256; compare GATEWAY_JWT_ALGORITHMS"]
+        assert finding.wrong == ["GATEWAY_JWKS_URL: it has no key that verifies RS256; check GATEWAY_JWT_ALGORITHMS"]
         provider.send(b"<html>")
         assert with_provider(provider).wrong[0].startswith("GATEWAY_JWKS_URL: not a JWK Set")
 
@@ -239,7 +239,7 @@ def test_a_provider_that_issues_under_another_name_is_wrong() -> None:
         provider.answer(answer)
         (problem,) = with_provider(provider).wrong
         assert problem == (
-            f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; set it to that"
+            f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; use that value"
         )
         assert with_provider(provider, GATEWAY_JWT_ISSUER=f"{base}/").state == "ok"
 

@@ -45,7 +45,7 @@ ANSWERS: Final = [
     "Invalid or expired requestState",
     "This server does not answer for that host",
     "did not finish within",
-    "This call has collected more than it can carry",
+    "This call has collected more state than it can carry",
     "The server stopped before the request was done",
     "Unknown tool",
     "The task cannot be read",

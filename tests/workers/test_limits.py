@@ -18,9 +18,9 @@ WORDS = {
     "result": "The result",
     "step": "The result of step 'loot'",
     "checkpoint": "The checkpoint",
-    "segments": "What the task has emitted",
-    "question": "What the task asks",
-    "failure": "What the task has emitted",
+    "segments": "The output of the task",
+    "question": "The list of the task's questions",
+    "failure": "The output of the task",
 }
 
 
@@ -47,7 +47,7 @@ def test_what_is_too_large_ends_the_task_at_once_and_is_named(limited: Site) -> 
     worker = limited.worker("w1")
     for count, (kind, words) in enumerate(WORDS.items(), 1):
         task = limited.create("produce", kind=kind, size=LIMIT)
-        assert re.fullmatch(rf"{words} is too large: \d+ bytes, {LIMIT} at most", failure(limited, task))
+        assert re.fullmatch(rf"{words} is too large: \d+ bytes; the limit is {LIMIT}", failure(limited, task))
         assert len(limited.lines("started")) == count
     logged = worker.wait_for_log("task has more to store than is allowed", count=len(WORDS))
     assert [record["tool"] for record in logged] == ["produce"] * len(WORDS)
@@ -75,7 +75,7 @@ def test_what_the_server_refuses_ends_the_task_too(refused: tuple[Site, Worker],
     site, worker = refused
     before = len(site.lines("started"))
     task = site.create("produce", kind=kind, size=3_000_000)
-    assert "more than the task store takes" in failure(site, task)
+    assert "more than the task store accepts" in failure(site, task)
     assert site.lines("started")[before:] == ["w1"]
     assert "task store is not available" not in worker.log_text()
     assert site.text(site.create("say", text="hello")) == "hello"
@@ -108,7 +108,7 @@ def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_g
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["code"] == -31003
-    assert refused.json()["error"]["message"] == f"The tasks of one caller may keep no more than {QUOTA} bytes"
+    assert refused.json()["error"]["message"] == f"The tasks of one caller may store no more than {QUOTA} bytes"
     (replica,) = narrow.replicas
     assert replica.metric("gateway_requests_refused_total", reason="too_many_task_bytes") == 1
 
@@ -120,6 +120,6 @@ def test_a_running_task_that_finds_no_room_ends_and_says_so(narrow: Site) -> Non
     worker = narrow.worker("w1")
     for kind in ("step", "segments", "checkpoint", "question", "result"):
         text = failure(narrow, narrow.create("produce", kind=kind, size=QUOTA))
-        assert text.startswith(f"The tasks of one caller may keep {QUOTA} bytes in all")
+        assert text.startswith(f"The tasks of one caller may store {QUOTA} bytes in total")
     assert narrow.text(narrow.create("say", text="hello")) == "hello"
     assert "Traceback" not in worker.log_text()

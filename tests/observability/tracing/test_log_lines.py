@@ -62,7 +62,7 @@ def flow_of(replica: Replica, tool: str, **arguments: Any) -> str:
     [
         ("travel", {"purse": "full"}, ["travelling", "booked in a step"]),
         ("fail", {"how": "crash"}, ["about to fail", "tool failed"]),
-        ("sleep", {"seconds": 60}, ["tool outlived its time"]),
+        ("sleep", {"seconds": 60}, ["tool timed out"]),
         ("block", {"seconds": 2.5}, ["a tool blocks the event loop", "event loop runs again"]),
     ],
 )

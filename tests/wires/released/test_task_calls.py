@@ -87,7 +87,7 @@ async def test_the_answers_of_a_client_that_meanwhile_learned_about_tasks_go_wit
 async def test_a_journal_over_the_cap_becomes_a_task_where_tool_and_client_allow_one(world: World) -> None:
     refused = await world.call("ask_much", {"size": 70_000}, can=FORM_ONLY)
     assert refused.result["isError"] is True
-    assert "more than it can carry" in refused.text
+    assert "more state than it can carry" in refused.text
     task_id = await world.start("ask_much", {"size": 70_000})
     await world.work()
     assert (await world.get(task_id))["status"] == "input_required"
@@ -104,7 +104,7 @@ async def test_arguments_too_large_for_a_task_are_refused_before_anything_is_cre
     await world.start(tool, fits)
     answer = await world.call(tool, {"text": fits["text"] + "x"})
     assert answer.error == (400, -32602)
-    assert answer.message["error"]["message"] == "The arguments are too large for a task: 2049 bytes, 2048 at most"
+    assert answer.message["error"]["message"] == "The arguments are too large for a task: 2049 bytes; the limit is 2048"
     assert len(await world.work()) == 1
     counted = {"reason": "arguments_too_large"}
     metrics = [app._services.telemetry.registry for app in world.apps]
@@ -125,8 +125,8 @@ async def test_a_call_that_has_learned_more_than_a_task_can_keep_says_so(server:
     await world.start("ask_much", {"size": 90_000})
     answer = await world.call("ask_much", {"size": 100_000})
     assert answer.result["isError"] is True
-    problem = r"The result of step 'loot' is too large: \d+ bytes, 100000 at most"
-    assert re.fullmatch(rf"This call cannot go on as a task\. {problem}\.", answer.text)
+    problem = r"The result of step 'loot' is too large: \d+ bytes; the limit is 100000"
+    assert re.fullmatch(rf"This call cannot continue as a task\. {problem}\.", answer.text)
     assert len(await world.work()) == 1
     await world.close()
 

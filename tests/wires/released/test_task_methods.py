@@ -66,7 +66,7 @@ async def test_an_answer_that_is_too_large_to_be_kept_is_refused_and_nothing_is_
     answer = await world.update(task_id, {"a": name("Ada"), "b": name("B" * 1024)})
     assert answer.error == (400, -32602)
     message = answer.message["error"]["message"]
-    assert re.fullmatch(r"The answer to 'b' is too large: \d+ bytes, 1024 at most", message)
+    assert re.fullmatch(r"The answer to 'b' is too large: \d+ bytes; the limit is 1024", message)
     assert list((await world.get(task_id))["inputRequests"]) == ["a", "b"]
     await world.close()
 
