@@ -66,14 +66,14 @@ def test_a_resource_that_cannot_be_served_is_an_authors_error() -> None:
     async def function(name: str) -> str:
         return name
 
-    with pytest.raises(AuthoringError, match="is no URI"):
+    with pytest.raises(AuthoringError, match="is not a URI"):
         resource("readme")(readme._function)
     with pytest.raises(AuthoringError, match="its URI has the variables"):
         resource("docs://x")(function)
     with pytest.raises(AuthoringError, match="its URI has the variables"):
         resource("docs://{other}")(function)
     for ttl_ms in (-1, 0.5, True, "1"):
-        with pytest.raises(AuthoringError, match="give whole milliseconds"):
+        with pytest.raises(AuthoringError, match="use a whole number of milliseconds"):
             resource("docs://readme", ttl_ms=ttl_ms)(readme._function)  # type: ignore[arg-type]
 
 
