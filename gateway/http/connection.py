@@ -226,7 +226,7 @@ class Connection:
             return self._without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__  # what a callback raised
-            self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "This is no valid HTTP/1.1"))
+            self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "Not a valid HTTP request"))
             return b""
         if not self._in_head:
             self._piece = b""
@@ -275,7 +275,7 @@ class Connection:
         if not self._url.startswith(b"/") or method == b"CONNECT":
             self._check_target(method)
         if len(self._pipeline) >= MAX_PIPELINED:
-            raise Refusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
+            raise Refusal(400, f"No more than {MAX_PIPELINED} requests may be pipelined")
         if version != "1.1":
             self._check_version(version)
         self._in_head = False
@@ -453,23 +453,23 @@ class Connection:
             pattern = b"%b +%b +HTTP/%b" % (method, re.escape(self._url), re.escape(version.encode()))
             is_single = set(re.findall(pattern, self._piece)) == {line}
         if not is_single or b"#" in self._url:
-            raise Refusal(400, "The request line must be a method, a target without fragment and a version")
+            raise Refusal(400, "The request line must be a method, a target without a fragment, and a version")
         self._line = line + b"\r\n"
 
     def _check_target(self, method: bytes) -> None:
         """Refuse a target that is neither a path nor a URL of the host that the request is for."""
         if method == b"CONNECT":
-            raise Refusal(400, "This is no proxy")
+            raise Refusal(400, "This server is not a proxy")
         if self._url == b"*":
             return
         absolute = _ABSOLUTE.match(self._url)
         hosts = [value.lower() for name, value in self._headers if name == b"host"]
         if absolute is None or hosts != [absolute.group(1).lower()]:
-            raise Refusal(400, "The target of the request and its Host differ")
+            raise Refusal(400, "The request target and the Host header differ")
 
     def _check_version(self, version: str) -> None:
         if version != "1.0":
-            raise Refusal(505, "This server speaks HTTP/1.1")
+            raise Refusal(505, "This server supports only HTTP/1.1")
         if any(name == b"transfer-encoding" for name, _ in self._headers):
             raise Refusal(400, "HTTP/1.0 has no Transfer-Encoding")  # RFC 9112 section 6.1
 

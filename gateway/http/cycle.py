@@ -52,7 +52,7 @@ def header_line(field: tuple[bytes, bytes]) -> bytes:
 def _write_header(field: tuple[bytes, bytes]) -> bytes:
     name, value = field
     if not name or _NO_NAME.search(name) or _NO_VALUE.search(value):
-        raise ValueError("a header of the answer has characters that no header may have")
+        raise ValueError("a header of the answer has invalid characters")
     return b"%b: %b\r\n" % (name.lower(), value)
 
 

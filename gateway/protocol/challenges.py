@@ -90,5 +90,5 @@ def _checked(scopes: Iterable[str]) -> frozenset[str]:
 
 def _parameter(name: str, value: str) -> str:
     if not _TEXT.fullmatch(value):
-        raise ValueError(f"{value!r} cannot be told in {name}")
+        raise ValueError(f"{value!r} cannot be sent in {name}")
     return f'{name}="{value}"'

@@ -66,7 +66,7 @@ def parse_message(value: Any) -> Message:
     if "method" not in value:
         return _parse_response(value)
     if "result" in value or "error" in value:
-        raise InvalidRequest('A message has either "method" or one of "result" and "error"')
+        raise InvalidRequest('A message must have either "method" or one of "result" and "error"')
     method = value["method"]
     if type(method) is not str:
         raise InvalidRequest('"method" must be a string')

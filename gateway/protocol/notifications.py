@@ -33,7 +33,7 @@ def progress(token: str | int, done: float, total: float | None = None, message:
         params["message"] = message
     # Not `math.isfinite`, which turns integers into floats first.
     if not -math.inf < done < math.inf or not -math.inf < (total or 0) < math.inf:
-        raise ValueError("progress is told in finite numbers")
+        raise ValueError("progress must be a finite number")
     return notification("notifications/progress", params)
 
 
@@ -44,7 +44,7 @@ def is_logged(level: str, minimum: str | None) -> bool:
         ValueError: one of them is not in `LOG_LEVELS`.
     """
     if level not in _SEVERITY or (minimum is not None and minimum not in _SEVERITY):
-        raise ValueError(f"a log level is one of {', '.join(LOG_LEVELS)}")
+        raise ValueError(f"a log level must be one of {', '.join(LOG_LEVELS)}")
     return minimum is not None and _SEVERITY[level] >= _SEVERITY[minimum]
 
 

@@ -69,7 +69,7 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
         if earlier is not header:
             raise InvalidParamHeader(
                 f"{_where(earlier.path)} and {_where(header.path)} have the same {ANNOTATION}"
-                f" {schema[ANNOTATION]!r}; upper and lower case are alike"
+                f" {schema[ANNOTATION]!r}; case is ignored"
             )
     return tuple(found.values())
 
@@ -97,17 +97,17 @@ def _check(header: ParamHeader, value: Any, sent: str | None) -> None:
     where = f"arguments.{'.'.join(header.path)}"
     if value is None:
         if sent is not None:
-            raise _mismatch(header, f"is {_quote(sent)}, the body has no {where}")
+            raise _mismatch(header, f"is {_quote(sent)}, but the body has no {where}")
         return
     if not _can_be_mirrored(value):
         raise _mismatch(header, f"cannot hold {where}: only a string, an integer or a boolean can be mirrored")
     if sent is None:
-        raise _mismatch(header, f"is missing, the body has {where}")
+        raise _mismatch(header, f"is missing, but the body has {where}")
     decoded = decode_header_value(sent)
     if decoded is None:
         raise _mismatch(header, f"value {_quote(sent)} is malformed")
     if not _equal(decoded, value):
-        raise _mismatch(header, f"is {_quote(decoded)}, the body has another value in {where}")
+        raise _mismatch(header, f"is {_quote(decoded)}, but the body has another value in {where}")
 
 
 def _can_be_mirrored(value: Any) -> bool:
@@ -160,19 +160,19 @@ def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:
     token = schema[ANNOTATION]
     if not path:
         raise InvalidParamHeader(
-            f"{ANNOTATION} {token!r} is not on a property that `properties` alone lead to"
-            " (no items, anyOf, $ref, $defs or the like in between)"
+            f"{ANNOTATION} {token!r} must be on a property that is reached through `properties` alone"
+            " (not through items, anyOf, $ref, $defs or the like)"
         )
     where = _where(path)
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise InvalidParamHeader(
-            f"{where}: {ANNOTATION} {token!r} is no header name: letters, digits and !#$%&'*+-.^_`|~ only"
+            f"{where}: {ANNOTATION} {token!r} is not a header name; use only letters, digits and !#$%&'*+-.^_`|~"
         )
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise InvalidParamHeader(
             f"{where}: {ANNOTATION} needs a property whose type is string, integer or boolean, not {kind!r}"
-            " (for one that may be left out, give it a default of that type, not None)"
+            " (for an optional property, use a default of that type, not None)"
         )
     name = _PREFIX + token
     return ParamHeader(name, name.lower().encode("ascii"), path)

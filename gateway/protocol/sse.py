@@ -27,7 +27,7 @@ def event(data: bytes) -> bytes:
         ValueError: the data holds a line break, which would end the line and could begin another field.
     """
     if b"\n" in data or b"\r" in data:
-        raise ValueError("the data of an event is one line")
+        raise ValueError("the data of an event must be one line")
     return b"data: " + data + b"\n\n"
 
 

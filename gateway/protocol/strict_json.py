@@ -122,7 +122,7 @@ def _refuse_infinity(value: Any) -> None:
         elif isinstance(part, list):
             waiting.extend(part)
         elif isinstance(part, float) and part in (inf, -inf):
-            raise ParseError("The body holds a number out of range")
+            raise ParseError("The body has a number that is out of range")
 
 
 def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
@@ -142,7 +142,7 @@ def _refuse_deep_nesting(body: bytes, max_depth: int) -> None:
 
 def _refuse_long_numbers(body: bytes) -> None:
     if _TOO_MANY_DIGITS in _without_strings(body).translate(_ALL_DIGITS_TO_ZERO):
-        raise ParseError(f"The body holds a number of more than {MAX_NUMBER_DIGITS} digits")
+        raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
 
 
 def _without_strings(body: bytes) -> bytes:

@@ -229,7 +229,7 @@ class McpEndpoint:
             await exchange.answer(204, self._origins.preflight(headers), b"")
             return
         if scope["method"] != "POST":
-            refused = HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
+            refused = HttpRefusal(405, "This endpoint accepts only POST", [("allow", "POST")])
             if scope["method"] not in SESSION_METHODS:
                 raise refused
             await self._refuse(exchange, refused, None)
@@ -286,7 +286,7 @@ class McpEndpoint:
         reply = await self._dispatcher.handle(headers, body, caller, client)
         if isinstance(reply, Listening):
             if not may_stream:
-                raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
+                raise HttpRefusal(406, "The answer to this request is a stream; send Accept: text/event-stream")
             if visit is not None:
                 visit.leave()
             await self._listen(scope, exchange, reply, caller)

@@ -146,7 +146,7 @@ class Exchange:
         self._may_stream = may_stream
         self._task = asyncio.current_task() if self._shortcut is None else self._shortcut.task
         if self._task is None:
-            raise RuntimeError("an exchange runs in a task")
+            raise RuntimeError("an exchange must run in a task")
         self._patience.begin(self)
 
     def takes_long(self) -> None:

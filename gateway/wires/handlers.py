@@ -24,7 +24,7 @@ def checked_handlers(
     """
     wanted = requests_of(version, has_tasks=has_tasks, has_identity=has_identity)
     if unknown := sorted(handlers.keys() - wanted):
-        raise ValueError(f"The table of methods does not give {version} these methods: {', '.join(unknown)}")
+        raise ValueError(f"The method table does not list these methods for {version}: {', '.join(unknown)}")
     if missing := sorted(wanted - handlers.keys()):
         raise ValueError(f"{version} has no handlers for these methods: {', '.join(missing)}")
     return handlers

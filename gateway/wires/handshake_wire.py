@@ -140,8 +140,8 @@ class HandshakeWire:
                 return None
             raise HttpRefusal(
                 400,
-                "Mcp-Session-Id is missing: begin a session with initialize,"
-                " or send MCP-Protocol-Version: 2026-07-28 and what it asks for",
+                "Mcp-Session-Id is missing: start a session with initialize,"
+                " or send MCP-Protocol-Version: 2026-07-28 and what that version requires",
             )
         session = self._sessions.open(session_id, caller)
         if session.version not in self._versions:  # another release, which speaks it, is being rolled out or back

@@ -119,7 +119,7 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
         ValueError: some of a task that has ended are missing.
     """
     if has_ended(view) and after:
-        raise ValueError("all segments are needed of a task that has ended")
+        raise ValueError("a task that has ended needs all of its segments")
     emitted = bool(stored) or after > 0
     if not has_ended(view) or view.phase is Phase.CANCELLED:
         return Segments(stored, complete=has_ended(view), is_error=False, after=after, emitted=emitted)

@@ -70,7 +70,9 @@ def check_method(request: Request, headers: Headers) -> None:
     """
     named = headers.get(METHOD)
     if named is not None and named != request.method:
-        raise HeaderMismatch(f"Header mismatch: Mcp-Method is {quote(named)}, the body says {quote(request.method)}")
+        raise HeaderMismatch(
+            f"Header mismatch: Mcp-Method is {quote(named)}, but the body says {quote(request.method)}"
+        )
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:

@@ -26,7 +26,7 @@ GONE: Final = "The task has expired or was deleted"
 _MAX_FAILURE_CHARS: Final = 300
 _CANCELLED: Final = "The task was cancelled by request."
 _WORKING: Final = "The task is in progress."
-_COMPLETED: Final = "The task is completed; tasks/result has its result."
+_COMPLETED: Final = "The task is completed; tasks/result returns its result."
 
 
 class TaskWish(msgspec.Struct, frozen=True):
@@ -188,7 +188,7 @@ def status_message(view: TaskView, told: str) -> str | None:
     """Return what people are told of a task with this status, None for one that these words do not know."""
     match told:
         case "input_required":
-            return "Input is required: tasks/result tells what is asked."
+            return "Input is required; tasks/result returns the questions."
         case "working":
             return (view.progress and view.progress.message) or _WORKING
         case "completed":

@@ -9,7 +9,7 @@ from gateway.engine.questions import Answer, Question
 from gateway.protocol.handshake.results import HandshakeResults
 from gateway.protocol.versions import Wire
 
-NO_ROUNDS = "on this wire no result asks for another request"
+NO_ROUNDS = "a result on this wire cannot ask for another request"
 
 
 class LegacyResults(HandshakeResults):

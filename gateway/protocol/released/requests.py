@@ -171,8 +171,8 @@ def _check_name(sent: str | None, value: Any) -> None:
 
 def _mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
     if sent is None:
-        return HeaderMismatch(f"Header mismatch: {name} is missing, the body says {quote(expected)}")
-    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, the body says {quote(expected)}")
+        return HeaderMismatch(f"Header mismatch: {name} is missing, but the body says {quote(expected)}")
+    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, but the body says {quote(expected)}")
 
 
 def _wrong_meta(meta: Mapping[str, Any], key: str, expected: str) -> InvalidParams:

@@ -86,7 +86,7 @@ def _order(
     """
     if tool.task == "forbidden":
         if wish is not None and choice.mode != "immediate":
-            raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")
+            raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
         return None
     if first is not None:
         return TaskOrder(
@@ -102,7 +102,7 @@ def _order(
         otherwise = None if choice.mode == "immediate" else KEPT_NOWHERE_META
         return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, otherwise=otherwise)
     if tool.task == "required":
-        raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
+        raise MethodNotFound(f"{tool.name} runs only as a task; call it with params.task")
     return None
 
 

@@ -263,7 +263,7 @@ class HandshakeTasks:
 
 def never_fit(key: str) -> str:
     """Return what is told of a question that was asked too often."""
-    return f"The client's answers to {key!r} do not fit what is asked"
+    return f"The client's answers to {key!r} do not match what was asked"
 
 
 def notify(client: Client, notifications: Iterable[bytes]) -> None:

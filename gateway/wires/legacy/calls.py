@@ -155,7 +155,7 @@ class LegacyCalls:
         client = incoming.client
         if client.post is None:
             raise Unanswered(
-                "This call has to ask something, which takes a stream: send Accept: application/json, text/event-stream"
+                "This call asks a question, which requires a stream: send Accept: application/json, text/event-stream"
             )
         questions, seconds = conversation.questions, self._seconds_for(conversation)
         keys = {_wire_key(key, asked[key]): key for key in questions}
@@ -202,7 +202,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, Leaving):
         return "The server is about to restart and cannot wait for the answer; call again"
     if isinstance(error, Lapsed):
-        return "The access token does not count for this call any more; call again with another"
+        return "The access token is no longer valid for this call; call again with another token"
     if isinstance(error, TimeoutError):
         return "No answer came in time; call again"
     return f"{error}; call again later"
@@ -218,9 +218,9 @@ def _order(tool: Tool, wish: TaskWish | None, *, takes_tasks: bool) -> TaskOrder
     """
     if wish is None:
         if tool.task == "required":
-            how = "call it with params.task" if takes_tasks else f"that takes a client of {LEGACY} or newer"
-            raise MethodNotFound(f"{tool.name} runs as a task only; {how}")
+            how = "call it with params.task" if takes_tasks else f"that requires a client of {LEGACY} or newer"
+            raise MethodNotFound(f"{tool.name} runs only as a task; {how}")
         return None
     if tool.task == "forbidden":
-        raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")
+        raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
     return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True)

@@ -75,4 +75,6 @@ class LegacyTasks(HandshakeTasks):
 
 def _check_takes_questions(incoming: Incoming) -> None:
     if incoming.client.post is None:
-        raise InvalidRequest("The task asks something: send Accept: application/json, text/event-stream")
+        raise InvalidRequest(
+            "The task asks a question, which requires a stream: send Accept: application/json, text/event-stream"
+        )

@@ -109,5 +109,5 @@ def _fitting(responses: Mapping[str, Any], questions: Mapping[str, WireQuestion]
     answers = read_answers(asked)
     for key in asked:
         if not fits(questions[key], answers.get(key, {})):
-            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not fit what was asked")
+            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not match what was asked")
     return answers

@@ -58,7 +58,7 @@ class ReleasedWire:
             InsufficientScope: the caller's token does not grant what it takes.
         """
         if isinstance(message, Response):
-            raise InvalidRequest("This protocol version takes no responses; answers travel in inputResponses")
+            raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
         if isinstance(message, Notification):
             return Accepted()
         request = read_request(message, headers)

@@ -111,9 +111,9 @@ def test_only_a_failed_task_has_an_error(view: TaskView) -> None:
     [
         (QUEUED, {}),
         (replace(HANDED_BACK, progress=Progress(1, message="Resting")), {"statusMessage": "Resting"}),
-        (WAITING, {"statusMessage": "Input is required: tasks/result tells what is asked."}),
-        (COMPLETED, {"statusMessage": "The task is completed; tasks/result has its result."}),
-        (ERRED, {"statusMessage": "The task is completed; tasks/result has its result."}),
+        (WAITING, {"statusMessage": "Input is required; tasks/result returns the questions."}),
+        (COMPLETED, {"statusMessage": "The task is completed; tasks/result returns its result."}),
+        (ERRED, {"statusMessage": "The task is completed; tasks/result returns its result."}),
         (FAILED, {"error": "Out of tea"}),
         (CANCELLED, {"statusMessage": "The task was cancelled by request."}),
     ],

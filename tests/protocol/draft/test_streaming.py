@@ -197,7 +197,7 @@ def test_a_running_task_needs_no_more_than_its_new_segments() -> None:
         [segment["seqNr"] for segment in response(segments, after, "t_1")["partial-content"]] for after in (1, 2, 3, 9)
     ] == [[2, 3], [3], [], []]
     for view in (COMPLETED, FAILED, CANCELLED):
-        with pytest.raises(ValueError, match="all segments are needed"):
+        with pytest.raises(ValueError, match="needs all of its segments"):
             segments_of(view, [B], after=1)
 
 

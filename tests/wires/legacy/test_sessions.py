@@ -63,7 +63,7 @@ async def test_a_client_before_tasks_that_sends_a_task_gets_its_result(begin: Be
 
 async def test_a_client_before_tasks_is_told_what_a_tool_takes_that_is_always_a_task(begin: Begin) -> None:
     older = await begin(version=BEFORE_TASKS)
-    with pytest.raises(RpcError, match="that takes a client of 2025-11-25 or newer") as refused:
+    with pytest.raises(RpcError, match="that requires a client of 2025-11-25 or newer") as refused:
         await older.request("tools/call", call_params("only_a_task"))
     assert (refused.value.status, refused.value.code) == (200, -32601)
 

@@ -94,7 +94,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(user: DraftClient,
 
 async def test_answers_that_never_fit_end_the_stream_and_not_the_task(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
-    with pytest.raises(RpcError, match="do not fit") as refused:
+    with pytest.raises(RpcError, match="do not match") as refused:
         await user.task_result(task["taskId"], answers={"name": accept(name=7)})
     assert refused.value.status == 200
     assert (await user.get_task(task["taskId"]))["status"] == "input_required"
