@@ -168,7 +168,7 @@ class Costs:
             return _Cost(Units(KEYWORD, KEYWORD, KEYWORD))
         key = id(schema)
         if key in self._beside:
-            raise AuthoringError("the schema refers to itself in an endless loop")
+            raise AuthoringError("the schema refers to itself without end")
         if key in self._above:
             self._returned.add(key)
             return _Cost(_RETURN)

@@ -249,7 +249,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, str):
         value = value[:SHOWN_CHARACTERS]
     elif isinstance(value, int) and not isinstance(value, bool):
-        return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a number with very many digits"
+        return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a huge number"
     elif isinstance(value, dict | list) and len(value) > SHOWN_CHARACTERS // 4:
         return "an array" if isinstance(value, list) else "an object"
     return _cut(repr(_shortened(value, 3)))

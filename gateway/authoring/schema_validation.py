@@ -81,7 +81,7 @@ class SchemaValidator:
             except Exception:  # noqa: BLE001 - whatever it is, it is not JSON
                 return "it contains a value that JSON cannot represent"
         if self._minds_numbers and _COSTLY_NUMBER.search(data) and _has_many_costly_numbers(value):
-            return f"it has more than {MOST_COSTLY_NUMBERS} numbers with 16 digits or more"
+            return f"it has more than {MOST_COSTLY_NUMBERS} numbers of 16 digits or more"
         if len(data) <= self._free_bytes:
             return None
         objects, arrays, scalars = data.count(b"{"), data.count(b"["), data.count(b",") + 1

@@ -321,7 +321,7 @@ def test_a_reference_to_something_outside_is_an_authors_error_and_never_fetched(
     ],
 )
 def test_a_schema_without_end_is_an_authors_error(schema: dict[str, Any]) -> None:
-    with pytest.raises(AuthoringError, match="an endless loop"):
+    with pytest.raises(AuthoringError, match="without end"):
         SchemaValidator(schema)
 
 

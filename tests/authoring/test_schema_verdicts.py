@@ -133,13 +133,13 @@ def validator(schema: dict[str, Any]) -> SchemaValidator | str:
 def test_generated_verdicts_are_those_of_jsonschema(schema: dict[str, Any], values: list[Any]) -> None:
     ours = validator(schema)
     if isinstance(ours, str):
-        assert "an endless loop" in ours
-        event("refused: refers to itself in an endless loop")
+        assert "without end" in ours
+        event("refused: refers to itself without end")
         return
     theirs = jsonschema.Draft202012Validator(schema, registry=EMPTY_REGISTRY)
     for value in [*values, *([value] * (2048 // (len(json.dumps(value)) + 2)) for value in values)]:
         problem = ours.problem(value)
-        if problem is not None and problem.startswith("it has more than 100 numbers with 16 digits"):
+        if problem is not None and problem.startswith("it has more than 100 numbers of 16 digits"):
             event("refused: many large numbers")
             continue
         assert problem is None or "too large" not in problem, json.dumps(value)
