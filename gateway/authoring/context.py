@@ -106,6 +106,9 @@ class PlainContext:
             done: how much is done, in any unit.
             total: how much there is to do in the same unit, if you know it.
             message: what happens now, for people.
+
+        Raises:
+            AuthoringError: a number is not finite.
         """
         self._leg.progress(done, total, message)
 
