@@ -49,8 +49,9 @@ class Completer:
 def complete(target: Prompt | Resource, argument: str) -> Callable[[Suggest], Completer]:
     """Suggest values for an argument of a prompt, or for a variable of a resource template.
 
-    The decorated function takes the text typed so far and, if it has a second parameter, a dict of the arguments
-    that are already filled in. It returns strings, best first. Use `async def`, or `def` for code that blocks::
+    The decorated function takes the text typed so far. If it has a second parameter, it also gets a dict of the
+    arguments that are already filled in. It returns strings, best first. Use `async def`, or `def` for code that
+    blocks::
 
         @complete(greeting, "language")
         def languages(typed: str) -> list[str]:

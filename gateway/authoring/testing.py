@@ -95,14 +95,14 @@ def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers
         done = run(update_work_item, {"workItemId": 7}, answers={"resolution": {"resolution": "Fixed"}})
         assert done.asked == ["resolution"]
 
-    The lifespans of its module are open during the call. To replace one, use `lifespan.using(value)`.
+    The lifespans of its module are open during the call. To replace one, call `run` inside `with name.using(value):`.
 
     Args:
         tool: the decorated function.
         args: its arguments, as a client would send them.
-        answers: the answers by key, or a function `(key, question)` that returns one. The answer to a form is a dict
-            or a model, to sampling a text or a whole result, and to roots a list of URIs. To any question it can be
-            `DECLINE`, `DISMISS` or `REFUSE`.
+        answers: the answers by key, or a function `(key, question)` that returns one. Answer a form with a dict or a
+            model, sampling with a text or a whole result, and roots with a list of URIs. To any question, the answer
+            can be `DECLINE`, `DISMISS` or `REFUSE`.
         **options: the other options of `run_async`.
 
     Raises:
