@@ -99,7 +99,7 @@ def test_values_are_read_as_the_hints_say() -> None:
 
 
 @pytest.mark.parametrize("default", [Field(ge=1), Field(default=..., ge=1)])
-def test_a_pydantic_field_as_default_is_no_default(default: Any) -> None:
+def test_a_pydantic_field_as_default_is_not_a_default(default: Any) -> None:
     def function(n=default): ...  # type: ignore[no-untyped-def]
 
     function.__annotations__["n"] = int
@@ -219,7 +219,7 @@ def test_wrong_arguments_are_each_named(given: dict[str, Any], named: list[str])
     assert all(problem.startswith(start) for problem, start in zip(problems, named, strict=True))
 
 
-def test_only_so_many_problems_are_told() -> None:
+def test_only_so_many_problems_are_reported() -> None:
     def function(items: list[int]) -> None: ...
 
     with pytest.raises(InvalidArguments) as caught:
@@ -270,7 +270,7 @@ def test_a_schema_that_the_function_cannot_take_is_an_authors_error() -> None:
 
 
 def test_a_caller_who_gets_very_much_wrong_gets_a_short_answer_all_the_same() -> None:
-    """Reading out each of very many problems, or repeating a huge name, would cost more than the call."""
+    """Listing each of a million problems, or repeating a huge name, would cost more than the call."""
 
     async def take(number: int) -> str:
         return str(number)

@@ -120,7 +120,7 @@ LOOP.append(LOOP)
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith("the") else type(value).__name__,
 )
-def test_what_no_json_can_tell_is_an_authors_error(value: Any, message: str) -> None:
+def test_a_value_without_a_json_form_is_an_authors_error(value: Any, message: str) -> None:
     with pytest.raises(AuthoringError) as caught:
         tool_result(value)
     assert str(caught.value).startswith(message)

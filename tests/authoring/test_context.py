@@ -150,7 +150,7 @@ async def test_what_the_client_declared() -> None:
     async def misspells(ctx: Context) -> bool:
         return ctx.can("elicitation.forms")
 
-    with pytest.raises(AuthoringError, match="unknown capability .*; use one of"):
+    with pytest.raises(AuthoringError, match=r"unknown capability 'elicitation\.forms'; use one of"):
         await run_async(misspells)
 
     assert (await run_async(t)).value == [True] * len(names)
@@ -159,7 +159,7 @@ async def test_what_the_client_declared() -> None:
         await run_async(asks, can=lambda _name: False)
 
 
-async def test_progress_logs_and_changes_are_told() -> None:
+async def test_progress_logs_and_changes_are_sent() -> None:
     @tool
     async def t(ctx: Context) -> None:
         ctx.progress(1, 2, "half")

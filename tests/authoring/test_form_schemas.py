@@ -268,7 +268,7 @@ def test_a_form_names_its_fields_as_the_model_reads_them(made: BaseModel) -> Non
     assert type(made).model_validate_json(TypeAdapter(Any).dump_json(filled)) == made
 
 
-def test_a_model_is_told_as_it_is_read_or_as_it_is_told() -> None:
+def test_a_model_has_one_schema_for_reading_and_one_for_writing() -> None:
     class Told(BaseModel):
         day: Annotated[date, Field(validation_alias="in", serialization_alias="out")]
 

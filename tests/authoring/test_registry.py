@@ -1,4 +1,4 @@
-"""What a process serves, and one clear line for every way a module can fail to import."""
+"""The registry of a process, and a one-line error for every way in which a module can fail to import."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_an_interrupt_while_importing_is_no_configuration_error(write: Write) -> None:
+def test_an_interrupt_while_importing_is_not_a_configuration_error(write: Write) -> None:
     write("probe_12", "raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load_registry(["probe_12"])

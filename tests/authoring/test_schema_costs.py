@@ -1,4 +1,4 @@
-"""What a schema may cost: choices that multiply are refused at import, ordinary schemas are not."""
+"""The cost of schemas: choices that multiply are refused at import, ordinary schemas are not."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_what_the_tool_raises_is_raised() -> None:
         run(t)
 
 
-def test_wrong_arguments_are_told_like_to_a_client() -> None:
+def test_wrong_arguments_are_reported_as_to_a_client() -> None:
     with pytest.raises(InvalidArguments, match="greeting"):
         run(greet, {"greeting": 5})
 
@@ -250,7 +250,7 @@ async def moves(ctx: Context) -> str:
     return f"{name} {detached}"
 
 
-def test_a_call_that_detaches_goes_on_as_a_task() -> None:
+def test_a_call_that_detaches_continues_as_a_task() -> None:
     done = run(moves, answers={"login": {"result": "Ada"}})
     assert done.value == "Ada True"
     assert (done.became_task, done.legs) == (True, 3)

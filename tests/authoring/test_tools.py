@@ -84,7 +84,7 @@ def test_a_state_lives_for_some_time(seconds: float) -> None:
     assert tool(state_ttl_seconds=0.5)(greet).state_ttl_seconds == 0.5
 
 
-def test_an_unknown_option_is_told_at_once() -> None:
+def test_an_unknown_option_is_reported_at_once() -> None:
     with pytest.raises(TypeError, match="verson"):
         cast("Any", tool)(verson=2)(greet)
 
@@ -189,7 +189,7 @@ def test_an_output_schema_of_the_authors_is_checked() -> None:
         made.result({"n": "x"}, "t")
 
 
-def test_an_input_schema_of_the_authors_is_told_untouched() -> None:
+def test_an_authors_own_input_schema_is_listed_unchanged() -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string", "title": "Name", "x-mine": 1}}}
     assert tool(input_schema=schema)(greet).catalogue_entry()["inputSchema"] == schema
 
@@ -211,7 +211,7 @@ def test_a_name_may_be_given_as_a_keyword_too() -> None:
 # Tasks
 
 
-def test_a_tool_never_becomes_a_task_unless_told() -> None:
+def test_a_tool_never_becomes_a_task_by_default() -> None:
     made = tool(greet)
     assert (made.task, made.start, made.max_attempts, made.single_use) == ("forbidden", "task", 3, False)
     assert not made.starts_as_task
@@ -247,7 +247,7 @@ def test_what_a_tool_starts_as_and_needs(options: Any, starts: bool, needs: bool
         ({"streams": True}, "has streams=True, but only tasks can stream"),
     ],
 )
-def test_options_that_make_no_sense_are_told_at_once(options: Any, problem: str) -> None:
+def test_options_that_make_no_sense_are_reported_at_once(options: Any, problem: str) -> None:
     with pytest.raises(AuthoringError, match=re.escape(problem)):
         tool(**options)(greet)
 

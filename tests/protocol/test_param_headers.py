@@ -97,7 +97,7 @@ def test_every_token_of_rfc_9110_is_a_header_name(token: str) -> None:
     "token",
     ["", " ", "a b", "a:b", "a\r\nb", "a\n", "\x00", "a/b", "(a)", "é", "a,b", '"a"', "a\x7f", None, 1, True, [], {}],
 )  # fmt: skip
-def test_anything_else_is_no_header_name(token: Any) -> None:
+def test_anything_else_is_not_a_header_name(token: Any) -> None:
     with pytest.raises(InvalidParamHeader, match=r"'region'.*is not a header name"):
         compile_param_headers({"properties": {"region": {"type": "string", "x-mcp-header": token}}})
 

@@ -131,7 +131,7 @@ def test_a_total_is_told_only_if_it_is_not_less_than_the_progress(view: TaskView
         (replace(RUNNING, opened=False), "The task cannot be read"),
     ],
 )
-def test_people_are_told_what_the_status_means(view: TaskView, message: str) -> None:
+def test_the_status_comes_with_a_message_for_people(view: TaskView, message: str) -> None:
     assert task(view, with_progress=False).get("statusMessage") == message
 
 

@@ -115,14 +115,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One HTTP request whose answer is under way.
+    """One HTTP request whose answer is still arriving.
 
     Attributes:
         number: counts the requests from 1.
-        url: of the replica that it went to.
+        url: the URL of the replica that it went to.
         status: the HTTP status.
-        headers: of the answer.
-        messages: what the answer brings, one JSON body or the events of a stream; iterate over it once.
+        headers: the headers of the answer.
+        messages: the messages of the answer: one JSON body or the events of a stream. Iterate over it once.
     """
 
     number: int

@@ -144,7 +144,7 @@ async def test_a_task_outlives_the_replica_that_asks_for_it(user: DraftClient, f
             first.wait_ready()
 
 
-async def test_a_client_that_takes_no_stream_is_told_so_when_a_task_asks(user: DraftClient, name: str) -> None:
+async def test_a_client_without_a_stream_gets_an_error_when_a_task_asks(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
     user.transport.headers["Accept"] = "application/json"
     with pytest.raises(RpcError, match="text/event-stream") as refused:
@@ -192,7 +192,7 @@ async def test_a_task_that_fails_says_so_in_the_words_of_this_wire(user: DraftCl
     assert error.value.code == -32000
 
 
-async def test_tasks_of_the_draft_wire_are_told_in_these_words(user: DraftClient, fleet: Deployment, name: str) -> None:
+async def test_tasks_of_the_draft_wire_have_this_format_here(user: DraftClient, fleet: Deployment, name: str) -> None:
     async with fleet.client(name) as draft:
         task = await draft.create_task("ask", {"call": name, "kinds": ["form"]})
     assert "progress" not in await user.get_task(task["taskId"])
