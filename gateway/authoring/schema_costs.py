@@ -143,8 +143,8 @@ class Costs:
             raise AuthoringError("the schema is nested too deeply to be checked") from None
         if max(self.most.scalar, self.most.object_, self.most.array) > MOST_UNITS:
             raise AuthoringError(
-                "the schema takes too long to check: its allOf, anyOf, oneOf, $ref or unevaluated keywords multiply; "
-                "define common parts once in $defs, or give each choice a const property that identifies it"
+                "the schema takes too long to check: its allOf, anyOf, oneOf, $ref or unevaluated keywords multiply. "
+                "Define common parts once in $defs, or give each choice a const property that identifies it"
             )
 
     def _whole(self) -> Units:

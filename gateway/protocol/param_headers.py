@@ -57,8 +57,8 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
     """Return the annotated properties of a tool's input schema. Most tools have none.
 
     Raises:
-        InvalidParamHeader: an annotation is not an RFC 9110 token, equals another one except for case, is on a
-            property that is not a string, integer or boolean, or is not reached through `properties` alone.
+        InvalidParamHeader: an annotation is not an RFC 9110 token, or equals another one except for case. Or its
+            property is not a string, integer or boolean, or is not reached through `properties` alone.
     """
     found: dict[bytes, ParamHeader] = {}
     for path, schema in _schemas(input_schema):

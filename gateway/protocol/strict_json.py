@@ -59,9 +59,9 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
     Raises:
         TooDeep: the body nests deeper than `max_depth`.
-        ParseError: the body is empty, not JSON, not UTF-8, starts with a byte order mark, repeats a name in one object,
-            or has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS` digits.
-            No input raises anything else.
+        ParseError: the body is empty, not JSON or not UTF-8, starts with a byte order mark, or repeats a name in one
+            object. Or it has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS`
+            digits. No input raises anything else.
     """
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:

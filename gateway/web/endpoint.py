@@ -204,7 +204,7 @@ class McpEndpoint:
             pass
         except asyncio.CancelledError:
             if exchange.client_gone:
-                log.debug("client went away; its request is cancelled")
+                log.debug("client disconnected; its request is cancelled")
             else:  # only a replica that is forced to stop cancels requests
                 refusal = InternalError("The server stopped before the request was done")
         except GatewayError as error:

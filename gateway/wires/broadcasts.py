@@ -1,8 +1,8 @@
 """Hints from one replica to all others: a request was cancelled, a list has changed.
 
-A lost hint does little harm: a call runs to its end, or a client reads a list later. So nobody waits for hints, and
-everything about them is bounded: how many wait, how many belong to one caller, how often they are sent, and how many
-messages are in flight. Hints that come in quick succession share a message.
+A lost hint does little harm: a call runs to its end, or a client reads a list later. So nobody waits for hints. All of
+these are bounded: the hints that wait, the hints of one caller, how often they are sent, and the messages in flight.
+Hints that come in quick succession share a message.
 """
 
 from __future__ import annotations

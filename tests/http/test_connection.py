@@ -486,7 +486,7 @@ class InOnePiece(Server):
     Attributes:
         headers: of each answer.
         bodies: what was there of each request when it began.
-        told: whether each answer was told in one piece.
+        told: whether each answer was sent in one piece.
     """
 
     headers: RawHeaders = field(default_factory=list)
@@ -652,7 +652,7 @@ async def test_a_body_that_nobody_reads_is_not_kept(server: Server) -> None:
 
 @dataclass
 class Watching(Server):
-    """A server that answers nothing and watches for the client to go away."""
+    """A server that answers nothing and watches for the client to disconnect."""
 
     async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         self.begun.append(scope)

@@ -67,8 +67,8 @@ class ListenFilter(msgspec.Struct, frozen=True):
 def read_request(request: Request, headers: Headers) -> McpRequest:
     """Check `_meta` and the headers of a request.
 
-    The order of the checks decides which of several mistakes is reported: the required fields of `_meta`, the version
-    header against `_meta`, the version itself, `Mcp-Method`, `Mcp-Name`, and the other fields of `_meta`. So a
+    The order of the checks decides which of several mistakes is reported. It is: the required fields of `_meta`, the
+    version header against `_meta`, the version itself, `Mcp-Method`, `Mcp-Name`, and the other fields of `_meta`. So a
     contradiction is reported before an unknown version.
 
     Raises:

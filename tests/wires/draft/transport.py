@@ -96,8 +96,8 @@ class Seen:
     """Something that happened on the wire.
 
     Attributes:
-        kind: a message was `sent` or `received`; the `head` of the answer arrived; the answer was read to where the
-            server `ended` it; its connection was `broken`; this client `left` before the end.
+        kind: a message was `sent` or `received`. Or the `head` of the answer arrived, the server `ended` it, the
+            connection was `broken`, or this client `left` before the end.
         exchange: the number of the HTTP request.
         url: of the replica that it went to.
         message: what was sent or received.

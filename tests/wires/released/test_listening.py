@@ -175,7 +175,7 @@ async def test_a_replica_that_drains_ends_the_stream_with_a_result(world: World)
 
 
 async def test_what_happens_between_the_look_and_the_subscription_is_not_missed(world: World) -> None:
-    """The task ends after the stream looked whose task it is and before it hears of changes."""
+    """The task ends after the stream has checked its owner and before it subscribes to changes."""
     task_id = await world.start("work")
     async with listening(world, task_id) as stream:
         await world.work()
