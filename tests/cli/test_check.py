@@ -135,7 +135,7 @@ def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None
         (
             "from gateway import tool\n@tool(name='a')\nasync def f() -> str: ...\n"
             "@tool(name='a')\nasync def g() -> str: ...",
-            "two tools are called 'a'",
+            "two tools are named 'a'",
         ),
     ],
     ids=["exits", "defines nothing", "breaks a rule", "needs a store", "doubles a name"],

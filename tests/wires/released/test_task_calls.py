@@ -1,4 +1,4 @@
-"""When a call becomes a task, told on the released wire, and what comes of it."""
+"""When a call of the released wire becomes a task, and how the task ends."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def test_a_tool_that_never_becomes_a_task_is_a_call_for_everybody(world: W
     assert (await world.call("plain", task={"ttl": 1})).text == "plain"
 
 
-async def test_arguments_that_do_not_fit_are_told_at_once_and_make_no_task(world: World) -> None:
+async def test_invalid_arguments_are_reported_at_once_and_create_no_task(world: World) -> None:
     result = (await world.call("maybe", {"number": "seven"})).result
     assert (result["resultType"], result["isError"]) == ("complete", True)
     assert await world.work() == []
 
 
-async def test_a_call_asks_first_and_goes_on_as_a_task_with_all_it_has_learned(world: World) -> None:
+async def test_a_call_asks_first_and_continues_as_a_task_with_all_it_has_learned(world: World) -> None:
     first = await world.call("ask_first")
     created = (await world.call("ask_first", requestState=first.state, inputResponses=ADA)).result
     assert created["resultType"] == "task"
