@@ -282,7 +282,7 @@ class InFlight:
         """Return whether a leg should end at its checkpoint, so another replica can continue the call.
 
         A leg that has hardly begun is cheaper to finish than to shed, unless the replica is draining. A leg that began
-        after the drain is kept until the notice is over: the balancer that sent it here could do so again, and a call
+        after the drain is kept until the notice is over. The balancer that sent it here could do so again, and a call
         can be shed only a few times.
 
         Args:

@@ -142,9 +142,9 @@ class KeySet:
     def parse(cls, content: bytes, algorithms: Iterable[str], *, source: str) -> KeySet:
         """Read a JWK Set.
 
-        Keys that cannot be used here are ignored, as RFC 7517 section 5 says: secrets, keys for encryption, unknown
-        types and curves, RSA keys that are too weak or too large, and keys for algorithms that are not accepted. Only
-        the public part of a private key is read.
+        Keys that cannot be used here are ignored, as RFC 7517 section 5 says. These are secrets, keys for encryption,
+        unknown types and curves, RSA keys of a bad size, and keys for other algorithms. Only the public part of a
+        private key is read.
 
         Args:
             content: the JSON document.

@@ -7,9 +7,8 @@ The encoding is injective: two different bindings never give the same bytes. It 
 
     purpose label ‖ NUL ‖ audience ‖ caller ‖ field ‖ field …
 
-where the audience and every field are prefixed with their length (4 bytes, big-endian), no label contains NUL, and the
-caller begins with a tag for its kind: anonymous, a principal (three prefixed fields), an owner (one), or a process
-(two).
+The audience and every field are prefixed with their length (4 bytes, big-endian). No label contains NUL. The caller
+begins with a tag for its kind: anonymous, a principal (three prefixed fields), an owner (one), or a process (two).
 """
 
 from __future__ import annotations

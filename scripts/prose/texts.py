@@ -23,6 +23,7 @@ _CODE_SPAN: Final = re.compile(r"``[^`]+``|`[^`]+`")
 _LINK: Final = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\n]*\)|\[[^\[\]]*\])")
 _FENCE: Final = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _BEGIN: Final = re.compile(r"\s*(#|\||>|[-*+] |\d+[.)] )")
+_DRAWING: Final = re.compile("[├└│]")
 _ENTRY: Final = re.compile(r"\s*([-*] |\d+[.)] |\*{0,2}[A-Za-z_]\w*(, \*{0,2}[A-Za-z_]\w*)*:( |$))")
 _COMMENT_IN_HTML: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z][a-z]+")
@@ -115,7 +116,10 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _paragraphs(path: Path, node: ast.Constant) -> Iterator[Text]:
-    lines = list(enumerate(str(node.value).splitlines(), node.lineno))
+    lines = [
+        (number, "" if _DRAWING.search(line) else line)
+        for number, line in enumerate(str(node.value).splitlines(), node.lineno)
+    ]
     for blank, group in groupby(lines, lambda numbered: not numbered[1].strip()):
         if blank:
             continue
@@ -141,7 +145,8 @@ def _message(node: ast.AST) -> str | None:
             return None
     text = re.sub(r"</?[a-z][^>]*>", " ", text)
     looks_like_code = re.search(
-        r"\bredis\.p?call\b|^\s*(local|return|end|import|from) [\w.]+ *(=|$)|[{}]\s*$|^\s*(\{\w|\^)|\(\?[:P]|\)\n", text
+        r"(?m)\bredis\.p?call\b|^\s*(local|return|end|import|from) [\w.]+ *(=|$)|[{}]\s*$|^\s*(\{\w|\^)|\(\?[:P]|\)\n",
+        text,
     )
     return text if len(_WORD.findall(text)) >= _FEWEST_WORDS and " " in text.strip() and not looks_like_code else None
 
