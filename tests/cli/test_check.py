@@ -130,7 +130,7 @@ def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None
         ("from gateway import tool\n@tool(version=0)\nasync def f() -> str: ...", "version 0"),
         (
             "from gateway import tool\n@tool(task='required')\nasync def f() -> str: ...",
-            "GATEWAY_REDIS_URL: not set, but the tool 'f' runs as a task only",
+            "GATEWAY_REDIS_URL: not set, but the tool 'f' runs only as a task",
         ),
         (
             "from gateway import tool\n@tool(name='a')\nasync def f() -> str: ...\n"

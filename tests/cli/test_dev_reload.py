@@ -134,7 +134,7 @@ def test_the_next_call_on_any_replica_and_the_next_task_run_what_was_saved(autho
         author.wait_until_all_say(" reloaded ", 3 * count)
         assert author.call() == {"r1": expected, "r2": expected}
         assert author.task() == expected
-    refused = "not reloaded; serving what was there before"
+    refused = "reload failed; the previous tools stay in use"
     author.save("bugs.py", "import new\n" + TOOLS.format(said="again"))
     author.wait_until_all_say(refused, 3)
     assert author.call() == {"r1": "salve mundus", "r2": "salve mundus"}

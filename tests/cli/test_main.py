@@ -565,7 +565,7 @@ def test_the_options_of_a_worker_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"), [("task='required'", "runs as a task only"), ("single_use=True", "may be used once only")]
+    ("options", "reason"), [("task='required'", "runs only as a task"), ("single_use=True", "is single-use")]
 )
 def test_serving_a_tool_that_needs_a_task_store_without_one_is_one_clear_line(
     tmp_path: Path, options: str, reason: str

@@ -13,7 +13,7 @@ from loadtest.cluster import REPOSITORY, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, notice, send
 
-REFUSED = "not reloaded; serving what was there before"
+REFUSED = "reload failed; the previous tools stay in use"
 
 EPOCH_NS = 1_700_000_000 * 10**9
 

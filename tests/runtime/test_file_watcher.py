@@ -125,7 +125,7 @@ async def test_a_file_that_goes_missing_is_told_once_it_stays_missing(
     await watched.looks(1)
     assert reasons(caplog) == []
     await watched.looks(5)
-    assert reasons(caplog) == ["it cannot be read: No such file or directory"]
+    assert reasons(caplog) == ["cannot be read: No such file or directory"]
     path.write_bytes(b"two")
     assert await watched.looks() == [b"one", b"two"]
 
@@ -151,9 +151,9 @@ async def test_a_folder_a_loop_and_a_huge_file_are_no_keys(path: Path, caplog: p
     path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     assert await watched.looks() == []
     folder, loop, huge = reasons(caplog)
-    assert folder == "it cannot be read: Is a directory"
-    assert loop.startswith("it cannot be read: ")
-    assert huge == f"it is larger than {MAX_FILE_BYTES} bytes"
+    assert folder == "cannot be read: Is a directory"
+    assert loop.startswith("cannot be read: ")
+    assert huge == f"larger than {MAX_FILE_BYTES} bytes"
 
 
 def mount(folder: Path, version: str, content: bytes) -> None:
