@@ -147,7 +147,7 @@ def assert_gone(pid: int) -> None:
 
 def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(running: Dev) -> None:
     assert running.said[0] == (
-        "gateway dev: made for this run, the same for all replicas: "
+        "gateway dev: made for this run and shared by all replicas: "
         "a seal key, GATEWAY_AUDIENCE=dev, GATEWAY_TOOLS=gateway.demo, GATEWAY_AUTH=none\n"
     )
     served = [running.serving_replica() for _ in range(6)]
@@ -208,7 +208,7 @@ def test_a_store_that_is_killed_is_replaced(running: Dev) -> None:
 
 def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(start: Callable[..., Dev]) -> None:
     dev = start("--replicas", "1")
-    dev.read_until("tasks are kept by .* for this run alone")
+    dev.read_until("tasks are stored in .* for this run only")
     store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
     dev.read_until_ready()
     command = subprocess.run(["ps", "-o", "args=", "-p", str(store)], capture_output=True, text=True, check=True).stdout
@@ -336,7 +336,7 @@ def test_a_taken_metrics_port_is_told_and_another_one_used(start: Callable[..., 
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         dev = start("--replicas", "1", GATEWAY_METRICS_PORT=str(port))
-        other = dev.read_until(rf"port {port} is in use, so these metrics are on (\d+)")[1]
+        other = dev.read_until(rf"port {port} is in use, so metrics are served on port (\d+)")[1]
         assert dev.read_until(r"r1 is ready: pid \d+, metrics http://127\.0\.0\.1:(\d+)/metrics")[1] == other
 
 

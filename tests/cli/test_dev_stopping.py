@@ -173,4 +173,4 @@ def test_without_a_terminal_it_writes_to_its_file_and_serves_until_a_signal(
     assert int(ignored[0], 16) & 1 << (signal.SIGHUP - 1)
     dev.process.terminate()
     dev.ends_with_all_of(pids)
-    assert file.read_text().endswith("gateway dev: stopping; once more to stop at once\ngateway dev: stopped\n")
+    assert file.read_text().endswith("gateway dev: stopping; press Ctrl-C again to stop at once\ngateway dev: stopped\n")
