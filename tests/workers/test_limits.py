@@ -49,7 +49,7 @@ def test_what_is_too_large_ends_the_task_at_once_and_is_named(limited: Site) -> 
         task = limited.create("produce", kind=kind, size=LIMIT)
         assert re.fullmatch(rf"{words} is too large: \d+ bytes, {LIMIT} at most", failure(limited, task))
         assert len(limited.lines("started")) == count
-    logged = worker.wait_for_log("task has more to store than is allowed", count=len(WORDS))
+    logged = worker.wait_for_log("task tried to store more than is allowed", count=len(WORDS))
     assert [record["tool"] for record in logged] == ["produce"] * len(WORDS)
     assert "Traceback" not in worker.log_text()
 
