@@ -60,7 +60,7 @@ class Child:
 
 @dataclass(slots=True)
 class Orders:
-    """What all children share: the order to stop, and the exit code of the run.
+    """The order to stop, and the exit code of the run, which all children share.
 
     Attributes:
         stopping: set to stop the children.
@@ -189,7 +189,9 @@ class Nursery:
             await self._pause(_READY_RETRY_SECONDS)
             if self._stop.is_set():
                 return
-        self._console.say(f"{child.name} {'runs' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}")
+        self._console.say(
+            f"{child.name} {'is running' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}"
+        )
         child.ready.set()
 
     async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:

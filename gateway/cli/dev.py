@@ -106,8 +106,8 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
     problems = Problems()
     settings = Settings.load(environ, problems=problems)
     for name, meant in settings.unknown.items():
-        guess = "" if meant is None else f"; did you mean {meant}?"
-        console.say(f"{name} is not a setting, so it has no effect; see docs/run/settings.md{guess}")
+        guess = "" if meant is None else f" (did you mean {meant}?)"
+        console.say(f"{name} is not a setting and has no effect{guess}; see docs/run/settings.md")
     find_problems(settings, problems)
     for entry in filter(names_file, settings.tools):
         with problems.noted():
@@ -164,7 +164,7 @@ def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore 
     if program is None:
         console.say(f"tasks are off: GATEWAY_REDIS_URL is not set and no Redis server was found; {HOW_TO_GET_ONE}")
         return None
-    console.say(f"tasks are stored in {program} for this run only; set GATEWAY_REDIS_URL to use another store")
+    console.say(f"using {program} to store the tasks of this run; set GATEWAY_REDIS_URL to use another store")
     return stack.enter_context(embedded_store(program))
 
 

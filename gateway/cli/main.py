@@ -32,7 +32,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
-    "Set everything else in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
+    "All other settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
 )
 
 _CLAIM_OPTIONS: Final = {
@@ -75,7 +75,7 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gateway",
         description=(
-            "Serve MCP tools from any number of identical replicas. What a call needs for its next request travels "
+            "Serve MCP tools from any number of identical replicas. Between requests, the state of a call travels "
             "sealed through the client, so replicas share keys instead of storage. Only background tasks and "
             "single-use tools need Redis."
         ),
@@ -110,8 +110,8 @@ def _add_serve(commands: _Commands) -> None:
         description=(
             "Serve MCP on POST /mcp, health checks on GET /healthz and /readyz, and metrics on a separate port."
         ),
-        epilog="Set GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET. "
-        + _FURTHER_READING,
+        epilog="Set GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET or "
+        "GATEWAY_JWKS_URL. " + _FURTHER_READING,
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
     parser.add_argument(

@@ -184,7 +184,7 @@ def _check_place(url: str) -> str:
 def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
         # Do not quote a URL with a user: a password often follows the name.
-        raise ValueError("it contains a user name" if "@" in url else f"{shown or url!r} is not valid")
+        raise ValueError("contains a user name" if "@" in url else f"{shown or url!r} is not valid")
     return url
 
 
@@ -600,7 +600,7 @@ class Settings(BaseSettings):
     ] = Field(
         default=67_108_864,
         description=(
-            "How many sealed bytes all tasks of one caller may take up in Redis: arguments, journals, segments and "
+            "How many sealed bytes all tasks of one caller may occupy in Redis: arguments, journals, segments and "
             "results. Ended tasks count until they expire."
         ),
     )

@@ -15,7 +15,7 @@ _RATE: Final = re.compile(r"([0-9]{1,7})/([smh])(?:\s+burst\s+([0-9]{1,7}))?", r
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A rate of requests in the long run.
+    """A rate of requests, averaged over time.
 
     Attributes:
         requests: how many requests are allowed.

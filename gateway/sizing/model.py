@@ -175,7 +175,7 @@ def _ceil(number: float) -> int:
 
 @dataclass(frozen=True)
 class Redis:
-    """What tasks need from Redis.
+    """The load that tasks put on Redis.
 
     Attributes:
         servers: the number of primaries; 0 without tasks.
@@ -215,7 +215,7 @@ def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
 
 
 def size_redis(demand: Demand, policy: Policy, costs: Costs, replicas: int, workers: int) -> Redis:
-    """Return what tasks need from Redis."""
+    """Return the load that tasks put on Redis."""
     if not demand.tasks_per_second:
         return Redis(0, "no tasks", 0.0, 0.0, 0.0, 0)
     stored = demand.tasks_per_second * demand.task_ttl_seconds
@@ -324,7 +324,7 @@ class Deployment:
         capacity: legs per second that one replica serves when its core is always busy.
         replicas: the replicas.
         workers: the workers; None without tasks.
-        redis: what tasks need from Redis.
+        redis: the load that tasks put on Redis.
         key_use: how one seal key is used.
         inbound_bytes_per_second: the size of all requests.
         outbound_bytes_per_second: the size of all responses.

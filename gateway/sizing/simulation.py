@@ -28,7 +28,7 @@ _ROUNDING_SECONDS: Final = 1e-9
 
 @dataclass(frozen=True)
 class SimulatedLeg:
-    """What one leg needs from its replica.
+    """The needs of one leg.
 
     Attributes:
         cpu_seconds: CPU time.
@@ -44,7 +44,7 @@ class SimulatedLeg:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Identical replicas, their balancer, and the patience of callers.
+    """Identical replicas, their balancer, and the retries of callers.
 
     Attributes:
         count: how many replicas there are.

@@ -192,10 +192,10 @@ def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(running:
 
 
 def test_a_worker_runs_and_is_replaced_like_a_replica(running: Dev) -> None:
-    old = int(re.findall(r"w1 runs: pid (\d+)", "".join(running.said))[-1])
+    old = int(re.findall(r"w1 is running: pid (\d+)", "".join(running.said))[-1])
     os.kill(old, signal.SIGKILL)
     running.read_until("w1 was killed by SIGKILL")
-    assert int(running.read_until(r"w1 runs: pid (\d+)")[1]) != old
+    assert int(running.read_until(r"w1 is running: pid (\d+)")[1]) != old
     running.read_until(r"\[w1\] .* working")
 
 
@@ -208,7 +208,7 @@ def test_a_store_that_is_killed_is_replaced(running: Dev) -> None:
 
 def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(start: Callable[..., Dev]) -> None:
     dev = start("--replicas", "1")
-    dev.read_until("tasks are stored in .* for this run only")
+    dev.read_until("using .* to store the tasks of this run")
     store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
     dev.read_until_ready()
     command = subprocess.run(["ps", "-o", "args=", "-p", str(store)], capture_output=True, text=True, check=True).stdout

@@ -58,7 +58,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         prog=prog,
         description="Run tasks in the background: claim them from the task store, run them, and store the results.",
         epilog="Set GATEWAY_TOOLS, GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and GATEWAY_REDIS_URL to the same values as on "
-        "the replicas. Set everything in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see "
+        "the replicas. All settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see "
         "docs/run/settings.md.",
     )
     parser.add_argument(

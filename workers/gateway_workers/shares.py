@@ -20,7 +20,7 @@ MOST_PER_FREE: Final = 7
 
 
 class Shares:
-    """Counts the places that the tasks of each owner take up at a worker.
+    """Counts the places that the tasks of each owner hold at a worker.
 
     The anonymous owner has no limit, because without authentication all callers are one owner.
 

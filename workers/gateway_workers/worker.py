@@ -50,7 +50,7 @@ LAST_WRITES_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker needs to run tasks.
+    """The parts that a worker needs to run tasks.
 
     Attributes:
         tools: the tools at the start, by name.
