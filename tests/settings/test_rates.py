@@ -1,4 +1,4 @@
-"""Rates as operators write them."""
+"""Rates, as operators write them."""
 
 from __future__ import annotations
 

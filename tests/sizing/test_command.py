@@ -1,4 +1,4 @@
-"""The command `gateway size`: what it prints and what it refuses."""
+"""The command `gateway size`: its output and the values that it refuses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ["--legs-per-second", "0"],
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_values_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["size", *arguments])
 
@@ -62,6 +62,6 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--task-share", "1"], ["--users", "1e9", "--zones", "1"]])
-def test_what_is_at_the_edge_is_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_extreme_values_are_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", *arguments]) == 0
     assert "replicas" in capsys.readouterr().out

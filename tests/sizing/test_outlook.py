@@ -1,4 +1,4 @@
-"""What is said of a load is what holds while it lasts, not what replicas take on before they are full."""
+"""Simulations report a steady load, without the time in which replicas fill up."""
 
 from __future__ import annotations
 
