@@ -174,7 +174,7 @@ def assert_stopped(dev: Dev, names: list[str]) -> None:
     """Assert that it ends cleanly, and that none of its processes is left."""
     assert dev.end() == 0
     text = "".join(dev.said)
-    started = dict(re.findall(r"(\w+) (?:is ready|runs): pid (\d+)", text))
+    started = dict(re.findall(r"(\w+) (?:is ready|is running): pid (\d+)", text))
     assert sorted(started) == sorted(names)
     for pid in started.values():
         assert_gone(int(pid))
@@ -235,7 +235,7 @@ def test_the_output_of_a_tool_is_marked_with_its_replica(lonely: Dev) -> None:
 def test_its_processes_do_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
     dev = start()
     dev.read_until_ready()
-    pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|runs): pid (\d+)", "".join(dev.said))]
+    pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|is running): pid (\d+)", "".join(dev.said))]
     assert len(pids) == 4  # the store, two replicas, a worker
     dev.process.kill()
     wait_until(lambda: not any(map(_runs, pids)), "the end of all that it started")

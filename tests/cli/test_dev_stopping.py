@@ -19,7 +19,7 @@ from loadtest.cluster import wait_until
 ROOT = Path(__file__).parent.parent.parent
 STOP_SECONDS = 40.0
 """On an otherwise idle machine it takes at most five. Tests share theirs."""
-STARTED = re.compile(r"(\w+) (?:is ready|runs|has the child): pid (\d+)")
+STARTED = re.compile(r"(\w+) (?:is ready|is running|has the child): pid (\d+)")
 
 TOOLS = """
 import subprocess
