@@ -147,7 +147,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     for name, value in (("GATEWAY_AUDIENCE", AUDIENCE), ("GATEWAY_TOOLS", DEMO_TOOLS)):
         if not filled.get(name):
             make(name, value, f"{name}={value}")
-    # Setting a way to verify tokens means wanting authentication.
+    # A user who sets a way to verify tokens wants authentication.
     if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):

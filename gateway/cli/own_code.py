@@ -25,7 +25,7 @@ def pin_own_code(environ: MutableMapping[str, str]) -> None:
 
 
 def find_own_workers() -> None:
-    """In a checkout, where the workers have a folder of their own, put that folder first on the import path."""
+    """In a checkout, where the workers are in a separate folder, put that folder first on the import path."""
     beside = TOP / "workers"
     if (beside / "gateway_workers").is_dir():
         sys.path.insert(0, str(beside))

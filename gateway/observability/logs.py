@@ -127,7 +127,7 @@ def configure_logging(level: str, log_format: str, replica_id: str, stream: Text
         level: `debug`, `info`, `warning` or `error`.
         log_format: `text` or `json`.
         replica_id: the name of the process.
-        stream: where the lines go; None is stderr, written by a separate thread so that it blocks nothing.
+        stream: where the lines go; None is stderr, written by a separate thread, so it blocks nothing.
     """
     handler: logging.Handler
     handler = LineHandler(Lines(stderr_writer(), share=LOG_SHARE)) if stream is None else logging.StreamHandler(stream)

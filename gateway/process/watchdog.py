@@ -1,7 +1,7 @@
 """Logs when an event loop is blocked, and by what: a tool, or the gateway's own work for a call.
 
 A running loop shows signs of life at intervals, and another thread looks for them. If there is none for a while, that
-thread reads the stack of the loop's thread. Calls bear no cost for this.
+thread reads the stack of the loop's thread. This adds no work to calls.
 """
 
 from __future__ import annotations

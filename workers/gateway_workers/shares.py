@@ -1,8 +1,8 @@
 """Limits how many places of a worker one owner may take. A place stays taken until its task ends, perhaps for hours.
 
-So nobody may take the last places. An owner gets another place only if it then has at most seven times as many as are
-left free. A single owner can have up to seven eighths of all places, two owners up to seven fifteenths each, and so on.
-An owner without a place may take any free one, so its first task starts at once.
+So nobody may take the last places: an owner gets another place only if it then has at most seven times as many as stay
+free. A single owner can have up to seven eighths of all places, two owners up to seven fifteenths each, and so on. An
+owner without a place may take any free one, so its first task starts at once.
 """
 
 from __future__ import annotations
