@@ -1,4 +1,4 @@
-"""Blocking work in threads of its own."""
+"""Blocking functions in their own threads."""
 
 from __future__ import annotations
 

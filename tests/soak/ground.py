@@ -41,7 +41,7 @@ EXPECTED_ERRORS: Final = (
     "tool failed",
     "task is given up",
     "lines cannot be written",
-    "the worker does not come to its end",
+    "the worker did not stop in time",
 )
 """How the errors begin that the soak asks for: one tool raises, one is given up when its worker is lost, logs fail, and
 a worker is asked to leave while the store stands still for longer than it may take to do so."""
