@@ -279,8 +279,8 @@ class Settings(BaseSettings):
     seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
         default=None,
         description=(
-            "The keys that seal unfinished calls, separated by commas or newlines, the same on all replicas. "
-            "The first key seals, all keys open. `gateway keys new` prints a new one."
+            "The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. "
+            "The first seals, all open."
         ),
     )
     audience: _Line | None = Field(
@@ -317,10 +317,7 @@ class Settings(BaseSettings):
     jwks_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
         default=None,
         repr=False,  # its query may hold a key
-        description=(
-            "The URL where the identity provider publishes the public keys of its bearer tokens (a JWKS). The gateway "
-            "reads it again every five minutes, and when a token names an unknown key."
-        ),
+        description=("The URL where the identity provider publishes the public keys of its bearer tokens (a JWKS)."),
     )
     jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
         default=None,
@@ -359,11 +356,7 @@ class Settings(BaseSettings):
     )
     public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
         default=None,
-        description=(
-            "The URL of this deployment as clients see it, with or without `/mcp`. If it is set, clients can find out "
-            "where to get tokens (OAuth protected-resource metadata), and a token may carry the URL of the endpoint as "
-            "its `aud`."
-        ),
+        description=("The URL of this deployment as clients see it, with or without `/mcp`."),
     )
     authorization_servers: Annotated[
         tuple[str, ...],
@@ -410,9 +403,8 @@ class Settings(BaseSettings):
     ] = Field(
         default=None,
         description=(
-            "How many requests each caller may send to one replica per second (`100/s`), minute (`600/m`) or hour "
-            "(`1000/h`). A caller may send all of them at once, or as many as `burst` allows (`100/s burst 200`). "
-            "`off`: no limit. Callers without a token are counted by address."
+            "The requests of one caller on one replica: `100/s`, `600/m` or `1000/h`, optionally with `burst "
+            "200`. `off`: no limit."
         ),
     )
     streams_per_principal: _Count = Field(
@@ -438,8 +430,7 @@ class Settings(BaseSettings):
     max_unread_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
         default=1 << 26,
         description=(
-            "How many bytes of responses may wait for slow readers on all connections of one replica together. Above "
-            "that, the connections that have waited longest are closed."
+            "How many bytes of responses may wait for slow readers, on all connections of a replica together."
         ),
     )
     max_connections: _Count = Field(
@@ -461,9 +452,8 @@ class Settings(BaseSettings):
     ) = Field(
         default=None,
         description=(
-            "The URL where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`. If a "
-            "call of a 2025-11-25 client waits here, they forward its answers, sealed, to `/_gateway/hop` below this "
-            "URL. `{hostname}` stands for the name of this host. Unset: answers must reach this process directly."
+            "The URL where the other replicas reach this one, without `/mcp`. `{hostname}` stands for the "
+            "name of this host."
         ),
     )
     peers: Annotated[
@@ -474,10 +464,7 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The URLs of all replicas, without `/mcp` and separated by commas, or one URL whose host name resolves to "
-            "all replicas, such as `http://gateway-replicas:8080`. Without a task store, or while it is down, replicas "
-            "use them to notify each other of cancelled requests and changed lists. `gateway dev` sets it to its own "
-            "replicas."
+            "The URLs of all replicas, separated by commas, or one URL whose host name resolves to all of them."
         ),
     )
     replica_header: _Switch = Field(
@@ -504,8 +491,8 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The hosts that requests may name, separated by commas. A host without a port matches any port. Unset: the "
-            "loopback names if the gateway listens on a loopback address, otherwise any host."
+            "The hosts that requests may name, separated by commas. Unset: loopback names on a loopback "
+            "address, otherwise any."
         ),
     )
     allowed_origins: Annotated[
@@ -516,9 +503,7 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The origins of web pages that may send requests, separated by commas, or `*`. They get CORS headers. If "
-            "the gateway listens on a loopback address, pages served from this machine may send requests too. Any "
-            "other `Origin` is rejected."
+            "The origins of web pages that may send requests, separated by commas, or `*`. Other origins are rejected."
         ),
     )
     trusted_proxies: Annotated[
@@ -556,18 +541,12 @@ class Settings(BaseSettings):
     )
     audit_log: _Line = Field(
         default="stderr",
-        description=(
-            "Where the audit log goes: `stderr`, `off`, or a file to append to. It has one line for each leg, each "
-            "refusal, and each answer to a task or cancellation of one. A line says who did what, and never contains a "
-            "token, key, argument or answer."
-        ),
+        description=("Where the audit log goes: `stderr`, `off`, or a file to append to."),
     )
     audit_log_required: _Switch = Field(
         default=False,
         description=(
-            "`on`: no call runs without an audit line. While lines cannot be written (the disk is full, or nobody "
-            "reads the pipe), `/readyz` returns 503, calls are refused before they run, and workers claim no tasks. "
-            "`off`: lines that cannot be written are dropped and counted."
+            "`on`: no call runs without an audit line. `off`: lines that cannot be written are dropped and counted."
         ),
     )
     redis_url: (
@@ -577,17 +556,11 @@ class Settings(BaseSettings):
         | None
     ) = Field(
         default=None,
-        description=(
-            "The Redis (6.2 or newer) or Valkey that stores tasks: `redis://`, `rediss://` (TLS), `unix://`, or one "
-            "node of a cluster with `redis+cluster://` or `rediss+cluster://`. Unset: tools cannot run as tasks."
-        ),
+        description=("The Redis (6.2 or newer) or Valkey that stores tasks. Unset: tools cannot run as tasks."),
     )
     task_partitions: Annotated[int, Field(ge=1, le=1024), Expects("a whole number between 1 and 1024")] = Field(
         default=8,
-        description=(
-            "The number of queues that tasks are spread over. It must be the same for all processes of a deployment. "
-            "To change it, wait until all tasks have expired."
-        ),
+        description=("The number of queues that tasks are spread over, the same for all processes of a deployment."),
     )
     task_max_ttl_seconds: _Seconds = Field(default=86400, description="The longest time to live of a task.")
     tasks_per_principal: Annotated[
@@ -633,20 +606,14 @@ class Settings(BaseSettings):
     max_inflight: Annotated[int, Field(ge=1, le=100_000), Expects("a whole number between 1 and 100000")] | None = (
         Field(
             default=None,
-            description=(
-                "How many requests one replica works on at once. Half as many may wait for a place; any more are "
-                "refused with 503. Unset: the limit adapts to the load."
-            ),
+            description=("How many requests one replica works on at once. Unset: the limit adapts to the load."),
         )
     )
     queue_target_ms: Annotated[
         float, Field(ge=1, le=3_600_000), Expects("a number of milliseconds between 1 and 3600000")
     ] = Field(
         default=50.0,
-        description=(
-            "The target for how long requests wait until their leg starts, as the 90th percentile. The adaptive limit "
-            "keeps the wait below it. Above it, legs are shed at their checkpoints to continue on other replicas."
-        ),
+        description=("The target for how long requests wait until their leg starts, as the 90th percentile."),
     )
     shed_input_requests: _Switch = Field(
         default=False,
@@ -658,10 +625,7 @@ class Settings(BaseSettings):
     drain_notice_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = (
         Field(
             default=3.0,
-            description=(
-                "How long a stopping replica still accepts requests while `/readyz` returns 503. Make it longer than "
-                "the load balancer needs to notice. `gateway dev` sets it to 0."
-            ),
+            description=("How long a stopping replica still accepts requests while `/readyz` returns 503."),
         )
     )
     drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
@@ -856,10 +820,8 @@ class Settings(BaseSettings):
         if not given:
             yield (
                 " ".join(("auth", *fields)),
-                "GATEWAY_JWT_SECRET: not set, and there is no other way to verify bearer tokens; set it (or "
-                "GATEWAY_JWT_SECRET_FILE) to their shared secret, set GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE to the "
-                "keys of your identity provider, or set GATEWAY_AUTH=none to serve only this machine, without "
-                "authentication",
+                "GATEWAY_JWT_SECRET: not set, so bearer tokens cannot be verified; set it or GATEWAY_JWT_SECRET_FILE, set "
+                "GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE, or serve only this machine with GATEWAY_AUTH=none",
             )
             return
         if len(given) > 1:

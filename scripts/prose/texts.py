@@ -24,6 +24,8 @@ _LINK: Final = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\n]*\)|\[[^\[\]]*\])")
 _FENCE: Final = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _BEGIN: Final = re.compile(r"\s*(#|\||>|[-*+] |\d+[.)] )")
 _DRAWING: Final = re.compile("[├└│]")
+_NAME: Final = re.compile(r"\b[A-Za-z]+_\w+|^\s*(?:Args|Attributes|Raises|Returns|Yields)?:?\s*[a-z_]\w*(?=:( |$))")
+"""A name with an underscore, or one that an entry of a docstring is about."""
 _ENTRY: Final = re.compile(r"\s*([-*] |\d+[.)] |\*{0,2}[A-Za-z_]\w*(, \*{0,2}[A-Za-z_]\w*)*:( |$))")
 _COMMENT_IN_HTML: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z][a-z]+")
@@ -104,7 +106,7 @@ def _python(path: Path, source: str) -> Iterator[Text]:
             yield from _paragraphs(path, node)
         elif id(node) not in parts and (message := _message(node)):
             assert isinstance(node, ast.Constant | ast.JoinedStr)
-            yield Text(path, node.lineno, "message", plain(message))
+            yield Text(path, node.lineno, "message", plain(_NAME.sub(CODE, message)))
     yield from _comments(path, source)
 
 
@@ -129,7 +131,7 @@ def _paragraphs(path: Path, node: ast.Constant) -> Iterator[Text]:
         entry: list[tuple[int, str]] = []
         for numbered in [*paragraph, (0, "- ")]:
             if entry and _ENTRY.match(numbered[1]):
-                yield Text(path, entry[0][0], "docstring", plain(" ".join(line for _, line in entry)))
+                yield Text(path, entry[0][0], "docstring", plain(_NAME.sub(CODE, " ".join(line for _, line in entry))))
                 entry = []
             entry.append(numbered)
 
