@@ -820,8 +820,8 @@ class Settings(BaseSettings):
         if not given:
             yield (
                 " ".join(("auth", *fields)),
-                "GATEWAY_JWT_SECRET: not set, so bearer tokens cannot be verified; set it or GATEWAY_JWT_SECRET_FILE, set "
-                "GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE, or serve only this machine with GATEWAY_AUTH=none",
+                "GATEWAY_JWT_SECRET: not set, so bearer tokens cannot be verified; set it or GATEWAY_JWT_SECRET_FILE, "
+                "set GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE, or serve only this machine with GATEWAY_AUTH=none",
             )
             return
         if len(given) > 1:
