@@ -51,8 +51,9 @@ quick: $(STAMP) ## Check format, lint, types and imports, and run the tests of t
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(PURE)
 
-check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and the coverage floor (runs the tests if code changed since)
+check: $(STAMP) $(TESTED) ## Check format, lint, types, imports, language and the coverage floor (runs the tests if code changed since)
 	@$(check_sources)
+	@$(RUN) scripts.prose
 	@$(RUN) coverage report
 
 compiled: $(STAMP) ## Keep build/compiled, a copy of everything with the hot path compiled (make -C build/compiled chaos: a suite on it)
