@@ -10,6 +10,7 @@ PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai lang
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
+DOCS_STAMP := .venvs/docs/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -32,7 +33,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz ci bench
+.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz docs ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,15 +44,16 @@ run: $(STAMP) ## Serve the demo tools at 127.0.0.1:8080/mcp: two replicas, a wor
 demo: $(STAMP) ## Call the demo tools with the real MCP client, and show where each leg runs
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) ## Run the tests with real processes, and measure coverage
+test: $(STAMP) $(DOCS_STAMP) ## Run the tests with real processes, and measure coverage
 	@$(run_tests)
 
 quick: $(STAMP) ## After every edit: check format, lint, types, imports; test the pure packages
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(PURE)
 
-check: $(STAMP) $(TESTED) ## Check format, lint, types, imports and coverage (runs outdated tests first)
+check: $(STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
 	@$(check_sources)
+	@$(RUN) scripts.prose
 	@$(RUN) coverage report
 
 compiled: $(STAMP) ## Update build/compiled, a compiled copy (make -C build/compiled chaos)
@@ -90,11 +92,15 @@ soak: $(STAMP) ## Run tasks while everything fails at random (SOAK_SECONDS=600, 
 fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_SECONDS=600)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
+docs: $(DOCS_STAMP) ## Build the documentation website in build/site; any warning fails
+	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
+
 # Conformance, proxies, chaos and load tests run on compiled code. It cannot be broken from outside, so the broken twins
 # of the load tests run on the sources.
 ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory docs
 	@$(MAKE) --no-print-directory compiled
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
@@ -161,7 +167,7 @@ define run_tests
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(DOCS_STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml locked/development.txt
@@ -172,7 +178,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

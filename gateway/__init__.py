@@ -1,7 +1,7 @@
 """Sealed Gateway: stateless, horizontally scaled Model Context Protocol tools.
 
-The public API is re-exported here: what authors of tools use, and what puts a gateway into another application. Each
-name is loaded when it is first used: importing `gateway` loads neither the web framework nor a storage client.
+This is the public API: the names for tool authors, and `mount` and `draining` for applications that embed a gateway.
+Each name is loaded on first use, so `import gateway` loads neither the web framework nor a storage client.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _MODULES = {"content": "gateway.authoring.content", "testing": "gateway.testing"
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its home (PEP 562)."""
+    """Load a public name from its module on first use (PEP 562)."""
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name in _HOME_OF:

@@ -1,4 +1,4 @@
-"""`python -m gateway`."""
+"""Runs the command `gateway` as `python -m gateway`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of the gateway, as one small tree.
+"""Every error of the gateway, in one small tree.
 
 ::
 
@@ -9,13 +9,13 @@
     │   ├── Declined                the user said no
     │   ├── Dismissed               the user closed the question without deciding
     │   └── Refused                 the client answered with an error
-    ├── CannotContinue              a call cannot go on in another leg; the message tells the caller why
-    │   └── JournalTooLarge         over what a client carries; a task could still carry it
+    ├── CannotContinue              a call cannot continue in another leg; the message says why
+    │   └── JournalTooLarge         too large for a client to carry; a task could still carry it
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
     ├── LeaseLost                   a worker no longer holds the task it works on
-    ├── ValueTooLarge               the task store will never take it; the message says how large is allowed
-    │   └── NoRoomLeft              the caller's tasks keep as much as they may
+    ├── ValueTooLarge               the task store will never accept it; the message states the limit
+    │   └── NoRoomLeft              the caller's tasks have used up their storage
     └── RpcError                    a JSON-RPC error (JSON-RPC 2.0 section 5.1)
         ├── ProtocolError           raised by a tool author on purpose
         ├── ParseError              -32700
@@ -24,7 +24,7 @@
         ├── MethodNotFound          -32601
         ├── InvalidParams           -32602
         │   ├── ArgumentsTooLarge   -32602, over a limit
-        │   ├── InvalidRequestState -32602, one frozen text for every reason
+        │   ├── InvalidRequestState -32602, one fixed text for every reason
         │   ├── ResourceNotFound    -32602
         │   ├── TaskIdTaken         -32602
         │   └── TooManyAnswers      -32602, over a limit
@@ -32,9 +32,9 @@
         ├── HeaderMismatch          -32020
         ├── MissingCapability       -32021
         ├── UnsupportedVersion      -32022
-        ├── NotAnswered             -31005, what a prompt or a resource asked has no answer
+        ├── NotAnswered             -31005, a question of a prompt or a resource has no answer
         └── NotNow                  the same request may succeed after `retry_after_seconds`
-            ├── TryAgain            nothing of it ran
+            ├── TryAgain            no part of the request ran
             │   ├── AuditLogDown    -31001
             │   ├── InProgress      -31001
             │   ├── Overloaded      -31001
@@ -42,10 +42,10 @@
             │   ├── TooManyStreams  -31003
             │   ├── TooManyTaskBytes -31003
             │   └── TooManyTasks    -31003
-            └── TaskStoreDown       -31004, it is unknown whether anything of it ran
-                └── TaskStoreAway   -31001, nothing of it ran: this is a `TryAgain` too
+            └── TaskStoreDown       -31004, the request may have taken effect
+                └── TaskStoreAway   -31001, the request had no effect: this is a `TryAgain` too
 
-Expected refusals are these; anything else is a bug or a tool's own exception. One function, in
+These are the expected refusals. Anything else is a bug or a tool's own exception. One function, in
 `gateway.web.errors`, turns them into HTTP.
 """
 
@@ -63,11 +63,8 @@ class GatewayError(Exception):
 class ConfigurationError(GatewayError):
     """The process cannot start as configured.
 
-    Args:
-        problems: what is wrong, one line each that says what to change.
-
     Attributes:
-        problems: the same, without line breaks.
+        problems: one line for each problem, saying what to change.
     """
 
     def __init__(self, *problems: str) -> None:
@@ -113,10 +110,9 @@ class Refused(AskError):
 
 
 class HttpRefusal(GatewayError):
-    """A refusal told by its HTTP status, before or without JSON-RPC.
+    """A refusal sent as an HTTP status, before or without JSON-RPC.
 
     Attributes:
-        status: the HTTP status code.
         headers: extra response headers, names in lower case.
     """
 
@@ -127,15 +123,11 @@ class HttpRefusal(GatewayError):
 
 
 class InsufficientScope(GatewayError):
-    """The caller's token does not grant what the tool, prompt or resource asks for (RFC 6750 section 3.1).
-
-    Args:
-        required: every scope that is asked for, granted or not.
-        message: what else is missing, where it is not a scope.
+    """The caller's token lacks a scope that the tool, prompt or resource requires (RFC 6750 section 3.1).
 
     Attributes:
-        required: as given.
-        granted: the scopes that the token has, set where the request is refused.
+        required: every required scope, granted or not.
+        granted: the scopes of the token, set where the request is refused.
     """
 
     def __init__(self, required: Iterable[str], message: str | None = None) -> None:
@@ -145,41 +137,37 @@ class InsufficientScope(GatewayError):
 
 
 class LeaseLost(GatewayError):
-    """A worker no longer holds the task it works on; nothing that it writes about it counts.
+    """A worker no longer holds the task it works on; its writes no longer count.
 
     Attributes:
         cancelled: whether the task was cancelled; otherwise another worker has it, or it has expired.
     """
 
     def __init__(self, *, cancelled: bool) -> None:
-        super().__init__("The task was cancelled" if cancelled else "The lease of the task was lost")
+        super().__init__("The task was cancelled" if cancelled else "The lease on the task was lost")
         self.cancelled = cancelled
 
 
 class ValueTooLarge(GatewayError):
-    """Something is larger than the task store keeps, and will be the next time too. The message is safe to show.
+    """A value is larger than the task store accepts; a retry cannot help. The message is safe to show.
 
     Args:
-        what: what is too large, as the start of a sentence.
+        what: the value, as the start of a sentence.
         size: its size in bytes.
-        limit: the most that is allowed, None where only the store's server knows.
+        limit: the largest size allowed; None if only the store's server knows.
     """
 
     def __init__(self, what: str, size: int, limit: int | None = None) -> None:
-        allowed = "more than the task store takes" if limit is None else f"{limit} at most"
-        super().__init__(f"{what} is too large: {size} bytes, {allowed}")
+        allowed = "more than the task store accepts" if limit is None else f"the limit is {limit}"
+        super().__init__(f"{what} is too large: {size} bytes; {allowed}")
 
 
 class NoRoomLeft(ValueTooLarge):
-    """A running task has more to store, but all tasks of its caller together keep as much as they may.
-
-    Args:
-        limit: how many bytes that is.
-    """
+    """A running task has more to store than its caller's tasks may store together."""
 
     def __init__(self, limit: int) -> None:
         GatewayError.__init__(
-            self, f"The tasks of one caller may keep {limit} bytes in all, and this one has more to store than is left"
+            self, f"The tasks of one caller may store {limit} bytes in total, and this one needs more than is left"
         )
 
 
@@ -196,10 +184,10 @@ class RpcError(GatewayError):
 
 
 class ProtocolError(RpcError):
-    """Raised by a tool author to end the call with a JSON-RPC error of their own.
+    """A tool author ends the call with a JSON-RPC error of their own.
 
-    The codes from -32768 to -32000 are reserved (JSON-RPC 2.0 section 5.1, MCP "Error Codes"); pick
-    another one, or one of the standard codes -32600 to -32603.
+    The codes from -32768 to -32000 are reserved (JSON-RPC 2.0 section 5.1, MCP "Error Codes"). Pick another one, or one
+    of the standard codes -32600 to -32603.
     """
 
 
@@ -211,13 +199,13 @@ class _FixedCode(RpcError):
 
 
 class ParseError(_FixedCode):
-    """The body is not JSON, or not JSON that two readers would read alike."""
+    """The body is not JSON, or two parsers could read it differently."""
 
     CODE = -32700
 
 
 class TooDeep(ParseError):
-    """The body nests deeper than is allowed."""
+    """The body nests more deeply than allowed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"The body nests deeper than {limit} levels")
@@ -242,37 +230,28 @@ class InvalidParams(_FixedCode):
 
 
 class TooManyAnswers(InvalidParams):
-    """One leg brings more answers than is allowed."""
+    """One leg carries more answers than allowed."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"params.inputResponses must not have more than {limit} entries")
 
 
 class ArgumentsTooLarge(InvalidParams):
-    """The arguments of a call are larger than those of a task may be.
-
-    Args:
-        size: theirs, in bytes of JSON.
-        limit: the most that is allowed.
-    """
+    """The arguments are larger than a task may have; both sizes are in bytes of JSON."""
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"The arguments are too large for a task: {size} bytes, {limit} at most")
+        super().__init__(f"The arguments are too large for a task: {size} bytes; the limit is {limit}")
 
 
 class TaskIdTaken(InvalidParams):
-    """The client chose the id of a task that it has already used (SEP-1686)."""
+    """The client chose a task id that it has already used (SEP-1686)."""
 
     def __init__(self) -> None:
         super().__init__("Task ID already exists")
 
 
 class ResourceNotFound(InvalidParams):
-    """There is no resource of this uri.
-
-    Attributes:
-        uri: as the client sent it.
-    """
+    """No resource has this URI."""
 
     def __init__(self, uri: str) -> None:
         super().__init__("Resource not found", {"uri": uri})
@@ -280,7 +259,7 @@ class ResourceNotFound(InvalidParams):
 
 
 class InternalError(_FixedCode):
-    """Something broke that is not the caller's fault. The message never says what."""
+    """Something broke, and the caller is not at fault. The message never says what."""
 
     CODE = -32603
 
@@ -292,12 +271,12 @@ class HeaderMismatch(_FixedCode):
 
 
 class MissingCapability(_FixedCode):
-    """The call needs something that the client did not declare.
+    """The call needs a capability that the client did not declare.
 
-    `data.requiredCapabilities` is shaped like `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`.
+    `data.requiredCapabilities` has the shape of `ClientCapabilities`, e.g. `{"elicitation": {"form": {}}}`.
 
     Args:
-        paths: where in `ClientCapabilities` each missing one stands, e.g. `("elicitation", "form")`.
+        paths: the path of each missing capability in `ClientCapabilities`, e.g. `("elicitation", "form")`.
     """
 
     CODE = -32021
@@ -320,11 +299,7 @@ def _capability(path: tuple[str, ...]) -> str:
 
 
 class NotAnswered(_FixedCode):
-    """A prompt or a resource has no result since what it asked was not answered; `data.reason` says why.
-
-    Args:
-        error: why there is no answer.
-    """
+    """A question of a prompt or resource was not answered, so there is no result; `data.reason` says why."""
 
     CODE = -31005
 
@@ -333,7 +308,7 @@ class NotAnswered(_FixedCode):
 
 
 class UnsupportedVersion(_FixedCode):
-    """The protocol version is not served here; `data.supported` says which are."""
+    """The server does not support the protocol version; `data.supported` lists those it does."""
 
     CODE = -32022
 
@@ -342,7 +317,7 @@ class UnsupportedVersion(_FixedCode):
 
 
 class NotNow(_FixedCode):
-    """Nothing is wrong with the request, but it is not served now.
+    """The request is valid, but cannot be served right now.
 
     Attributes:
         retry_after_seconds: when it may succeed, at least 1 (RFC 9110 section 10.2.3).
@@ -354,11 +329,11 @@ class NotNow(_FixedCode):
 
 
 class TryAgain(NotNow):
-    """Nothing of the request ran, so that anybody may send it again, a load balancer included."""
+    """No part of the request ran, so anyone may send it again, including a load balancer."""
 
 
 class InProgress(TryAgain):
-    """The same request came before and still runs. Once it has ended, a repetition gets its answer."""
+    """An earlier copy of this request is still running. When it has ended, a retry gets its answer."""
 
     CODE = -31001
 
@@ -367,7 +342,7 @@ class InProgress(TryAgain):
 
 
 class Overloaded(TryAgain):
-    """The replica has as many requests in hand as it can serve in time."""
+    """The replica already has as many requests as it can serve in time."""
 
     CODE = -31001
 
@@ -376,16 +351,16 @@ class Overloaded(TryAgain):
 
 
 class AuditLogDown(TryAgain):
-    """The audit log cannot be written, and no call may run without its line (`GATEWAY_AUDIT_LOG_REQUIRED`)."""
+    """The audit log cannot be written, and no call may run without its entry (`GATEWAY_AUDIT_LOG_REQUIRED`)."""
 
     CODE = -31001
 
     def __init__(self, retry_after_seconds: int = 5) -> None:
-        super().__init__("The server cannot take calls now", retry_after_seconds)
+        super().__init__("The server cannot accept calls right now", retry_after_seconds)
 
 
 class RateLimited(TryAgain):
-    """The caller sends more requests than one may."""
+    """The caller sends more requests than allowed."""
 
     CODE = -31003
 
@@ -394,7 +369,7 @@ class RateLimited(TryAgain):
 
 
 class TooManyStreams(TryAgain):
-    """The caller keeps as many streams open as one may."""
+    """The caller already has as many open streams as allowed."""
 
     CODE = -31003
 
@@ -403,7 +378,7 @@ class TooManyStreams(TryAgain):
 
 
 class TooManyTasks(TryAgain):
-    """The caller has as many tasks stored as one may."""
+    """The caller already has as many stored tasks as allowed."""
 
     CODE = -31003
 
@@ -412,35 +387,36 @@ class TooManyTasks(TryAgain):
 
 
 class TooManyTaskBytes(TryAgain):
-    """The tasks of the caller keep as many bytes as they may."""
+    """The caller's tasks already use as many bytes as allowed."""
 
     CODE = -31003
 
     def __init__(self, limit: int, retry_after_seconds: int) -> None:
-        super().__init__(f"The tasks of one caller may keep no more than {limit} bytes", retry_after_seconds)
+        super().__init__(f"The tasks of one caller may store no more than {limit} bytes", retry_after_seconds)
 
 
 class TaskStoreDown(NotNow):
-    """The task store does not serve. Unless this is a `TaskStoreAway`, it may have done what was asked."""
+    """The task store failed. Except with `TaskStoreAway`, the request may have taken effect."""
 
     CODE = -31004
-    MESSAGE: ClassVar[str] = "The task store did not answer in time; it may have done what was asked"
+    MESSAGE: ClassVar[str] = "The task store did not answer in time; the request may still have taken effect"
 
     def __init__(self, retry_after_seconds: int = 2) -> None:
         super().__init__(self.MESSAGE, retry_after_seconds)
 
 
 class TaskStoreAway(TaskStoreDown, TryAgain):
-    """The task store cannot be reached, is full, or refuses; nothing was done, and nothing will be."""
+    """The task store is unreachable or full, or refuses. The request had no effect and never will."""
 
     CODE = -31001
     MESSAGE = "The task store is not available"
 
 
 class RejectReason(StrEnum):
-    """Why a sealed token was not accepted. For the log and the counter only, never for the client.
+    """Why a sealed token was rejected. For the log and the counter only, never for the client.
 
-    The last two are of request ids: the replica is not there or did not take the answer; nobody waits any more.
+    `GONE` and `LATE` apply to request ids: the replica is gone or did not accept the answer; nothing waits for it any
+    more.
     """
 
     MALFORMED = "malformed"
@@ -455,7 +431,7 @@ class RejectReason(StrEnum):
 
 
 class HopReason(StrEnum):
-    """Why a message of another process was not accepted. For the log and the counter only, never for its sender."""
+    """Why a message from another process was rejected. For the log and the counter only, never for its sender."""
 
     MALFORMED = "malformed"
     TOO_LARGE = "too_large"
@@ -469,7 +445,7 @@ class HopReason(StrEnum):
 
 
 class InvalidRequestState(InvalidParams):
-    """A `requestState` that is not accepted; every reason looks the same to the client.
+    """A `requestState` was rejected; every reason looks the same to the client.
 
     Attributes:
         reason: the real reason, for the log and the counter.
@@ -481,8 +457,8 @@ class InvalidRequestState(InvalidParams):
 
 
 class CannotContinue(GatewayError):
-    """A call cannot go on in another leg. The message tells the caller why."""
+    """A call cannot continue in another leg. The message is for the caller."""
 
 
 class JournalTooLarge(CannotContinue):
-    """The journal is over what a client carries; a task could still carry it."""
+    """The journal is too large for a client to carry; a task could still carry it."""

@@ -1,4 +1,4 @@
-"""Test a tool without a server: `run(tool, args, answers={…})`."""
+"""Test tools, prompts and resources without a server: `run(tool, args, answers={…})`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How much one caller may take of a replica. Each replica counts for itself; nothing is shared."""
+"""Limits on what one caller may use of a replica. Each replica counts on its own; nothing is shared."""

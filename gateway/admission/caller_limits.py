@@ -1,4 +1,4 @@
-"""What one caller may take of this replica, and who counts as one."""
+"""The limits on what one caller may use of this replica, and the definition of a caller."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _SITE_PREFIX_BITS: Final = 64
 
 
 class CallerLimits:
-    """The limits that count for each caller alone.
+    """The limits that apply to each caller separately.
 
-    A caller is a principal, or an address where nobody says who calls.
+    A caller is a principal, or an address if the caller is anonymous.
 
     Args:
-        rate: what each may send; None for any number of requests.
+        rate: the request rate for each; None for no limit.
         streams: how many streams each may have open at a time.
         clock: seconds that never go back.
     """
@@ -42,12 +42,12 @@ class CallerLimits:
         """Count one stream as open while the context lasts.
 
         Raises:
-            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+            TooManyStreams: on entering the context, if the caller has as many open as allowed.
         """
         return self._streams.stream(_caller(principal, address))
 
     def share_connections(self, connections: int) -> None:
-        """Leave half of the connections of this replica to others: a stream keeps one, and ends for nobody else."""
+        """Reserve half of this replica's connections for others: a stream holds one, and does not end to free it."""
         self._streams.limit = min(self._streams.limit, max(1, connections // 2))
 
 
@@ -58,7 +58,7 @@ def _caller(principal: Hashable | None, address: str) -> Hashable:
 
 
 def _site(address: str) -> str:
-    """Return the network that an IPv6 address is in: whoever has one of its addresses usually has all of them."""
+    """Return the network of an IPv6 address: a user with one of its addresses usually has all of them."""
     try:
         ip = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:

@@ -1,13 +1,14 @@
-"""The requests in flight: how many are taken on, which of them wait, and which legs are handed on.
+"""The requests in flight: how many are admitted, which of them wait, and which legs are shed.
 
-A request is counted from the moment its headers are complete, before anything is spent on it. Up to a limit requests
-are worked on; half as many again wait for a place; all others are refused at once. Those whose client is still sending
-the body, or whose token is being verified, are not counted meanwhile: neither a slow client nor a slow identity
-provider takes anybody's place.
+A request counts from the moment its headers are complete, before any work is spent on it. Up to a limit, requests are
+processed; half as many again wait for a place; all others are refused at once. A request does not count while its
+client is still sending the body, or while its token is being verified. So neither a slow client nor a slow identity
+provider takes a place from others.
 
-No caller can keep the others out. Places go to callers in turn, and to none that holds half of them while others wait.
-Of the room to wait in, a caller gets no more than it leaves free, so that whoever arrives next can still be identified.
-A caller that wants more is refused, and while that lasts its requests are refused as they arrive, by their credential.
+No caller can keep the others out. Places go to callers in turn, and never to a caller that holds half of them while
+others wait. Of the room to wait in, a caller gets no more than it leaves free, so the next caller can still be
+identified. A caller that wants more is refused. While that lasts, its requests are refused as they arrive, by their
+credential.
 """
 
 from __future__ import annotations
@@ -24,36 +25,35 @@ from gateway.observability.counters import Count
 from gateway.runtime.fairness import FairQueue
 
 WINDOW_SECONDS: Final = 0.25
-"""How often the waits are looked at, if there are enough of them."""
+"""How often the waiting times are evaluated, if there are enough of them."""
 
 WINDOW_REQUESTS: Final = 10
-"""Fewer waits than this say little; they are looked at after `LONGEST_WINDOW_SECONDS`."""
+"""Fewer waiting times than this say little; they are evaluated after `LONGEST_WINDOW_SECONDS`."""
 
 LONGEST_WINDOW_SECONDS: Final = 1.0
 
 LONGEST_WAIT_SECONDS: Final = 10.0
-"""Who has waited for a place this long is told to come again."""
+"""A request that has waited for a place this long is refused."""
 
 MAX_CREDENTIALS: Final = 1024
-"""As many credentials of callers that have their share are remembered."""
+"""How many credentials of callers over their share are remembered."""
 
 _PERCENTILE: Final = 0.9
 
 
 class InFlight:
-    """Counts requests in, lets them wait, and tells which legs to hand on.
+    """Counts requests, makes them wait, and decides which legs to shed.
 
     Args:
-        limit: how many are worked on at once.
-        target_seconds: how long requests may wait, from their headers to their leg, 90th percentile. Over it, legs are
-            handed on at their checkpoints.
+        limit: how many requests are processed at once.
+        target_seconds: how long requests may wait, from their headers to their leg, 90th percentile. Above it, legs are
+            shed at their checkpoints.
         clock: seconds that never go back.
 
     Attributes:
-        in_flight: requests that are counted now.
-        draining: whether this replica is leaving.
+        in_flight: requests counted now.
+        draining: whether this replica is draining.
         share_refusals: counts requests refused because their caller had its share of the room to wait in.
-        clock: as given.
     """
 
     def __init__(self, limit: Limit, target_seconds: float, clock: Callable[[], float]) -> None:
@@ -83,20 +83,20 @@ class InFlight:
 
     @property
     def limit(self) -> int:
-        """How many requests are worked on at once, as it is now."""
+        """How many requests are processed at once, as of now."""
         return self._limit.value
 
     @property
     def queue_target(self) -> float:
-        """How long requests should wait at most, 90th percentile, in seconds."""
+        """The target for the waiting time of requests, 90th percentile, in seconds."""
         return self._target
 
     @property
     def queue_wait_p90(self) -> float:
         """How long requests wait from their headers to their leg, 90th percentile, in seconds.
 
-        This is for people and for autoscalers, who look once in a while: requests that still wait count with the time
-        they have waited so far, and nothing counts that is long past. Sheds go by the waits that have ended.
+        This is for people and autoscalers, which look only now and then. So waiting requests count with their time so
+        far, and nothing old counts. Shedding uses the waits that have ended.
         """
         now = self.clock()
         so_far = _percentile([now - since for since in tuple(self._waiting_since.values())])
@@ -115,26 +115,26 @@ class InFlight:
         return self._queue.callers
 
     def drain(self) -> None:
-        """Hand every leg that runs on at its next checkpoint."""
+        """Shed every running leg at its next checkpoint."""
         self.draining = True
         self._draining_since = self.clock()
 
     def end_notice(self) -> None:
-        """Hand every leg on, also those that came while load balancers were still learning that this replica leaves."""
+        """Shed every leg, including those that arrived before load balancers noticed the drain."""
         self._notice_is_over = True
 
     def arrive(self, credential: bytes = b"") -> InFlightVisit | None:
-        """Count a request whose headers are complete; return None if it has to be refused.
+        """Count a request whose headers are complete; return None if it must be refused.
 
         Args:
-            credential: what it says about its caller; nothing has verified it yet.
+            credential: identifies its caller; not verified yet.
         """
         if (self._credentials and self._is_known_to_have_a_share(credential)) or not self.count():
             return None
         return InFlightVisit(self, self.clock(), credential)
 
     def count(self) -> bool:
-        """Count a request, unless there are too many."""
+        """Count a request unless there are too many; return whether it counts."""
         limit = self._limit.value
         if self.in_flight >= limit + limit // 2:
             self._reached = True
@@ -144,7 +144,7 @@ class InFlight:
         return True
 
     def _is_known_to_have_a_share(self, credential: bytes) -> bool:
-        """Tell whether a credential is that of a caller that would be refused once it is identified."""
+        """Return whether a credential belongs to a caller that would be refused once identified."""
         if not self._queue.size:
             self._credentials.clear()
             return False
@@ -156,12 +156,12 @@ class InFlight:
         return True
 
     def _has_its_share(self, caller: Hashable) -> bool:
-        """Tell whether a caller waits for so many places that others need what room to wait in is left."""
+        """Return whether a caller has so many waiting requests that the remaining room must be left to others."""
         waiting = self._queue.waiting_of(caller)
         return waiting > 0 and waiting >= self._limit.value // 2 - self._queue.size
 
     def check_share(self, caller: Hashable, credential: bytes) -> None:
-        """Check that a caller may wait for one more place. The anonymous one, None, always may: there is no other.
+        """Check that a caller may wait for one more place. The anonymous caller, None, always may: it is the only one.
 
         Raises:
             Overloaded: it has its share of the room to wait in.
@@ -176,7 +176,7 @@ class InFlight:
         raise Overloaded
 
     def began(self, arrived_at: float) -> float:
-        """Note that the work on a request begins, and return how long the event loop kept it waiting, in seconds."""
+        """Note that work on a request begins; return how long it waited for the event loop, in seconds."""
         now = self.clock()
         elapsed = now - self._window_began
         if elapsed >= WINDOW_SECONDS and (
@@ -185,7 +185,7 @@ class InFlight:
             self._look(now)
         waited = now - arrived_at
         self._loop_waits.append(waited)
-        # It was next in line: the one before had the loop until now, unless that only lined up too.
+        # The request was next in line, so the previous one used the loop until now, unless it only joined the queue.
         if self._last_ran and arrived_at <= self._last_began:
             self._turns.append(now - self._last_began)
         self._last_began = now
@@ -193,11 +193,11 @@ class InFlight:
         return waited
 
     def entered(self, waited: float) -> None:
-        """Note how long a request waited in all until its leg began, in seconds."""
+        """Note how long a request waited in total until its leg began, in seconds."""
         self._queue_waits.append(waited)
 
     def _look(self, now: float) -> None:
-        """Learn from the window that ends now."""
+        """Evaluate the window that ends now."""
         self._limit.adjust(
             _percentile(self._loop_waits),
             turn_seconds=statistics.median(self._turns) if self._turns else None,
@@ -205,7 +205,7 @@ class InFlight:
             reached=self._reached,
         )
         self._looked_at_p90 = wait = _percentile(self._queue_waits)
-        # As many legs as were too many for the target; they are those that come to a checkpoint first.
+        # The number of legs in excess of the target; the first ones to reach a checkpoint are shed.
         self._sheds_wanted = math.ceil(self._highest * (1 - self._target / wait)) if wait > self._target else 0
         for samples in (self._loop_waits, self._queue_waits, self._turns):
             samples.clear()
@@ -215,7 +215,7 @@ class InFlight:
         self._fill()
 
     def take_place(self, caller: Hashable) -> bool:
-        """Take a place among those that are worked on, unless all are taken or others wait for one."""
+        """Take a place, unless all are taken or others wait for one; return whether it was taken."""
         if self._running >= self._limit.value or self._queue.size:
             self._reached = True
             return False
@@ -225,12 +225,12 @@ class InFlight:
         return True
 
     async def wait_for_place(self, caller: Hashable, waited: float, *, goes_on: bool) -> float:
-        """Wait until a place is free, take it, and return how long that took, in seconds.
+        """Wait for a free place, take it, and return how long that took, in seconds.
 
         Args:
             caller: whose request it is.
             waited: how long the request has waited before, in seconds.
-            goes_on: whether it goes before those that do not.
+            goes_on: whether it takes precedence, because it continues a call.
 
         Raises:
             Overloaded: that took too long.
@@ -244,7 +244,7 @@ class InFlight:
             async with asyncio.timeout(LONGEST_WAIT_SECONDS):
                 given_at = await place
         except BaseException as error:
-            if place.done() and not place.cancelled():  # it was given, but to somebody who is gone
+            if place.done() and not place.cancelled():  # the place was given to a request that is gone
                 self.free_place(caller)
             else:
                 self._queue.remove(caller, place)
@@ -259,34 +259,34 @@ class InFlight:
         return now - began
 
     def free_place(self, caller: Hashable) -> None:
-        """Give the place of a caller to the next who waits."""
+        """Pass the place of a caller to the next request in line."""
         self._running -= 1
         self._queue.free(caller)
         if self._queue.size:
             self._fill()
 
     def _fill(self) -> None:
-        """Give free places to those who wait: first to those who go on with a call, for their users have begun."""
+        """Give free places to waiting requests. Those that continue a call go first: their users have already begun."""
         while self._running < self._limit.value:
             given = self._queue.next(self._limit.value)
             if given is None:
                 return
             caller, place = given
-            if place.done():  # whoever waited is gone
+            if place.done():  # the request is gone
                 self._queue.free(caller)
             else:
                 self._running += 1
                 place.set_result(self.clock())
 
     def wants_shed(self, began: float) -> bool:
-        """Tell whether a leg should end at its checkpoint, so that another replica goes on with the call.
+        """Return whether a leg should end at its checkpoint, so another replica can continue the call.
 
-        A leg that has hardly begun is cheaper to finish than to hand on, unless the replica is leaving. One that came
-        after that was said is kept until the notice is over: the balancer that sent it here could do so again, and a
-        call is handed on only so often.
+        A leg that has hardly begun is cheaper to finish than to shed, unless the replica is draining. A leg that began
+        after the drain is kept until the notice is over. The balancer that sent it here could do so again, and a call
+        can be shed only a few times.
 
         Args:
-            began: when the leg began, by `clock`.
+            began: when the leg began, on `clock`.
         """
         if self.draining:
             return self._notice_is_over or began <= self._draining_since
@@ -294,7 +294,7 @@ class InFlight:
         if self._sheds_wanted <= 0 or now - began < self._target:
             return False
         if now - self._window_began > LONGEST_WINDOW_SECONDS:
-            return False  # nobody has waited since
+            return False  # no request has waited since
         self._sheds_wanted -= 1
         return True
 
@@ -303,9 +303,9 @@ class InFlightVisit:
     """One request on its way: it arrives, begins, enters and leaves.
 
     Args:
-        requests: where it is counted.
+        requests: counts it.
         arrived_at: when its headers were complete.
-        credential: what it says about its caller.
+        credential: identifies its caller, not verified yet.
     """
 
     __slots__ = ("_caller", "_counted", "_credential", "_has_place", "_requests", "_since", "_waited")
@@ -320,24 +320,25 @@ class InFlightVisit:
         self._has_place = False
 
     def begin(self) -> None:
-        """Note that the work on the request begins."""
+        """Note that work on the request begins."""
         self._waited = self._requests.began(self._since)
 
     def step_aside(self) -> None:
-        """Give up the place in line until the request enters: its client is still sending it, or its token is new."""
+        """Stop counting the request until it enters: its client is still sending it, or its token is new."""
         if self._counted:
             self._counted = False
             self._requests.in_flight -= 1
 
     def enter(self, caller: Hashable = None, *, goes_on: bool) -> Coroutine[Any, Any, None] | None:
-        """Take a place among those that are worked on, again after `leave`; return what to await where all are taken.
+        """Take a place, also again after `leave`; if all are taken, return an awaitable that waits for one.
 
         Args:
             caller: whose request it is, None for the anonymous caller.
-            goes_on: whether the request seems to go on with a call. Those get a place first.
+            goes_on: whether the request seems to continue a call. Such requests take precedence.
 
         Raises:
-            Overloaded: too many wait already, or too many of this caller; or, by what is returned, it took too long.
+            Overloaded: too many requests wait already, or too many of this caller; or, from the awaitable, the wait was
+                too long.
         """
         requests = self._requests
         if not self._counted:
@@ -359,7 +360,7 @@ class InFlightVisit:
         requests.entered(self._waited)
 
     def leave(self) -> None:
-        """Free the place, whatever became of the request."""
+        """Free the place, in whatever way the request ended."""
         if self._has_place:
             self._has_place = False
             self._waited = 0.0
@@ -368,5 +369,5 @@ class InFlightVisit:
 
 
 def _percentile(waits: list[float]) -> float:
-    """Return the 90th percentile, 0 of none."""
+    """Return the 90th percentile, 0 if there are no waits."""
     return sorted(waits)[int(len(waits) * _PERCENTILE)] if waits else 0.0

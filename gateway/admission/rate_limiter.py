@@ -1,4 +1,4 @@
-"""Requests per caller: a token bucket each."""
+"""The request rate of each caller: one token bucket each."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from gateway.errors import RateLimited
 from gateway.settings.rates import Rate
 
 MAX_CALLERS: Final = 16_384
-"""How many buckets are kept. Whoever has not called for longest is forgotten first, and so starts afresh."""
+"""How many buckets are kept. The caller that was inactive longest is forgotten first, and then starts with a full
+bucket."""
 
 _ROUNDING_SECONDS: Final = 1e-6
-"""What sums of times may be off by."""
+"""The tolerance for rounding errors in sums of times."""
 
 
 class RateLimiter:
-    """Lets each caller send at a rate, and a burst at once.
+    """Limits each caller to a rate, and allows bursts.
 
-    A bucket is kept as one number, the time when it will be full again (the generic cell rate algorithm, which
-    decides exactly as a token bucket does). A refused request takes nothing out of it. Every decision takes the
-    same short time, and at most `max_callers` buckets are kept, whoever calls.
+    A bucket is stored as one number, the time when it will be full again (the generic cell rate algorithm, which
+    decides exactly as a token bucket does). A refused request takes nothing from it. Every decision takes the same
+    short time, and at most `max_callers` buckets are kept.
 
     Args:
-        rate: what each caller may send.
+        rate: for each caller.
         clock: seconds that never go back.
         max_callers: how many buckets are kept.
     """
@@ -45,7 +46,7 @@ class RateLimiter:
         """Count one request of a caller.
 
         Raises:
-            RateLimited: the bucket is empty; the error says when the next request may come.
+            RateLimited: the bucket is empty; the error says when the next request is allowed.
         """
         now = self._clock()
         full_at = max(self._full_at.get(caller, now), now)
@@ -57,7 +58,7 @@ class RateLimiter:
         self._forget(now)
 
     def _forget(self, now: float) -> None:
-        """Drop a bucket that is full again, as one that never was is full too; or the oldest, if there are too many."""
+        """Drop the oldest bucket if it is full again, as a missing one counts as full, or if there are too many."""
         oldest, full_at = next(iter(self._full_at.items()))
         if full_at <= now or len(self._full_at) > self._max_callers:
             del self._full_at[oldest]

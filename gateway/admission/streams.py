@@ -9,17 +9,14 @@ from typing import Final
 from gateway.errors import TooManyStreams
 
 RETRY_AFTER_SECONDS: Final = 10
-"""When to try again: nobody knows when one of the caller's own streams ends."""
+"""When to try again: nobody knows when one of the caller's own streams will end."""
 
 
 class StreamLimiter:
-    """Lets each caller keep a number of streams open. What it remembers is bounded by the streams that are open.
+    """Limits the open streams of each caller. Its memory is bounded by the number of open streams.
 
     Args:
         limit: how many streams each caller may have open at a time.
-
-    Attributes:
-        limit: as given.
     """
 
     def __init__(self, limit: int) -> None:

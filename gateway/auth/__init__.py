@@ -1,4 +1,4 @@
-"""Who calls: turns an `Authorization` header into a principal. The only package that knows JSON Web Tokens."""
+"""Identifies callers: turns an `Authorization` header into a principal. The only package that knows JSON Web Tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a process without identity may listen."""
+"""The addresses on which a process without authentication may listen."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from gateway.settings.hosts import is_loopback
 
 
 def check_bind(auth: str, host: str) -> None:
-    """Check that a process that verifies no tokens is reachable from this machine only.
+    """Check that a process that verifies no tokens is reachable only from this machine.
 
     Args:
         auth: the setting `GATEWAY_AUTH`.
         host: the name or address that the process listens on.
 
     Raises:
-        ConfigurationError: `auth` is `none` and the address is not a loopback one.
+        ConfigurationError: `auth` is `none` and the address is not a loopback address.
     """
     if auth == "none" and not is_loopback(host):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""One GET of a small document, over urllib, with limits that hold whatever the server does."""
+"""One GET of a small document with urllib, within limits that hold whatever the server does."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ THREAD_NAME: Final = "fetch-keys"
 
 
 class FetchFailed(GatewayError):
-    """The document could not be had. The message says why, without anything that the server sent."""
+    """The document could not be fetched. The message gives the reason, without anything that the server sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer.
+    """A response.
 
     Attributes:
-        body: what was asked for.
-        time: what the server, or whoever has answered for it, told of the time; None if nothing.
+        time: the time according to the server, or to a cache that answered for it; None if it sent none.
     """
 
     body: bytes
@@ -50,15 +49,15 @@ class Fetched:
 
 
 async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
-    """Return a 200 answer. Redirects are not followed.
+    """Return a 200 response. Redirects are not followed.
 
     Args:
-        url: http or https. The proxy is that of the environment (`HTTPS_PROXY`), for this machine none.
-        seconds: the time for all of it, however slowly the server sends.
+        url: http or https. The proxy comes from the environment (`HTTPS_PROXY`); there is none for this machine.
+        seconds: the time limit for the whole fetch, however slowly the server sends.
         max_bytes: the largest body.
 
     Raises:
-        FetchFailed: no such answer in time.
+        FetchFailed: there was no such response in time.
     """
     line = _Line()
     try:
@@ -71,7 +70,7 @@ async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
 
 
 class _Line:
-    """The connection of one fetch. A thread cannot be stopped; what it reads from can."""
+    """The connection of one fetch. A thread cannot be stopped, but its connection can be closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,19 +78,19 @@ class _Line:
         self._is_cut = False
 
     def keep(self, connected: socket.socket) -> None:
-        """Keep a second handle of a socket, or end the socket if it comes too late."""
+        """Keep a second handle of a socket, or close the socket if it comes too late."""
         with self._lock:
             self._handle = connected.dup()
         if self._is_cut:
             self.cut()
 
     def cut(self) -> None:
-        """End the connection, whatever its thread does with it."""
+        """Close the connection, whatever its thread does with it."""
         self._is_cut = True
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:
-            with contextlib.suppress(OSError):  # the other side has ended it
+            with contextlib.suppress(OSError):  # the other side has closed it
                 handle.shutdown(socket.SHUT_RDWR)
             handle.close()
 
@@ -105,7 +104,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _TlsConnection(http.client.HTTPSConnection, _Connection):
-    """The same over TLS: the line is kept before the handshake."""
+    """The same over TLS: the socket is kept before the handshake."""
 
 
 class _Handler(urllib.request.AbstractHTTPHandler):
@@ -129,7 +128,7 @@ class _Handler(urllib.request.AbstractHTTPHandler):
 
 
 def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> Fetched:
-    # Put together by hand: urllib's own opener also follows redirects and opens files.
+    # Built by hand, because urllib's own opener also follows redirects and opens files.
     opener = urllib.request.OpenerDirector()
     here = is_loopback(urlsplit(url).hostname or "")
     for handler in (
@@ -163,9 +162,9 @@ def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> Fetched:
 
 
 def _reading(headers: Message, took: float) -> Reading | None:
-    """Return what an answer that has just come tells of the time.
+    """Return the time according to a response that has just arrived.
 
-    A cache answers with the server's `Date` of then, and with the `Age` that the answer has had since (RFC 9111, 5.1).
+    A cache answers with the server's original `Date`, and with the response's `Age` since then (RFC 9111, 5.1).
     """
     heard_at = time.time()
     try:

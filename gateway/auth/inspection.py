@@ -1,4 +1,4 @@
-"""Looks at an identity provider as a replica would use it. For `gateway check`."""
+"""Checks an identity provider for `gateway check`, using it as a replica would."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ async def inspect_provider(settings: Settings) -> str:
     """Check that tokens can be verified now, and return how.
 
     Raises:
-        ConfigurationError: the keys are of no use, or the provider has another issuer.
+        ConfigurationError: no key can be used, or the provider has another issuer.
         FetchFailed: the keys cannot be read now.
     """
     if settings.auth == "none":
-        return "GATEWAY_AUTH is none, so everybody on this machine may call every tool"
+        return "GATEWAY_AUTH=none lets anyone on this machine call every tool"
     if settings.jwt_secret is not None:
         return "tokens are verified with the shared secret"
     if settings.jwks_file is not None:
         return _describe(read_key_file(Path(settings.jwks_file), settings.token_algorithms))
-    assert settings.jwks_url is not None  # noqa: S101 - `Settings.check_serving` has seen to it
-    # Both at once: a provider that is slow is slow twice.
+    assert settings.jwks_url is not None  # noqa: S101 - `Settings.check_serving` has checked it
+    # In parallel: a slow provider is slow for both.
     fetched, issuer = await asyncio.gather(
         fetch(settings.jwks_url, seconds=FETCH_SECONDS, max_bytes=MAX_KEY_SET_BYTES), _issuer(settings.jwt_issuer or "")
     )
@@ -40,7 +40,7 @@ async def inspect_provider(settings: Settings) -> str:
     if issuer is not None and issuer != settings.jwt_issuer:
         raise ConfigurationError(
             f"GATEWAY_JWT_ISSUER: the provider at {settings.jwt_issuer!r} issues tokens as {issuer[:200]!r}; "
-            "set it to that"
+            "use that value"
         )
     return _describe(keys)
 
@@ -51,7 +51,7 @@ def _describe(keys: KeySet) -> str:
 
 
 async def _issuer(issuer: str) -> str | None:
-    """Return the issuer that the metadata of a provider names; None if it publishes none."""
+    """Return the issuer named in a provider's metadata; None if it publishes none."""
     if not is_web_url(issuer):
         return None
     parts = urlsplit(issuer)

@@ -1,7 +1,7 @@
 """The keys that verify tokens: a shared secret, or a set of public keys (JWKS, RFC 7517).
 
-A key verifies only algorithms that fit its type, its curve and its own `alg`, so no public key can ever stand in
-for a shared secret (RFC 8725 section 3.1).
+A key verifies only algorithms that fit its type, its curve and its own `alg`. So no public key can ever stand in for a
+shared secret (RFC 8725 section 3.1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_KEY_ID_CHARACTERS: Final = 256
 MIN_RSA_BITS: Final = 2048
 """RFC 7518 section 3.3."""
 MAX_RSA_BITS: Final = 8192
-"""Verifying with a larger one takes long enough to be felt."""
+"""Verifying with a larger key takes noticeably long."""
 
 _RSA_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 _CURVE_ALGORITHMS: Final[Mapping[tuple[str, str], str]] = {
@@ -47,16 +47,16 @@ class UnknownKey(GatewayError):
 
 
 class KeysUnavailable(GatewayError):
-    """No keys could be read yet, so no token can be judged."""
+    """No keys could be read yet, so no token can be verified."""
 
 
 class Keys(Protocol):
-    """What tokens are verified with."""
+    """The keys that verify tokens."""
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the key for a token with this header, as PyJWT takes it.
 
-        Returns without giving way to other tasks once the key is known: what it returns is current.
+        Once the key is known, this returns without yielding to other tasks, so the key is current.
 
         Raises:
             UnknownKey: there is none, or more than one.
@@ -65,15 +65,15 @@ class Keys(Protocol):
         ...
 
     def name_of(self, key: Any) -> bytes:
-        """Return what `has_left` knows a key by that `find` has just returned, b"" for one that never changes."""
+        """Return the name for `has_left` of a key that `find` has just returned, b"" for a key that never changes."""
         ...
 
     def has_left(self, name: bytes) -> bool:
-        """Tell whether there was a key of this name and is none any more."""
+        """Return whether a key with this name was in the set and no longer is."""
         ...
 
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Call `forget` each time the keys change, before anybody is given a new one."""
+        """Call `forget` each time the keys change, before anyone gets a new one."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -82,31 +82,31 @@ class Keys(Protocol):
 
 
 class SharedSecret:
-    """One secret, shared with whoever issues tokens. It verifies HS256 and nothing else."""
+    """One secret, shared with the issuer of the tokens. It verifies HS256 and nothing else."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
 
     async def find(self, algorithm: str, key_id: str | None) -> str:
-        """Return the secret. A key id does not matter: there is one key."""
+        """Return the secret. The key id does not matter: there is only one key."""
         del key_id
         if algorithm not in SYMMETRIC_ALGORITHMS:
             raise UnknownKey
         return self._secret
 
     def name_of(self, key: Any) -> bytes:  # noqa: ARG002
-        """Return b"": a secret does not change while the process lives."""
+        """Return b"": a secret does not change while the process runs."""
         return b""
 
     def has_left(self, _name: bytes) -> bool:
-        """Return False: the same."""
+        """Return False, for the same reason."""
         return False
 
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Do nothing: the same."""
+        """Do nothing, for the same reason."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Do nothing: there is nothing to read again."""
+        """Do nothing: a secret needs no refresh."""
         return contextlib.nullcontext()
 
 
@@ -117,7 +117,7 @@ class TokenKey:
     Attributes:
         key_id: its `kid`, if it has one.
         algorithms: what it verifies.
-        members: its public members, in a fixed order: what makes it this key.
+        members: its public members in a fixed order, which identify the key.
         public_key: the key itself.
     """
 
@@ -128,7 +128,7 @@ class TokenKey:
 
     @property
     def name(self) -> bytes:
-        """Names the key, whatever id it goes by."""
+        """The name of the key, whatever its id."""
         return sha256("\n".join(self.members).encode("utf-8", "surrogatepass")).digest()
 
 
@@ -142,22 +142,23 @@ class KeySet:
     def parse(cls, content: bytes, algorithms: Iterable[str], *, source: str) -> KeySet:
         """Read a JWK Set.
 
-        Keys that are of no use here are left out, as RFC 7517 section 5 says: secrets, those for encryption, unknown
-        types and curves, RSA keys too weak or too large, keys for algorithms that are not accepted. Of a private
-        key only the public part is read.
+        Keys that cannot be used here are ignored, as RFC 7517 section 5 says. These are secrets, keys for encryption,
+        unknown types and curves, RSA keys of a bad size, and keys for other algorithms. Only the public part of a
+        private key is read.
 
         Args:
             content: the JSON document.
-            algorithms: those that tokens may be signed with.
+            algorithms: the algorithms that tokens may be signed with.
             source: the setting it comes from, for the error.
 
         Raises:
-            ConfigurationError: it is no JWK Set, has more than `MAX_KEYS` keys, or none of use. Says nothing of a key.
+            ConfigurationError: it is not a JWK Set, has more than `MAX_KEYS` keys, or has no usable key. The message
+                contains nothing of a key.
         """
         accepted = frozenset(algorithms)
         try:
             document = msgspec.json.decode(content)
-        except (ValueError, RecursionError):  # what msgspec raises are kinds of ValueError
+        except (ValueError, RecursionError):  # msgspec's errors derive from ValueError
             document = None
         entries = document.get("keys") if isinstance(document, dict) else None
         if not isinstance(entries, list):
@@ -167,12 +168,12 @@ class KeySet:
         keys = frozenset(key for entry in entries if (key := _read_key(entry, accepted)) is not None)
         if not keys:
             raise ConfigurationError(
-                f"{source}: it has no key that verifies {', '.join(sorted(accepted))}; compare GATEWAY_JWT_ALGORITHMS"
+                f"{source}: it has no key that verifies {', '.join(sorted(accepted))}; check GATEWAY_JWT_ALGORITHMS"
             )
         return cls(keys)
 
     def has(self, key_id: str) -> bool:
-        """Tell whether a key with this id is in the set."""
+        """Return whether a key with this id is in the set."""
         return any(key.key_id == key_id for key in self.keys)
 
     def find(self, algorithm: str, key_id: str | None) -> Any:
@@ -217,7 +218,7 @@ def _is_for_signatures(entry: Mapping[str, Any]) -> bool:
 
 
 def _algorithms_of(entry: Mapping[str, Any]) -> frozenset[str]:
-    """Return what a key can verify by its type and curve, narrowed to its own `alg` if it names one."""
+    """Return what a key can verify by its type and curve, narrowed to its own `alg` if it has one."""
     if entry.get("kty") == "RSA":
         fitting = frozenset(_RSA_ALGORITHMS)
     else:
@@ -227,7 +228,7 @@ def _algorithms_of(entry: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _load(kind: str, members: tuple[str, ...], algorithm: str) -> Any:
-    """Return the public key, or None if its members make none or one of the wrong size."""
+    """Return the public key, or None if its members are invalid or it has the wrong size."""
     public = {"kty": kind, **dict(zip(_PUBLIC_MEMBERS[kind], members, strict=True))}
     try:
         key = jwt.PyJWK(public, algorithm).key

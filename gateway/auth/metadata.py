@@ -14,12 +14,12 @@ WELL_KNOWN_PATH: Final = "/.well-known/oauth-protected-resource"
 
 @dataclass(frozen=True, slots=True)
 class ResourceMetadata:
-    """What a deployment tells of itself as a protected resource.
+    """The deployment's metadata as a protected resource.
 
     Attributes:
         resource: its identifier: the URL of the MCP endpoint.
-        authorization_servers: the issuer URLs of those that give tokens for it.
-        login_scopes: what clients ask for at first; empty for everything that is served.
+        authorization_servers: the issuer URLs of the servers that issue tokens for it.
+        login_scopes: the scopes that clients request first; empty for the scopes of everything served.
     """
 
     resource: str
@@ -28,7 +28,7 @@ class ResourceMetadata:
 
     @classmethod
     def of(cls, settings: Settings) -> ResourceMetadata | None:
-        """Return what the settings tell; None without identity or a public URL."""
+        """Return the metadata from the settings; None without authentication or without a public URL."""
         if settings.auth == "none" or settings.resource is None:
             return None
         servers = settings.authorization_servers
@@ -38,26 +38,26 @@ class ResourceMetadata:
 
     @property
     def url(self) -> str:
-        """Where clients find it: the well-known path comes before the resource's own (RFC 9728 section 3.1)."""
+        """The URL of the metadata: the well-known path precedes the resource's own (RFC 9728 section 3.1)."""
         parts = urlsplit(self.resource)
         return urlunsplit((parts.scheme, parts.netloc, WELL_KNOWN_PATH + parts.path, "", ""))
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths it is served at: that of the endpoint here, at the root, and as clients of a prefix see it."""
+        """The paths that serve it: the endpoint's path here, the root, and the path seen by clients behind a prefix."""
         return frozenset({WELL_KNOWN_PATH, WELL_KNOWN_PATH + ENDPOINT_PATH, urlsplit(self.url).path})
 
     def document(self, scopes: Iterable[str]) -> dict[str, Any]:
-        """Return the document (RFC 9728 section 2); empty lists are left away (section 3.2).
+        """Return the document (RFC 9728 section 2); empty lists are left out (section 3.2).
 
         Args:
-            scopes: those that tools, prompts and resources ask for.
+            scopes: those that tools, prompts and resources require.
         """
         document: dict[str, Any] = {"resource": self.resource}
         if self.authorization_servers:
             document["authorization_servers"] = list(self.authorization_servers)
-        # Clients ask for all of these, and what a token does not reach is missing from lists: a client that asked for
-        # less by default would never learn what else there is.
+        # Clients request all of these. Lists omit what a token does not cover, so a client that requested less by
+        # default would never learn about the rest.
         supported = sorted(set(self.login_scopes or scopes))
         if supported:
             document["scopes_supported"] = supported

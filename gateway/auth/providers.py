@@ -1,6 +1,6 @@
-"""Where public keys come from, and how they stay current: a file that is watched, or the URL of a provider.
+"""The sources of public keys: a watched file, or the URL of a provider.
 
-Whatever fails, the keys of before stay; a provider that is down for an hour must not lock everybody out.
+After any failure the previous keys stay: a provider that is down for an hour must not lock everyone out.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gateway.settings.hosts import place_of
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS: Final = 300.0
-"""Between two readings of a provider that answers."""
+"""Between two reads from a provider that answers."""
 RETRY_SECONDS: Final = 5.0
-"""Between two readings of one that does not."""
+"""Between two reads from a provider that does not answer."""
 MIN_ASKED_SECONDS: Final = 10.0
-"""Between two readings that unknown key ids ask for: what a client writes into a token must not drive us."""
+"""Between two reads because of unknown key ids: the content of clients' tokens must not drive us."""
 FETCH_SECONDS: Final = 5.0
 MAX_WAITING: Final = 8
-"""Requests that wait for a reading under way: their tokens may be anybody's, so more are sent away at once."""
+"""Requests that may wait for a read in progress. Their tokens are not verified yet, so more are refused at once."""
 MAX_KEY_SET_BYTES: Final = 1 << 18
 MAX_LEFT: Final = 1024
-"""Keys that have left of which a process knows it: streams may be open that one of them let in."""
+"""How many former keys a process remembers: streams may be open that were authorized by one of them."""
 
 FILE_SETTING: Final = "GATEWAY_JWKS_FILE"
 URL_SETTING: Final = "GATEWAY_JWKS_URL"
@@ -46,7 +46,7 @@ def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
     """Return the key set in a file.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds no key set of use.
+        ConfigurationError: the file cannot be read, or contains no usable key.
     """
     try:
         content = path.read_bytes()
@@ -59,10 +59,10 @@ def read_key_file(path: Path, algorithms: Iterable[str]) -> KeySet:
 
 
 class CurrentKeys:
-    """The key set that counts now.
+    """The current key set.
 
     Args:
-        telemetry: tells how many keys there are.
+        telemetry: reports the number of keys.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -72,20 +72,20 @@ class CurrentKeys:
         self._forget: list[Callable[[], None]] = []
 
     def on_change(self, forget: Callable[[], None]) -> None:
-        """Call `forget` each time the keys change, before anybody is given a new one."""
+        """Call `forget` each time the keys change, before anyone gets a new one."""
         self._forget.append(forget)
 
     def name_of(self, key: Any) -> bytes:
-        """Return what `has_left` knows a key by that `find` has just returned."""
-        assert self._keys is not None  # noqa: S101 - it has given the key
+        """Return the name for `has_left` of a key that `find` has just returned."""
+        assert self._keys is not None  # noqa: S101 - the key came from it
         return self._keys.name_of(key)
 
     def has_left(self, name: bytes) -> bool:
-        """Tell whether there was a key of this name and is none any more."""
+        """Return whether a key with this name was in the set and no longer is."""
         return name in self._left
 
     def take(self, keys: KeySet) -> None:
-        """Let a newer key set count from now on."""
+        """Use a newer key set from now on."""
         if keys == self._keys:
             return
         self._note_left(keys)
@@ -96,7 +96,7 @@ class CurrentKeys:
         log.info("token keys replaced", extra={"keys": len(keys.keys), "key_ids": ", ".join(keys.key_ids)})
 
     def _note_left(self, keys: KeySet) -> None:
-        """Note which keys leave with this set, and which come back. Of very many that have left, the latest count."""
+        """Note which keys leave with this set, and which come back. Only the latest `MAX_LEFT` are remembered."""
         stay = {key.name for key in keys.keys}
         before = () if self._keys is None else (key.name for key in self._keys.keys)
         left = dict.fromkeys(name for name in (*self._left, *before) if name not in stay)
@@ -104,15 +104,15 @@ class CurrentKeys:
 
 
 class FileKeys(CurrentKeys):
-    """The key set in a file, followed when the file changes.
+    """The key set in a file, read again when the file changes.
 
     Args:
         path: the file.
-        algorithms: those that tokens may be signed with.
-        telemetry: tells how many keys there are.
+        algorithms: the algorithms that tokens may be signed with.
+        telemetry: reports the number of keys.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds no key set of use.
+        ConfigurationError: the file cannot be read, or contains no usable key.
     """
 
     def __init__(self, path: Path, algorithms: Iterable[str], telemetry: Telemetry) -> None:
@@ -126,7 +126,7 @@ class FileKeys(CurrentKeys):
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
         """Return the key for a token with this header."""
-        assert self._keys is not None  # noqa: S101 - taken when this was made, and never given back
+        assert self._keys is not None  # noqa: S101 - set in the constructor, and never removed
         return self._keys.find(algorithm, key_id)
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -137,18 +137,18 @@ class FileKeys(CurrentKeys):
 class UrlKeys(CurrentKeys):
     """The key set that an identity provider publishes.
 
-    It is read when `running` begins and at regular times, and when a token names an unknown key, but then at most
-    once in `min_asked_seconds`. One reading at a time: `MAX_WAITING` requests wait for the one under way, and none once
-    a reading has failed. Then it is repeated at regular times only, until one succeeds.
+    It is read when `running` begins and at regular intervals. It is also read when a token names an unknown key, but
+    then at most once in `min_asked_seconds`. There is one read at a time, and up to `MAX_WAITING` requests wait for it.
+    After a failure no request waits; the read is repeated only at regular intervals until one succeeds.
 
     Args:
-        url: where it is.
-        algorithms: those that tokens may be signed with.
-        telemetry: tells how many keys there are.
-        refresh_seconds: between two readings of a provider that answers.
-        retry_seconds: between two readings of one that does not.
-        min_asked_seconds: between two readings because of unknown key ids.
-        fetch_seconds: time limit of a reading.
+        url: of the key set.
+        algorithms: the algorithms that tokens may be signed with.
+        telemetry: reports the number of keys.
+        refresh_seconds: between two reads from a provider that answers.
+        retry_seconds: between two reads from one that does not.
+        min_asked_seconds: between two reads because of unknown key ids.
+        fetch_seconds: time limit of a read.
         clock: a clock that never goes back.
     """
 
@@ -180,10 +180,10 @@ class UrlKeys(CurrentKeys):
         self._waiting = 0
 
     async def find(self, algorithm: str, key_id: str | None) -> Any:
-        """Return the key for a token with this header, after another look at the provider if that may help.
+        """Return the key for a token with this header, reading the set again first if that may help.
 
         Raises:
-            Overloaded: too many requests wait for that look.
+            Overloaded: too many requests wait for that read.
         """
         if not self._knows(key_id):
             await self._learn(key_id)
@@ -195,7 +195,7 @@ class UrlKeys(CurrentKeys):
     async def running(self) -> AsyncIterator[None]:
         """Read the key set, then keep it fresh while the context is open.
 
-        A provider that does not answer delays the start by the time limit of a reading, and does not prevent it.
+        A provider that does not answer delays the start by the time limit of a read, but does not prevent it.
         """
         await self._read()
         try:
@@ -207,7 +207,7 @@ class UrlKeys(CurrentKeys):
                 await asyncio.wait({self._reading})
 
     def _knows(self, key_id: str | None) -> bool:
-        # A token without a key id names nothing that another look could find.
+        # A token without a key id names no key that another read could find.
         return self._keys is not None and (key_id is None or self._keys.has(key_id))
 
     async def _learn(self, key_id: str | None) -> None:
@@ -218,7 +218,7 @@ class UrlKeys(CurrentKeys):
         self._waiting += 1
         try:
             if self._reading is not None:
-                # It may have begun before the key was published, so one more may be due.
+                # It may have begun before the key was published, so another one may be needed.
                 await self._read()
                 if self._knows(key_id) or not self._may_learn():
                     return
@@ -229,23 +229,23 @@ class UrlKeys(CurrentKeys):
             self._waiting -= 1
 
     def _may_learn(self) -> bool:
-        """Tell whether waiting can help now: the provider answers, and is read already or may be asked."""
+        """Return whether waiting can help: the last read succeeded, and a read is in progress or allowed."""
         return self._problem is None and (self._reading is not None or self._clock() >= self._may_ask_at)
 
     async def _keep_fresh(self) -> None:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._refresh_seconds):
-                    await self._failed.wait()  # also one that a token has asked for
+                    await self._failed.wait()  # also set after a read that a token triggered
             if self._failed.is_set():
                 await asyncio.sleep(self._retry_seconds)
             await self._read()
 
     async def _read(self) -> None:
-        """Read the key set once, or wait for the reading under way."""
+        """Read the key set once, or wait for the read in progress."""
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_once())
-        # A client that goes away must not end it for the others.
+        # A client that disconnects must not end the read for the others.
         await asyncio.shield(self._reading)
 
     async def _read_once(self) -> None:
@@ -257,14 +257,14 @@ class UrlKeys(CurrentKeys):
             self.take(KeySet.parse(fetched.body, self._algorithms, source=URL_SETTING))
         except (FetchFailed, ConfigurationError) as error:
             problem = str(error)
-        except Exception as error:  # whoever waits for the keys must not get an unknown error
+        except Exception as error:  # requests that wait for the keys must not get an unknown error
             log.exception("token keys not read")
             problem = type(error).__name__
         finally:
             self._reading = None
         self._telemetry.token_keys_read(failed=problem is not None)
         if problem is not None and problem != self._problem:
-            log.warning("token keys not read; those of before stay", extra={"url": self._place, "reason": problem})
+            log.warning("token keys not read; keeping the previous ones", extra={"url": self._place, "reason": problem})
         elif problem is None and self._problem is not None:
             log.info("token keys are read again", extra={"url": self._place})
         self._problem = problem

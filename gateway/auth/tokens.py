@@ -1,4 +1,4 @@
-"""Makes bearer tokens for development, as an authorization server would. Behind `gateway token`."""
+"""Makes bearer tokens for development, like an authorization server. Used by `gateway token`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mint(
     claims: Mapping[str, Any] = MappingProxyType({}),
     now: float | None = None,
 ) -> str:
-    """Sign a token with HS256 that `TokenVerifier` accepts when given the same secret, audience and issuer.
+    """Sign a token with HS256 that `TokenVerifier` accepts for the same secret, audience and issuer.
 
     Args:
         secret: the shared secret.
@@ -32,8 +32,8 @@ def mint(
         ttl_seconds: how long it is valid from now on.
         issuer: its `iss`, if any.
         client_id: the client that acts for the user, if any (RFC 9068 section 2.2).
-        claims: more of them; the arguments above win over them.
-        now: the time of issue in seconds since the epoch; None is the clock's.
+        claims: further claims; the arguments above take precedence.
+        now: the time of issue in seconds since the epoch; None for the current time.
     """
     issued_at = int(time.time() if now is None else now)
     told = {**claims, "sub": sub, "aud": audience, "iat": issued_at, "exp": issued_at + ttl_seconds}

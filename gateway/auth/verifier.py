@@ -1,7 +1,7 @@
-"""Verifies bearer tokens (RFC 6750) that are JSON Web Tokens (RFC 7519), along the lines of RFC 8725.
+"""Verifies bearer tokens (RFC 6750) that are JSON Web Tokens (RFC 7519), following RFC 8725.
 
-A verified token is remembered until it expires, because verifying one costs more than running a short tool.
-Every refused token gets the same answer; the reason goes to the log, the token itself nowhere.
+A verified token is cached until it expires, because verifying one costs more than running a short tool. Every refused
+token gets the same answer. The log has the reason, but never the token.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ DEFAULT_CACHE_ENTRIES: Final = 4096
 _ONE_TOKEN: Final = re.compile(r"[^ \t,;\"']+")
 _NOT_VALID: Final = "The access token is not valid"
 
-# The last two are what a JSON parser raises on hostile text; not every release of PyJWT wraps them.
+# A JSON parser raises the last two on hostile text; not every release of PyJWT wraps them.
 _WHAT_DECODING_RAISES: Final = (jwt.PyJWTError, ValueError, RecursionError)
 
 log = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """A token is not accepted.
+    """A token was refused.
 
     Attributes:
-        reason: for the log; nothing of the token is in it.
+        reason: for the log; contains nothing of the token.
     """
 
     def __init__(self, reason: str) -> None:
@@ -62,9 +62,9 @@ class VerifiedToken:
     Attributes:
         principal: the caller; None is the anonymous one.
         scopes: what the token allows (RFC 8693 section 4.2).
-        expires_at: when it stops doing so, in seconds since the epoch, without leeway.
-        ends_at: when it is not accepted any more: the same with leeway.
-        key: names the key that signed it, b"" for one that never changes.
+        expires_at: when the token expires, in seconds since the epoch, without leeway.
+        ends_at: when it is no longer accepted: the same with leeway.
+        key: the name of the key that signed it, b"" for a key that never changes.
     """
 
     principal: Principal | None
@@ -74,12 +74,12 @@ class VerifiedToken:
     key: bytes
 
     def grants(self, scopes: frozenset[str]) -> bool:
-        """Tell whether the token allows all of these; without identity there is nothing to withhold."""
+        """Return whether the token allows all of these scopes; the anonymous caller may do everything."""
         return self.principal is None or scopes <= self.scopes
 
 
 class AnonymousVerifier:
-    """Lets everybody in as the anonymous caller, whatever they send. For `GATEWAY_AUTH=none`."""
+    """Accepts every request as the anonymous caller, whatever it contains. For `GATEWAY_AUTH=none`."""
 
     _ANYBODY: Final = VerifiedToken(principal=None, scopes=frozenset(), expires_at=math.inf, ends_at=math.inf, key=b"")
 
@@ -104,20 +104,20 @@ class AnonymousVerifier:
 
 
 class TokenVerifier:
-    """Verifies tokens of one deployment.
+    """Verifies the tokens of one deployment.
 
     Args:
-        keys: what they are signed with.
-        algorithms: those they may be signed with. Never one for secrets beside one for public keys: then a public
-            key could be used as a secret (RFC 8725 section 2.1).
+        keys: verify signatures.
+        algorithms: the algorithms that tokens may be signed with. Never mix those for secrets and those for public
+            keys: then a public key could be used as a secret (RFC 8725 section 2.1).
         audiences: `aud` must contain one of these.
-        issuer: what `iss` must be; None accepts any.
+        issuer: the required `iss`; None accepts any.
         leeway_seconds: how far clocks may differ.
         clock: the time in seconds since the epoch.
-        cache_entries: how many verified tokens are remembered; the least recently used one goes first.
-        challenges: writes what a refused caller is told.
+        cache_entries: how many verified tokens are cached; the least recently used one is dropped first.
+        challenges: writes the `WWW-Authenticate` header for a refused caller.
 
-    Not safe for use from several threads: it belongs to one event loop.
+    Not thread-safe: it belongs to one event loop.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class TokenVerifier:
         self._cache_entries = cache_entries
         self._challenges = challenges or Challenges()
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
-        # A token whose key is gone must not live on in the memory.
+        # A token whose key is gone must not stay in the cache.
         keys.on_change(self._verified.clear)
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class TokenVerifier:
         """See `gateway.web.ports.Authenticator.known`."""
         if not authorization_header:
             return None
-        # Each request comes this way: the digest covers the scheme too, so that a known header needs no parsing.
+        # On the hot path: the digest covers the scheme too, so a known header needs no parsing.
         digest = _digest(authorization_header)
         known = self._verified.get(digest)
         if known is None:
@@ -167,7 +167,7 @@ class TokenVerifier:
         return known
 
     def has_left(self, key: bytes) -> bool:
-        """Tell whether a key, by its name, was one of those that verify tokens and is none any more."""
+        """Return whether the key with this name used to verify tokens and no longer does."""
         return self._keys.has_left(key)
 
     def on_change(self, tell: Callable[[], None]) -> None:
@@ -178,8 +178,8 @@ class TokenVerifier:
         """Verify the token in an `Authorization` header.
 
         Raises:
-            HttpRefusal: 401; `error="invalid_token"` only if a token was sent (RFC 6750 section 3.1). 503 while
-                there are no keys to judge it by.
+            HttpRefusal: 401, with `error="invalid_token"` only if a token was sent (RFC 6750 section 3.1). 503 while
+                there are no keys to verify it with.
             Overloaded: too many requests wait for keys.
         """
         if not authorization_header:
@@ -190,7 +190,7 @@ class TokenVerifier:
         try:
             return await self._judge(authorization_header)
         except _Refused as refused:
-            # The one answer to every token that is not accepted; why it is not goes to the log.
+            # Every refused token gets this answer; the reason goes to the log.
             log.info("bearer token refused", extra={"reason": refused.reason})
             raise HttpRefusal(
                 401, _NOT_VALID, [(challenges.HEADER, self._challenges.invalid_token(_NOT_VALID))]
@@ -205,12 +205,12 @@ class TokenVerifier:
         try:
             key = await self._keys.find(algorithm, key_id)
         except UnknownKey:
-            raise _Refused("no key for it") from None
+            raise _Refused("no matching key") from None
         except KeysUnavailable:
-            log.info("bearer token not judged", extra={"reason": "no keys yet"})
+            log.info("bearer token not checked", extra={"reason": "no keys yet"})
             retry = ("retry-after", f"{RETRY_SECONDS:.0f}")
-            raise HttpRefusal(503, "The keys of the identity provider cannot be read now", [retry]) from None
-        # From here on nothing is awaited: the keys that judge are those that count when the verdict is kept.
+            raise HttpRefusal(503, "The identity provider's keys cannot be read right now", [retry]) from None
+        # Nothing is awaited from here on, so the key is still current when the result enters the cache.
         verified = self._verify(token, algorithm, key)
         self._verified[_digest(header)] = verified
         if len(self._verified) > self._cache_entries:
@@ -218,7 +218,7 @@ class TokenVerifier:
         return verified
 
     def _read_header(self, token: str) -> tuple[str, str | None]:
-        """Return the algorithm and the key id that a token names. Keys that it brings along do not count."""
+        """Return the algorithm and the key id in a token's header. Keys in the token are ignored."""
         try:
             header = jwt.get_unverified_header(token)
         except _WHAT_DECODING_RAISES as error:
@@ -234,7 +234,7 @@ class TokenVerifier:
 
     def _verify(self, token: str, algorithm: str, key: Any) -> VerifiedToken:
         try:
-            # The times are checked below, against our own clock.
+            # `_check_times` checks the times, against our own clock.
             claims = jwt.decode(
                 token,
                 key,
@@ -269,17 +269,17 @@ def make_verifier(
     challenges: Challenges | None = None,
     clock: Callable[[], float] = time.time,
 ) -> TokenVerifier | AnonymousVerifier:
-    """Build what `GATEWAY_AUTH` asks for. `Settings.check_serving` has seen that its parts are there and fit.
+    """Build the verifier for `GATEWAY_AUTH`. `Settings.check_serving` has checked that the settings are complete.
 
     Args:
         settings: of this process.
-        telemetry: tells of the keys that verify tokens.
-        challenges: writes what a refused caller is told.
+        telemetry: reports the keys that verify tokens.
+        challenges: writes the `WWW-Authenticate` header for a refused caller.
         clock: the time in seconds since the epoch.
 
     Raises:
-        ConfigurationError: the file of the keys cannot be read or holds none of use.
-        ValueError: a part is missing.
+        ConfigurationError: the key file cannot be read or contains no usable key.
+        ValueError: a setting is missing.
     """
     if settings.auth == "none":
         return AnonymousVerifier()
@@ -311,10 +311,10 @@ def _digest(header: str) -> bytes:
 
 
 def parse_bearer(header: str) -> str | None:
-    """Take the token out of `Bearer <token>` (RFC 9110 section 11.4); the scheme's case does not matter.
+    """Return the token from `Bearer <token>` (RFC 9110 section 11.4); the scheme's case does not matter.
 
     Returns:
-        The token, or None: another scheme counts as no token at all.
+        The token, or None for another scheme, which is treated like a missing token.
     """
     if len(header) > MAX_HEADER_CHARACTERS:
         raise _Refused("the header is too long")
@@ -328,12 +328,12 @@ def parse_bearer(header: str) -> str | None:
 
 
 def _check_spelling(token: str) -> None:
-    """Refuse what a lenient decoder takes for the same token: a list of tokens that no longer count would miss it."""
+    """Refuse other spellings of a token that a lenient decoder accepts: a list of revoked tokens would miss them."""
     try:
         for segment in token.split("."):
             base64url.decode(segment)
     except ValueError:
-        raise _Refused("not in base64url without padding") from None
+        raise _Refused("not unpadded base64url") from None
 
 
 def _principal(claims: Mapping[str, Any]) -> Principal:

@@ -1,1 +1,1 @@
-"""What a tool author writes against: decorators, `Context`, content blocks, the registry, the testing helper."""
+"""The authoring API: decorators, `Context`, content blocks, the registry and the testing helper."""

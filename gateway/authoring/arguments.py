@@ -1,4 +1,4 @@
-"""From a function's type hints to its input schema, and from a caller's arguments to its keywords."""
+"""Input schemas made from type hints, and keyword arguments made from what a caller sent."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ MAX_PROBLEMS = 10
 """How many wrong arguments one error names."""
 
 MAX_READ_PROBLEMS = 1000
-"""With more, an error only counts them: to read them out one by one would take longer than most calls."""
+"""With more problems than this, an error only counts them: listing each one would take longer than most calls."""
 
 MAX_PLACE_CHARACTERS = 100
-"""Names of arguments come from the caller; longer ones are cut."""
+"""Argument names come from the caller; longer ones are cut."""
 
 MAX_MESSAGE_CHARACTERS = 4000
-"""A message may quote what the caller sent; a longer one is cut."""
+"""A message may quote what the caller sent; longer messages are cut."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class InvalidArguments(GatewayError):
-    """The caller's arguments do not fit; the message names each one, for the language model to do better."""
+    """The caller's arguments are not valid. The message names each problem, so that the language model can fix it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(_cut(message, MAX_MESSAGE_CHARACTERS))
 
 
 class Arguments:
-    """The arguments of one function: their schema, and validation compiled once.
+    """The arguments of one function: their schema, and validation that is compiled once.
 
-    Args:
-        function: an authored function. A parameter annotated `Context` (or named `ctx`, without annotation)
-            gets the context; every other one is an argument.
+    A parameter annotated `Context`, or named `ctx` without an annotation, receives the context. Every other
+    parameter is an argument.
 
     Raises:
         AuthoringError: a parameter cannot be filled from JSON.
@@ -61,8 +60,10 @@ class Arguments:
         for parameter in parameters:
             annotation = hints.get(parameter.name, Any)
             if parameter.kind not in _NAMED:
-                raise AuthoringError(f"{name}: the parameter {parameter.name!r} must be one that has a name")
-            # Fields get names of their own: an argument may be called like an attribute of BaseModel.
+                raise AuthoringError(
+                    f"{name}: the parameter {parameter.name!r} must be named, not positional-only, *args or **kwargs"
+                )
+            # Fields get generated names, because an argument may have the name of a BaseModel attribute.
             field = f"argument_{len(fields)}"
             fields[field] = _field(parameter, annotation)
             self._names[field] = parameter.name
@@ -76,13 +77,13 @@ class Arguments:
         self._nesting = NestingLimit(self.schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keywords for the function.
+        """Return keyword arguments for the function.
 
         Raises:
-            InvalidArguments: an argument is missing, unknown or of the wrong kind.
+            InvalidArguments: an argument is missing, unknown or of the wrong type.
         """
         if self._nesting.exceeded(arguments):
-            raise InvalidArguments("the arguments nest too deeply for a schema whose choices contain one another")
+            raise InvalidArguments("the arguments are nested too deeply for this recursive schema")
         try:
             values = self._validate(arguments).__dict__
         except ValidationError as error:
@@ -92,7 +93,7 @@ class Arguments:
         return {name: values[field] for field, name in self._names.items()}
 
     def _all_problems(self, arguments: Mapping[str, Any], first: ValidationError) -> ValidationError:
-        """Return an error that names every wrong item too, if there cannot be many."""
+        """Return an error that also names every wrong item, if there cannot be many."""
         if is_small(arguments):
             try:
                 self._model.__pydantic_validator__.validate_python(arguments)
@@ -102,32 +103,37 @@ class Arguments:
 
 
 class SchemaArguments(Arguments):
-    """The arguments of a function that brings its own schema: passed on as they are once they fit it.
+    """The arguments of a function with its own schema: they are checked against it and passed on unchanged.
 
     Args:
-        function: takes `**arguments`, or names every property of the schema among its parameters.
-        schema: JSON Schema of an object, told to clients untouched.
+        function: takes `**arguments`, or has a parameter for every property of the schema.
+        schema: a JSON Schema with type `object`, which clients receive unchanged.
+
+    Raises:
+        AuthoringError: the schema is not valid, or the function does not take its properties.
     """
 
     def __init__(self, function: Callable[..., Any], schema: Mapping[str, Any]) -> None:
         name = _name_of(function)
         if schema.get("type") != "object":
-            raise AuthoringError(f"{name}: an input schema has type 'object'")
+            raise AuthoringError(f"{name}: the input schema must have type 'object'")
         self.context_name, parameters = _split_signature(function, _hints(function))
         takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
         named = {parameter.name for parameter in parameters if parameter.kind in _NAMED}
         unnamed = sorted(set(schema.get("properties", {})) - named)
         if unnamed and not takes_all:
-            raise AuthoringError(f"{name}: its schema has {', '.join(unnamed)}; name them or take **arguments")
+            raise AuthoringError(
+                f"{name}: the function does not take {', '.join(unnamed)} of its schema; add parameters or **arguments"
+            )
         self.schema = dict(schema)
         self._validator = SchemaValidator(schema)
         self._taken = None if takes_all else named
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return keywords for the function.
+        """Return keyword arguments for the function.
 
         Raises:
-            InvalidArguments: they do not fit the schema.
+            InvalidArguments: the arguments do not match the schema.
         """
         problem = self._validator.problem(arguments)
         if problem is not None:
@@ -138,9 +144,9 @@ class SchemaArguments(Arguments):
 
 
 def return_model(function: Callable[..., Any]) -> type[BaseModel] | None:
-    """Return the pydantic model that a function is annotated to return, if it is one.
+    """Return the pydantic model in a function's return annotation, or None if there is not exactly one.
 
-    `-> Model | InputRequired` and the like count too: only the model is ever told to clients.
+    `-> Model | InputRequired` and `-> Model | ToolResult` count too, because clients only ever see the model.
     """
     annotation = _hints(function).get("return")
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
@@ -168,17 +174,19 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _split_signature(
     function: Callable[..., Any], hints: Mapping[str, Any]
 ) -> tuple[str | None, list[inspect.Parameter]]:
-    """Return the name of the parameter that takes the context, if any, and the other parameters."""
+    """Return the name of the parameter that takes the context, or None, and the other parameters."""
     context_name: str | None = None
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         annotation = hints.get(parameter.name)
         if annotation in (Context, PlainContext) or (parameter.name == "ctx" and annotation is None):
             if context_name is not None:
-                raise AuthoringError(f"{_name_of(function)}: two parameters take the context; one is enough")
+                raise AuthoringError(f"{_name_of(function)}: only one parameter can take the context")
             if parameter.kind not in _NAMED:
-                message = f"{_name_of(function)}: the parameter {parameter.name!r} must be one that has a name"
-                raise AuthoringError(message)
+                raise AuthoringError(
+                    f"{_name_of(function)}: the parameter {parameter.name!r} must be named, "
+                    "not positional-only, *args or **kwargs"
+                )
             context_name = parameter.name
         else:
             parameters.append(parameter)
@@ -186,7 +194,7 @@ def _split_signature(
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
-    """Return pydantic's definition of an argument; the author's `Field(…)` may be a default or in `Annotated`."""
+    """Return pydantic's definition of an argument. The author's `Field(…)` may be a default or in `Annotated`."""
     default = parameter.default
     if isinstance(default, FieldInfo):
         return Annotated[annotation, default], Field(alias=parameter.name)
@@ -204,7 +212,7 @@ def _input_schema(model: type[BaseModel]) -> dict[str, Any]:
 def _problems(error: ValidationError) -> str:
     count = error.error_count()
     if count > MAX_READ_PROBLEMS:
-        return f"they break the input schema in {count} places"
+        return f"the arguments break the input schema in {count} places"
     problems = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
     lines = [f"{_place(problem['loc'])}: {problem['msg']}" for problem in problems]
     if count > MAX_PROBLEMS:

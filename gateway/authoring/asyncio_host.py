@@ -1,4 +1,4 @@
-"""The engine's host on asyncio: a bounded pool of threads, yielding, and the time limit of a leg."""
+"""The engine's host on asyncio: a bounded thread pool, yielding, and the time limit of a leg."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gateway.runtime.fairness import FairQueue
 T = TypeVar("T")
 
 DEFAULT_THREADS = 32
-"""Blocking functions that run at once in one process; more wait, those of different callers in turn."""
+"""How many blocking functions run at once in one process. More wait, and callers take turns."""
 
 
 class AsyncioHost:
-    """Runs legs on the running event loop; satisfies `gateway.engine.host.Host`.
+    """Runs legs on the running event loop; implements `gateway.engine.host.Host`.
 
     Args:
-        limit_seconds: time limit of a leg, or None for none.
+        limit_seconds: time limit of a leg, or None for no limit.
         replica_id: the name of this replica or worker.
         threads: size of the pool for blocking functions.
-        on_change: told, on any thread, what a tool announces as changed.
+        on_change: called with what a tool announces as changed; may be called on any thread.
     """
 
     time = staticmethod(time.monotonic)
@@ -52,21 +52,21 @@ class AsyncioHost:
 
     @property
     def busy_threads(self) -> int:
-        """How many threads run a blocking function now, those whose leg has ended included."""
+        """The number of threads that run a blocking function now, even if its leg has ended."""
         return len(self._busy)
 
     @property
     def waiting_for_threads(self) -> int:
-        """How many blocking functions wait for a thread now."""
+        """The number of blocking functions that wait for a thread now."""
         return self._queue.size
 
     async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
         """Run a blocking function in the pool, with the caller's context variables.
 
         Args:
-            function: what to run.
+            function: the blocking function.
             args: its arguments.
-            caller: for whom; while others wait, nobody gets more than half of the threads.
+            caller: whose call this is. While others wait, no caller gets more than half of the threads.
         """
         context = contextvars.copy_context()
 
@@ -76,7 +76,7 @@ class AsyncioHost:
             try:
                 return context.run(function, *args)
             except StopIteration as error:
-                # No future can hold it: its waiter would wait forever.
+                # A future cannot hold a StopIteration: its waiter would wait forever.
                 raise RuntimeError("the function raised StopIteration") from error
             finally:
                 self._busy.discard(thread)
@@ -85,8 +85,8 @@ class AsyncioHost:
         loop = asyncio.get_running_loop()
 
         def ended(_running: Future[T]) -> None:
-            # The thread is free when the function ends, not when somebody stops waiting for it.
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody needs the thread any more
+            # The thread is free when the function ends, not when its caller stops waiting.
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody needs the thread
                 loop.call_soon_threadsafe(self._free_thread, caller)
 
         try:
@@ -110,7 +110,7 @@ class AsyncioHost:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._queue.remove(caller, turn)
-            else:  # the thread was given, but to somebody who is gone
+            else:  # the thread was assigned, but its caller is gone
                 self._free_thread(caller)
             raise
 
@@ -129,30 +129,31 @@ class AsyncioHost:
                 turn.set_result(None)
 
     def changed(self, what: str) -> None:
-        """Announce that a list, or what a resource reads, has changed."""
+        """Announce that a list or the content of a resource has changed."""
         self._on_change(what)
 
     async def yield_now(self) -> None:
-        """Let everything else that is ready run once."""
+        """Let every other task that is ready run once."""
         await asyncio.sleep(0)
 
     async def park(self) -> None:
-        """Suspend the caller for good."""
+        """Suspend the caller forever."""
         try:
             forever = asyncio.get_running_loop().create_future()
-        except RuntimeError:  # the garbage collector is closing the caller, with no loop left to wait on
+        except RuntimeError:  # the garbage collector closes the caller, and there is no loop to wait on
             await asyncio.sleep(0)
         else:
             await forever
 
     async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
-        """Await `leg` within the limit, which counts from `began`, or from now.
+        """Await `leg` within the time limit, which counts from `began`, or from now.
 
-        A function's own `TimeoutError` passes through as it is.
+        A `TimeoutError` that the function itself raises passes through unchanged.
 
         Raises:
-            LegTimedOut: the limit passed first.
-            LegCrashed: the leg raised `SystemExit`, `KeyboardInterrupt`, a cancellation that nobody asked for …
+            LegTimedOut: the leg did not finish within the limit.
+            LegCrashed: the leg raised `SystemExit`, `KeyboardInterrupt`, a cancellation that nobody requested, or
+                another `BaseException`.
         """
         spent = 0.0 if began is None else self.time() - began
         timeout = asyncio.timeout(None if self._limit_seconds is None else max(0.0, self._limit_seconds - spent))
@@ -174,5 +175,5 @@ class AsyncioHost:
             raise LegCrashed(type(error).__name__) from error
 
     def close(self) -> None:
-        """Release the threads; running functions finish on their own."""
+        """Release the threads. Functions that still run finish on their own."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -12,20 +12,13 @@ from gateway.engine.host import Host
 from gateway.errors import AuthoringError
 
 MAX_VALUES = 100
-"""Suggestions in one result (MCP "Completion")."""
+"""The most suggestions in one result (MCP "Completion")."""
 
 Suggest = Callable[..., Any]
 
 
 class Completer:
-    """Suggests values for one argument of a prompt or one variable of a resource template.
-
-    Args:
-        function: takes what is typed so far and, if it wants, the arguments already given; returns texts,
-            best first. `async def`, or `def` for what blocks.
-        target: the prompt or resource.
-        argument: the argument's or variable's name.
-    """
+    """Suggests values for one argument of a prompt or one variable of a resource template; see `complete`."""
 
     def __init__(self, function: Suggest, target: Prompt | Resource, argument: str) -> None:
         names = target.argument_names if isinstance(target, Prompt) else _variables(target)
@@ -37,13 +30,13 @@ class Completer:
         self._takes_arguments = len(inspect.signature(function).parameters) > 1
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function as it was written."""
+        """Call the author's function directly."""
         return self._function(*args)
 
     async def suggest(
         self, value: str, arguments: Mapping[str, str], host: Host, caller: Hashable = None
     ) -> dict[str, Any]:
-        """Return the `completion` object: at most 100 values, and how many there are."""
+        """Return the `completion` object: up to 100 values, and how many there are in total."""
         given: tuple[Any, ...] = (value, dict(arguments)) if self._takes_arguments else (value,)
         if inspect.iscoroutinefunction(self._function):
             found: Iterable[str] = await host.bounded(self._function(*given))
@@ -54,10 +47,22 @@ class Completer:
 
 
 def complete(target: Prompt | Resource, argument: str) -> Callable[[Suggest], Completer]:
-    """Suggest values for an argument of a prompt, or a variable of a resource template.
+    """Suggest values for an argument of a prompt, or for a variable of a resource template.
+
+    The decorated function takes the text typed so far. If it has a second parameter, it also gets a dict of the
+    arguments that are already filled in. It returns strings, best first. Use `async def`, or `def` for code that
+    blocks::
+
+        @complete(greeting, "language")
+        def languages(typed: str) -> list[str]:
+            return [name for name in LANGUAGES if name.startswith(typed)]
+
+    Args:
+        target: the decorated prompt or resource.
+        argument: the name of its argument or variable.
 
     Raises:
-        AuthoringError: it has no such argument.
+        AuthoringError: the target has no such argument.
     """
     return lambda function: Completer(function, target, argument)
 

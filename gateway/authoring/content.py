@@ -1,4 +1,4 @@
-"""Content blocks, and what a function's return value becomes in a result."""
+"""Content blocks, and the results that return values are turned into."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.errors import AuthoringError
 
 
 class Content(dict[str, Any]):
-    """One content block, as the protocol writes it. Made by the functions of this module."""
+    """A content block in the protocol's form. Use the functions of this module to make one."""
 
     def annotated(
         self,
@@ -23,23 +23,23 @@ class Content(dict[str, Any]):
         priority: float | None = None,
         last_modified: str | None = None,
     ) -> Content:
-        """Return the block with hints for clients (MCP "Resources", Annotations).
+        """Return a copy of the block with hints for clients (MCP "Resources", Annotations).
 
         Args:
-            audience: whom it is for.
-            priority: from 0, entirely optional, to 1, effectively required.
-            last_modified: when it was last changed, ISO 8601.
+            audience: who the block is for.
+            priority: from 0 (entirely optional) to 1 (effectively required).
+            last_modified: when the content last changed, in ISO 8601.
         """
         hints = {"audience": audience and list(audience), "priority": priority, "lastModified": last_modified}
         return Content(self, annotations={name: value for name, value in hints.items() if value is not None})
 
 
 class Message(dict[str, Any]):
-    """One message of a prompt. Made by `user` and `assistant`."""
+    """A message of a prompt. Use `user` or `assistant` to make one."""
 
 
 class ResourceContents(dict[str, Any]):
-    """One part of what a resource reads. Made by `resource_text` and `resource_blob`."""
+    """A part of a resource's contents. Use `resource_text` or `resource_blob` to make one."""
 
 
 def text(value: str) -> Content:
@@ -48,17 +48,17 @@ def text(value: str) -> Content:
 
 
 def image(data: bytes, mime_type: str) -> Content:
-    """Return an image block from the image's bytes."""
+    """Return an image block; the bytes are encoded in base64."""
     return Content(type="image", data=_base64(data), mimeType=mime_type)
 
 
 def audio(data: bytes, mime_type: str) -> Content:
-    """Return an audio block from the sound's bytes."""
+    """Return an audio block; the bytes are encoded in base64."""
     return Content(type="audio", data=_base64(data), mimeType=mime_type)
 
 
 def resource_link(uri: str, name: str, *, mime_type: str | None = None, description: str | None = None) -> Content:
-    """Return a link to a resource that the client may read."""
+    """Return a block that links to a resource, which the client can read."""
     block = Content(type="resource_link", uri=uri, name=name)
     if mime_type is not None:
         block["mimeType"] = mime_type
@@ -68,33 +68,33 @@ def resource_link(uri: str, name: str, *, mime_type: str | None = None, descript
 
 
 def embedded(uri: str, contents: str | bytes, mime_type: str) -> Content:
-    """Return a resource embedded in the result: text as it is, bytes in base64."""
+    """Return a block with an embedded resource. Text stays as it is; bytes are encoded in base64."""
     part = resource_text if isinstance(contents, str) else resource_blob
     return Content(type="resource", resource=dict(part(uri, contents, mime_type)))  # type: ignore[arg-type]  # by kind
 
 
 def user(value: str | Content) -> Message:
-    """Return a prompt's message of the user."""
+    """Return a prompt message with the role `user`."""
     return Message(role="user", content=text(value) if isinstance(value, str) else value)
 
 
 def assistant(value: str | Content) -> Message:
-    """Return a prompt's message of the assistant."""
+    """Return a prompt message with the role `assistant`."""
     return Message(role="assistant", content=text(value) if isinstance(value, str) else value)
 
 
 def resource_text(uri: str, contents: str, mime_type: str = "text/plain") -> ResourceContents:
-    """Return text as a part of what a resource reads."""
+    """Return text as a part of a resource's contents."""
     return ResourceContents(uri=uri, mimeType=mime_type, text=contents)
 
 
 def resource_blob(uri: str, contents: bytes, mime_type: str = "application/octet-stream") -> ResourceContents:
-    """Return bytes as a part of what a resource reads."""
+    """Return bytes as a part of a resource's contents, encoded in base64."""
     return ResourceContents(uri=uri, mimeType=mime_type, blob=_base64(contents))
 
 
 class ToolResult(BaseModel):
-    """A result spelled out, for authors who need all of its fields."""
+    """A tool's result with every field spelled out: `content` blocks, `structured` content and `is_error`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -104,18 +104,18 @@ class ToolResult(BaseModel):
 
 
 def error(message: str) -> ToolResult:
-    """Return a result that tells the language model what went wrong, so that it can do better."""
+    """Return a result that is marked as an error, with a message that helps the language model to correct it."""
     return ToolResult(content=[text(message)], is_error=True)
 
 
 def tool_result(value: object) -> dict[str, Any]:
-    """Return the fields of a `CallToolResult` for what a tool's function returned.
+    """Return the fields of a `CallToolResult` for a tool's return value.
 
-    Text and numbers become one text block, content blocks stay, a list becomes one block after another, a
-    model or a dict becomes `structuredContent` and its JSON as text.
+    Text and numbers become one text block, and content blocks stay as they are. A list becomes one block per item.
+    A model or a dict becomes `structuredContent`, plus a text block with its JSON.
 
     Raises:
-        AuthoringError: the value, or a part of it, cannot be told as JSON.
+        AuthoringError: the value, or a part of it, cannot be written as JSON.
     """
     if isinstance(value, str):
         return {"content": [{"type": "text", "text": json_value(value, "the result")}], "isError": False}
@@ -132,10 +132,10 @@ def tool_result(value: object) -> dict[str, Any]:
 
 
 def content_block(item: object) -> dict[str, Any]:
-    """Return the one block for an item of a list that a tool returns, or for what it emits.
+    """Return the content block for one item of a returned list, or for one emitted value.
 
     Raises:
-        AuthoringError: the item cannot be told as JSON.
+        AuthoringError: the item cannot be written as JSON.
     """
     if isinstance(item, Content):
         return {name: json_value(part, f"the block's {name}") for name, part in item.items()}
@@ -153,17 +153,19 @@ def _structured(value: object) -> Any:
         try:
             value = value.model_dump(mode="json", by_alias=True)
         except Exception as failure:
-            raise AuthoringError(f"the result: {type(value).__name__} has no JSON form: {failure}") from failure
+            raise AuthoringError(
+                f"the result: {type(value).__name__} cannot be converted to JSON: {failure}"
+            ) from failure
     return json_value(value, "the result")
 
 
 def prompt_messages(value: object) -> list[dict[str, Any]]:
-    """Return the messages of a `GetPromptResult` for what a prompt's function returned.
+    """Return the messages of a `GetPromptResult` for a prompt's return value.
 
-    Text and content blocks become messages of the user.
+    Text and content blocks become messages with the role `user`.
 
     Raises:
-        AuthoringError: the value is none of those.
+        AuthoringError: the value is not text, a content block, a message or a list of these.
     """
     items = value if isinstance(value, (list, tuple)) else (value,)
     return [_message(item) for item in items]
@@ -173,20 +175,20 @@ def _message(item: object) -> dict[str, Any]:
     if isinstance(item, (str, Content)):
         item = user(item)
     if not isinstance(item, Message):
-        raise AuthoringError(f"a prompt returns text, content blocks or messages, not {type(item).__name__}")
+        raise AuthoringError(f"a prompt must return text, content blocks or messages, not {type(item).__name__}")
     return {"role": item["role"], "content": content_block(item["content"])}
 
 
 def resource_contents(value: object, uri: str, mime_type: str | None) -> list[dict[str, Any]]:
-    """Return the `contents` of a `ReadResourceResult` for what a resource's function returned.
+    """Return the `contents` of a `ReadResourceResult` for a resource's return value.
 
     Args:
-        value: text, bytes, a model or a dict (told as JSON), or a list of `ResourceContents`.
-        uri: what was asked for.
-        mime_type: of the resource; guessed from the kind of value if None.
+        value: text, bytes, a model or a dict (written as JSON), or a list of `ResourceContents`.
+        uri: the URI that the client requested.
+        mime_type: of the resource; if None, it follows from the type of the value.
 
     Raises:
-        AuthoringError: the value is none of those, or an empty list, which would read as "no such resource".
+        AuthoringError: the value has another type, or is an empty list, which clients read as "no such resource".
     """
     if isinstance(value, ResourceContents):
         value = [value]
@@ -198,9 +200,11 @@ def resource_contents(value: object, uri: str, mime_type: str | None) -> list[di
         told = msgspec.json.encode(_structured(value)).decode()
         value = [resource_text(uri, told, mime_type or "application/json")]
     if not isinstance(value, (list, tuple)) or not value:
-        raise AuthoringError(f"a resource returns text, bytes, JSON or a list of contents, not {value!r}")
+        raise AuthoringError(f"a resource must return text, bytes, JSON or a list of contents, not {value!r}")
     if not all(isinstance(part, ResourceContents) for part in value):
-        raise AuthoringError("a resource's list holds what content.resource_text and content.resource_blob make")
+        raise AuthoringError(
+            "a list returned by a resource must hold items made by content.resource_text or content.resource_blob"
+        )
     return [{name: json_value(item, f"the contents' {name}") for name, item in part.items()} for part in value]
 
 

@@ -1,4 +1,4 @@
-"""`Context`: what an authored function may ask, do and know."""
+"""`Context`: everything a tool, prompt or resource can ask, do and find out while it runs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CAPABILITIES = frozenset(
         "roots.listChanged",
     }
 )
-"""What a client may declare (schema of 2026-07-28, ClientCapabilities), as `can` names it."""
+"""The client capabilities that `can` knows by name (schema of 2026-07-28, ClientCapabilities)."""
 
 
 class Answers:
-    """The answers a call has so far, for the return style."""
+    """The answers that a call has so far, for functions that return `InputRequired`."""
 
     __slots__ = ("_declared", "_leg")
 
@@ -42,27 +42,27 @@ class Answers:
         self._declared = declared
 
     def get(self, key: str, ask: Ask[Any] | None = None, default: Any = None) -> Any:
-        """Return the answer to a question, validated, or `default` if there is none yet.
+        """Return the validated answer to a question, or `default` if there is none yet.
 
         Args:
-            key: the question's key.
-            ask: the question; may be left out if the function declares it in `asks`.
-            default: what to return if it has no answer.
+            key: the key of the question.
+            ask: the question. You can omit it if the function declares it in `asks`.
+            default: returned while the question has no answer.
 
         Raises:
             Declined: the user said no.
             Dismissed: the user closed the question without deciding.
             Refused: the client answered with an error.
-            AuthoringError: the question is neither given nor declared.
+            AuthoringError: the question is neither passed nor declared.
         """
         ask = ask or self._declared.get(key)
         if ask is None:
-            raise AuthoringError(f"no question is declared under {key!r}; give it, or declare it in `asks`")
+            raise AuthoringError(f"no question is declared under {key!r}; pass it as `ask`, or declare it in `asks`")
         return self._leg.answer(key, ask.question(key), default)
 
 
 class PlainContext:
-    """The part of the context that does not wait: all that a function without `async` gets."""
+    """The methods of the context that do not wait. A function without `async` receives only these."""
 
     __slots__ = ("_declared", "_leg", "principal")
 
@@ -70,55 +70,72 @@ class PlainContext:
         self._leg = leg
         self._declared = declared
         self.principal = principal
-        """Who calls: issuer, subject and client id, or None for an anonymous caller."""
+        """The authenticated caller (issuer, subject and client id), or None if the caller is anonymous."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in AWAITED:
-            raise AuthoringError(f"ctx.{name} is awaited, so the function must be an `async def`")
+            raise AuthoringError(f"ctx.{name} must be awaited; define the function with `async def`")
         raise AttributeError(f"the context has no attribute {name!r}")
 
     @property
     def call_id(self) -> str:
-        """The flow id: the same in every leg of this call, different for every call."""
+        """The flow id. It is the same in every leg of this call, and unique to this call."""
         return self._leg.journal.flow_id
 
     @property
     def replica_id(self) -> str:
-        """The name of the replica that runs this leg. For people and logs: another leg may run elsewhere."""
+        """The name of the replica that runs this leg, for people and logs. Another leg may run elsewhere."""
         return self._leg.host.replica_id
 
     @property
     def answers(self) -> Answers:
-        """The answers the call has so far; for functions that return `InputRequired`."""
+        """The answers that the call has so far, for functions that return `InputRequired`."""
         return Answers(self._leg, self._declared)
 
     def resumed(self, default: T) -> T:
-        """Return the last checkpoint of an earlier leg, or `default` if there is none to go on from."""
+        """Return the last checkpoint of an earlier leg, or `default` if there is none."""
         value: T = self._leg.resumed(default)
         return value
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell the client how far the call is. Only ever rises: less than what was told before is not sent."""
+        """Report progress to the client, if it asked for progress.
+
+        Progress only rises: a value that is not greater than the last one is not sent.
+
+        Args:
+            done: how much is done, in any unit.
+            total: how much there is to do in the same unit, if you know it.
+            message: what happens now, for people.
+
+        Raises:
+            AuthoringError: a number is not finite.
+        """
         self._leg.progress(done, total, message)
 
     def log(self, level: str, data: object, logger: str | None = None) -> None:
-        """Send the client's developer a message, if they asked for this level. Sent once, whatever is replayed.
+        """Send a log message to the client, if it asked for this level. A replayed leg does not send it again.
 
         Args:
             level: `debug`, `info`, `notice`, `warning`, `error`, `critical`, `alert` or `emergency` (RFC 5424).
             data: any JSON value.
-            logger: a name for where it comes from.
+            logger: a name for the source of the message.
+
+        Raises:
+            AuthoringError: the level is unknown.
         """
         if level not in LOG_LEVELS:
-            raise AuthoringError(f"{level!r} is no log level; there are {', '.join(LOG_LEVELS)}")
+            raise AuthoringError(f"unknown log level {level!r}; use one of: {', '.join(LOG_LEVELS)}")
         self._leg.log(level, data, logger)
 
     def step_id(self, key: str) -> str:
-        """Return a stable id for the step: the same in every leg of this call, unlike any other's."""
+        """Return the id of a step: the same in every leg of this call, and unique to this call and key.
+
+        Pass it to other systems as an idempotency key.
+        """
         return self._leg.step_id(key)
 
     def now(self) -> datetime:
-        """Return when the call began, in UTC: one value in every leg. A fresh clock is a step."""
+        """Return when the call began, in UTC: the same time in every leg. To read the clock again, use a `step`."""
         return datetime.fromtimestamp(self._leg.journal.started_ms / 1000, UTC)
 
     def uuid(self, key: str) -> uuid.UUID:
@@ -130,33 +147,34 @@ class PlainContext:
         return self._leg.random(key)
 
     def can(self, capability: str) -> bool:
-        """Tell whether the client declared a capability.
+        """Return whether the client declared a capability.
 
         Args:
-            capability: `elicitation.form`, `elicitation.url`, `sampling`, `sampling.tools`, `roots`, or that of
-                an extension, `extensions.` and its id.
+            capability: for example `elicitation.form`, `elicitation.url`, `sampling`, `sampling.tools` or `roots`.
+                For an extension, `extensions.` followed by its id.
 
         Raises:
-            AuthoringError: there is no such capability.
+            AuthoringError: the capability is unknown.
         """
         if capability not in CAPABILITIES and not capability.startswith(("extensions.", "experimental.")):
-            raise AuthoringError(f"{capability!r} is no capability; there are {', '.join(sorted(CAPABILITIES))}")
+            raise AuthoringError(f"unknown capability {capability!r}; use one of: {', '.join(sorted(CAPABILITIES))}")
         return self._leg.supports(capability_path(capability))
 
     def changed(self, what: str) -> None:
-        """Announce to subscribed clients that a list, or what a resource reads, has changed.
+        """Notify subscribed clients that a list or the content of a resource has changed.
 
         Args:
-            what: `"tools"`, `"prompts"`, `"resources"`, or the URI of a resource that announces its changes.
+            what: `"tools"`, `"prompts"`, `"resources"`, or the URI of a resource that is declared with
+                `announces_changes=True`.
         """
         self._leg.host.changed(what)
 
 
 class Context(PlainContext):
-    """The call as its author sees it; the same in every leg, on every replica.
+    """A running call: ask the user or the client's model, run steps, report progress, save checkpoints.
 
-    Awaited methods may end the leg: the function is then run again from the top, later and elsewhere, and
-    comes back to the same place with the answer. So everything with an effect belongs in a `step`.
+    An awaited method may end the leg. The function then runs again from the top, perhaps later and on another
+    replica, and reaches the same place with the answer. So put every side effect in a `step`.
     """
 
     __slots__ = ()
@@ -172,14 +190,15 @@ class Context(PlainContext):
     async def elicit(
         self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
     ) -> Any:
-        """Ask the user to fill in a form and return what they filled in.
+        """Ask the user to fill in a form, and return what they entered.
 
         Args:
-            key: names the question in this call. A recorded answer belongs to its key, so give a question
-                with another meaning another key. No `~` in it.
-            message: what the user reads.
-            schema: a flat pydantic model, whose instance is returned, or a JSON Schema, for a dict.
-            default: returned instead of raising if the user declines or dismisses.
+            key: identifies the question in this call; it must not contain `~`. Answers are recorded by key, so use
+                a new key for a question with a new meaning.
+            message: the text that the user reads.
+            schema: a flat pydantic model, to get an instance of it, or a JSON Schema, to get a dict.
+            default: returned, instead of an error, if the user declines or dismisses the form or the client
+                answers with an error.
 
         Raises:
             Declined: the user said no.
@@ -189,7 +208,11 @@ class Context(PlainContext):
         return await self._leg.ask_one(key, Elicit(message, schema, default).question(key))
 
     async def elicit_url(self, key: str, message: str, url: str, *, default: Any = MISSING) -> None:
-        """Send the user to a URL, for what must not pass through the client. Returns when they agreed to go."""
+        """Ask the user to visit a URL. Use it for secrets, which must not pass through the client.
+
+        It returns when the user agrees to go there, not when they are done. See `elicit` for the key, the default
+        and the errors.
+        """
         await self._leg.ask_one(key, ElicitUrl(message, url, default).question(key))
 
     async def sample(
@@ -203,62 +226,74 @@ class Context(PlainContext):
         options: Mapping[str, Any] | None = None,
         default: Any = MISSING,
     ) -> Completion:
-        """Ask the client's language model; see `Sample` for the arguments.
+        """Ask the client's language model for a completion; see `Sample` for the arguments.
 
         Raises:
-            Refused: the client answered with an error.
+            Refused: the client answered with an error, and there is no default.
         """
         sample = Sample(messages, max_tokens, system_prompt, tools, options, default)
         completion: Completion = await self._leg.ask_one(key, sample.question(key))
         return completion
 
     async def roots(self, key: str, *, default: Any = MISSING) -> list[Root]:
-        """Ask which roots the client offers.
+        """Ask the client for its roots: the directories and files that servers may work in.
 
         Raises:
-            Refused: the client answered with an error.
+            Refused: the client answered with an error, and there is no default.
         """
         roots: list[Root] = await self._leg.ask_one(key, Roots(default).question(key))
         return roots
 
     async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]:
-        """Ask several questions in one leg; return their values by key. A key that is no name goes in as `**{key: …}`.
+        """Ask several questions in one leg, and return their values by key.
 
-        What was answered before is not asked again. Raises like `elicit` for the first question, in the
-        order given, that the client gave no value for.
+        Questions that already have an answer are not asked again. Pass a key that is not an identifier as
+        `**{key: question}`.
+
+        Raises:
+            AskError: a question has no value, and no default. It is the `Declined`, `Dismissed` or `Refused` of the
+                first such question, in the order of the arguments.
         """
         return await self._leg.ask({key: question.question(key) for key, question in questions.items()})
 
     async def step(self, key: str, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a side effect or a costly computation once and keep its result, a JSON value, in the journal.
+        """Run a side effect or a costly computation, and record its result, so that later legs do not run it again.
 
-        A coroutine function is awaited, any other runs in a thread. Later legs get the recorded result. At
-        least once, not exactly once: a lost response makes the client repeat a leg. Hand `step_id(key)` to
-        the other side as an idempotency key where that matters.
+        A coroutine function is awaited; any other function runs in a thread. A step runs at least once, not exactly
+        once: when a response is lost, the client repeats the leg. Where that matters, pass `step_id(key)` to the
+        other system as an idempotency key.
+
+        Args:
+            key: identifies the step in this call.
+            function: what to run. It must return a JSON value.
+            args: the arguments of the function.
         """
         return await self._leg.step(key, function, args)
 
     async def checkpoint(self, value: object) -> None:
-        """Keep the one JSON value from which a long computation can go on; the last one wins. Yields once."""
+        """Save a JSON value from which a long computation can continue in another leg, and yield once.
+
+        Only the last checkpoint is kept. `resumed` returns it.
+        """
         await self._leg.checkpoint(value)
 
     async def emit(self, block: object) -> None:
-        """Add a block to the tool's result now, ahead of what the function returns.
+        """Add a block to the tool's result now, before the blocks of the return value.
 
-        The n-th block of a call is emitted once, whatever is replayed; so emit one after the other, in the same
-        order each time.
+        Blocks count by position: a replayed leg does not emit the n-th block again. So emit them in the same order
+        in every leg, one after the other.
 
         Args:
-            block: a text, a block made by `content`, or anything that may be an item of a returned list.
+            block: text, a block made by `content`, or anything else that can be an item of a returned list.
         """
         await self._leg.emit(content_block(block))
 
     async def detach(self) -> bool:
-        """Go on as a task, if there is a way. The function is run again from the top, by a worker.
+        """Turn the call into a task, if possible. A worker then runs the function again from the top.
 
         Returns:
-            True in a task; False where the call cannot become one, because the client knows no tasks or the
-            deployment has no Redis. It then goes on as it is.
+            True in a task. False if the call cannot become one, because the client does not support tasks or the
+            deployment has no Redis; the call then continues as it is.
 
         Raises:
             AuthoringError: the tool is declared with `task="forbidden"`.
@@ -267,4 +302,4 @@ class Context(PlainContext):
 
 
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
-"""The methods that only an `async def` can use."""
+"""The methods that only an `async def` function can use."""

@@ -1,4 +1,4 @@
-"""The schema of a form, made of the model that its answer is read into."""
+"""Form schemas, made from the pydantic models that validate the answers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gateway.authoring.model_schemas import model_schema
 from gateway.errors import AuthoringError
 
 FORM_TYPES = frozenset({"string", "number", "integer", "boolean"})
-"""Types a form's field may have; besides these, lists of choices (MCP "Elicitation", Requested Schema)."""
+"""The types of a form's fields. Lists of choices are allowed too (MCP "Elicitation", Requested Schema)."""
 
 FORM_FORMATS = frozenset({"email", "uri", "date", "date-time"})
-"""Formats a form's text may have. Others are left out; the model checks them when the answer is read."""
+"""The formats of a form's text fields. Others are left out of the form, and checked when the answer is read."""
 
 
 def form_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the `requestedSchema` of a form that asks for this model.
 
     Raises:
-        AuthoringError: the model has a field that no form can show; forms are flat.
+        AuthoringError: the model has a field that a form cannot show. Forms are flat.
     """
     try:
         schema = model_schema(model)
     except PydanticUserError as error:
         raise AuthoringError(f"{model.__name__}: {error.message.splitlines()[0]}") from None
     if schema.get("type") != "object":
-        raise AuthoringError(f"{model.__name__}: a form asks for named fields; give a model that is flat and has some")
+        raise AuthoringError(f"{model.__name__}: a form needs named fields; use a flat model that has fields")
     _check_aliases(model)
     definitions = schema.get("$defs", {})
     form: dict[str, Any] = {"type": "object", "properties": {}}
@@ -62,14 +62,14 @@ def _form_field(field: Mapping[str, Any], definitions: Mapping[str, Any], where:
     if flat.get("type") == "array":
         flat["items"] = _form_field(flat.get("items", {}), definitions, where)
         if flat["items"]["type"] != "string" or not {"enum", "anyOf"} & flat["items"].keys():
-            raise AuthoringError(f"{where}: a form's list offers choices of text; annotate it as list[Literal[…]]")
+            raise AuthoringError(f"{where}: a list in a form must offer text choices; annotate it as list[Literal[…]]")
     elif flat.get("type") not in FORM_TYPES:
-        raise AuthoringError(f"{where}: forms are flat; a field is text, a number, a boolean or a choice")
+        raise AuthoringError(f"{where}: forms are flat; a field must be text, a number, a boolean or a choice")
     return flat
 
 
 def _check_aliases(model: type[BaseModel]) -> None:
-    """Refuse a field whose value is read from inside another one: its form would never be filled in right."""
+    """Refuse a field that is read from inside another one, because no answer to the form would be valid."""
     for name, field in model.model_fields.items():
         alias = field.validation_alias
         first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
@@ -78,7 +78,7 @@ def _check_aliases(model: type[BaseModel]) -> None:
 
 
 def form_values(model: BaseModel) -> dict[str, Any]:
-    """Return what a form for this model's class brings when filled in like `model`: values by property name."""
+    """Return the content of a form that is filled in with the values of `model`, by property name."""
     kind = type(model)
     by_alias = kind.model_config.get("validate_by_alias", True)
     names = {}

@@ -1,4 +1,4 @@
-"""What a release serves, as its operator compares it with the next one: versions, and what would be asked again."""
+"""A list of what a release serves, to compare it with the next one: versions, and which questions change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from gateway.engine.questions import Question, question_identity
 def inventory(registry: Registry) -> list[dict[str, Any]]:
     """Return an entry for each tool, then each prompt, resource and resource template, in registration order.
 
-    An entry is what clients are told in lists, and besides: `kind`, `version`, `scopes`; `migrations`, from which
-    version of a checkpoint to which; `asks`, by key the `digest` of each declared question and what it `covers`, or
-    None if the questions are not declared; of a tool `task`, `start`, `maxAttempts`, `singleUse` and `streams`.
+    An entry has the fields that clients see in lists, and `kind`, `version` and `scopes`. In addition:
+
+    - `migrations`: the version that each checkpoint version migrates to.
+    - `asks`: by key, the `digest` of each declared question and what it `covers`; None if none are declared.
+    - `task`, `start`, `maxAttempts`, `singleUse` and `streams`: only for tools.
     """
     groups = (registry.tools, registry.prompts, registry.resources, registry.templates)
     return [_entry(served) for group in groups for served in group.values()]

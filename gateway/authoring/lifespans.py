@@ -1,4 +1,4 @@
-"""The `lifespan` decorator: what a process opens once and all its calls share, such as an HTTP client."""
+"""The `lifespan` decorator: something that a process opens once and all calls share, such as an HTTP client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Lifespan(Generic[T]):
-    """Something shared, opened when the process starts and closed when it ends; see `lifespan`."""
+    """A shared value, opened when the process starts and closed when it ends; see `lifespan`."""
 
     def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
         self.name = function.__name__
@@ -21,23 +21,23 @@ class Lifespan(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What the function yielded.
+        """The value that the function yielded.
 
         Raises:
-            AuthoringError: it is not open.
+            AuthoringError: the lifespan is not open.
         """
         if not self._values:
-            raise AuthoringError(f"the lifespan {self.name!r} is not open; it opens when the process serves")
+            raise AuthoringError(f"the lifespan {self.name!r} is not open; it opens when the process starts")
         return self._values[-1]
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a value."""
+        """Whether the lifespan is open and has a value."""
         return bool(self._values)
 
     @contextlib.contextmanager
     def using(self, value: T) -> Iterator[T]:
-        """Use another value for a while; for tests."""
+        """Use another value while the context is open. Use it in tests."""
         self._values.append(value)
         try:
             yield value
@@ -46,16 +46,16 @@ class Lifespan(Generic[T]):
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[T]:
-        """Open it, and close it at the end."""
+        """Open the value, and close it when the context ends."""
         async with self._open() as value:
             with self.using(value):
                 yield value
 
 
 def lifespan(function: Callable[[], AsyncIterator[T]]) -> Lifespan[T]:
-    """Open something once a process: the function yields it once, and closes it after the `yield`.
+    """Open something once per process, and share it among all calls.
 
-    Its name then has the value as `.value`::
+    The function yields the shared value once, and closes it after the `yield`. Read the value as `.value`::
 
         @lifespan
         async def http() -> AsyncIterator[httpx.AsyncClient]:
@@ -79,10 +79,10 @@ async def open_all(lifespans: Iterable[Lifespan[Any]]) -> AsyncIterator[None]:
 
 
 async def open_at_start(lifespans: Iterable[Lifespan[Any]], stack: contextlib.AsyncExitStack) -> None:
-    """Open the lifespans of a process that starts, in order; `stack` closes them.
+    """Open lifespans in order as a process starts; `stack` closes them.
 
     Raises:
-        ConfigurationError: one failed to open, or wanted the process to exit; the message names it.
+        ConfigurationError: a lifespan failed to open, or asked the process to exit. The message names it.
     """
     for entry in lifespans:
         try:

@@ -1,4 +1,4 @@
-"""JSON Schema of the author's models: of arguments, results, and what forms are made of."""
+"""JSON Schemas of the author's models, for arguments, results and forms."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic_core import core_schema
 
 
 class _WithoutTitles(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes up from names; a title the author wrote stays."""
+    """Omits the titles that pydantic derives from names. A title that the author wrote stays."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
-        """Never: `fieldName` says as much as "Field Name"."""
+        """Return False: a title such as "Field Name" adds nothing to `fieldName`."""
         return False
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """Drop the title that is only the class name."""
+        """Drop a title that only repeats the class name."""
         result = super().model_schema(schema)
         if result.get("title") == schema["cls"].__name__ and "title" not in schema["cls"].model_config:
             result.pop("title")
@@ -25,5 +25,5 @@ class _WithoutTitles(GenerateJsonSchema):
 
 
 def model_schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
-    """Return the JSON Schema 2020-12 of a model as it is read or as it is told, with the author's titles only."""
+    """Return the JSON Schema 2020-12 of a model, for reading or for writing it, with only the author's titles."""
     return model.model_json_schema(schema_generator=_WithoutTitles, mode=mode)

@@ -1,7 +1,7 @@
-"""Validators of pydantic models whose cost is in proportion to what they read.
+"""Validators of pydantic models whose cost is proportional to the size of the input.
 
-Pydantic itself reports every wrong item of a list, and tries every choice of a union. The first makes a million error
-objects of a wrong list; the second doubles the work with each level of models that refer to each other.
+Pydantic itself reports every wrong item of a list, which can create a million error objects. It also tries every
+choice of a union, which doubles the work with each level of models that refer to each other.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _REFERENCE: Final = "#/$defs/"
 
 FREE_STEPS: Final = 2000
 STEPS_FOR_EACH: Final = 5
-"""How many choices may be tried: so many for each part of a value, on top of those that are free."""
+"""How many choices may be tried: a free amount, plus so many for each part of a value."""
 
 
 SMALL: Final = 5000
-"""So many parts may all be reported as wrong."""
+"""All problems are reported for values with up to this many parts."""
 
 
 @lru_cache(maxsize=1024)
 def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
-    """Return a validator of the model that leaves a list, set, tuple or dict at its first wrong item."""
-    # The validators that nested models already have would go on, so pydantic must not reuse them.
+    """Return a validator of the model that stops at the first wrong item of a list, set, tuple or dict."""
+    # Pydantic must not reuse the validators of nested models, because those do not stop.
     return SchemaValidator(_stopping(model.__pydantic_core_schema__), _use_prebuilt=False)
 
 
@@ -45,13 +45,13 @@ def _stopping(schema: Any) -> Any:
 
 
 class NestingLimit:
-    """Bounds how deep a value may nest where a schema has choices that lead back to themselves.
+    """Limits how deep a value may nest if a schema has choices that lead back to themselves.
 
-    A union without a discriminator is read by trying its choices. Where two of them lead back to the union, each
-    level of a value doubles the work, whether the value fits or not.
+    Pydantic reads a union without a discriminator by trying its choices. If two of them lead back to the union, each
+    level of a value doubles the work, whether the value is valid or not.
 
     Args:
-        schema: JSON Schema of a model, as pydantic writes it: untagged unions are `anyOf`.
+        schema: the JSON Schema of a model as pydantic writes it, with untagged unions as `anyOf`.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -63,11 +63,11 @@ class NestingLimit:
         self._choices = max((self._branching(name, owner) for name, owner in owners), default=1)
 
     def exceeded(self, values: Mapping[str, Any]) -> bool:
-        """Tell whether reading the values of the schema's properties could take more steps than their size deserves."""
+        """Return whether reading these property values could take more steps than their size allows."""
         return self._choices > 1 and _steps_exceeded(list(values.values()), self._choices)
 
     def _branching(self, name: str, definition: Any) -> int:
-        """Return how many choices of one union lead back to the definition that it is in."""
+        """Return how many choices of one union lead back to the definition that contains it."""
         most = 1
         for union in _unions(definition):
             back = [self._kind(choice) for choice in union if self._leads_to(choice, name)]
@@ -78,7 +78,7 @@ class NestingLimit:
         return any(name == reference or name in self._reachable.get(reference, ()) for reference in _references(choice))
 
     def _kind(self, choice: Any) -> str | None:
-        """Return the JSON type of a choice: an object is refused as a list at once."""
+        """Return the JSON type of a choice. Choices of different types are told apart at once."""
         while isinstance(choice, Mapping) and "$ref" in choice:
             choice = self._definitions.get(str(choice["$ref"]).removeprefix(_REFERENCE), {})
         kind = choice.get("type") if isinstance(choice, Mapping) else None
@@ -86,7 +86,7 @@ class NestingLimit:
 
 
 def is_small(value: Any) -> bool:
-    """Tell whether a value has few enough parts to report everything that is wrong with it."""
+    """Return whether a value has few enough parts to report all of its problems."""
     parts = 0
     for level in _levels(value):
         parts += len(level)
@@ -103,7 +103,7 @@ def _steps_exceeded(value: Any, choices: int) -> bool:
         steps += weight * len(level)
         if steps > FREE_STEPS + STEPS_FOR_EACH * parts:
             return True
-        if any(isinstance(part, dict) for part in level):  # a list between two models offers no choice of its own
+        if any(isinstance(part, dict) for part in level):  # a list between two models adds no choice
             weight *= choices
     return False
 
@@ -135,7 +135,7 @@ def _unions(schema: Any) -> Iterator[list[Any]]:
 
 
 def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a schema except definitions of others."""
+    """Yield every object of a schema, except those in its definitions."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()

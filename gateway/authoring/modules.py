@@ -1,4 +1,4 @@
-"""Imports tool modules, by name or from a file, with one clear line for each way in which that can fail."""
+"""Imports tool modules by name or from a file, with a one-line error for each way that can fail."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def import_tools(entry: str) -> ModuleType:
     """Import a tool module.
 
     Args:
-        entry: its name, or the path of its file.
+        entry: the name of the module, or the path of its file.
 
     Raises:
-        ConfigurationError: it cannot be imported or breaks a rule of the authoring API; the message names the entry
-            and the reason in one line.
+        ConfigurationError: the module cannot be imported, or breaks a rule of the authoring API. The message names
+            the entry and the reason in one line.
     """
     kind = "file" if names_file(entry) else "module"
     name = module_name(entry)
@@ -50,14 +50,14 @@ def import_tools(entry: str) -> ModuleType:
 
 
 def module_name(entry: str) -> str:
-    """Return the name under which an entry is imported.
+    """Return the module name that an entry is imported as.
 
-    A file is imported as other modules find it: with the name of its package, if its folder is one. Its folder is put
-    at the end of `sys.path`, so that it finds its siblings and hides nothing that is installed. A file whose name
-    belongs to another module, such as `calendar.py`, gets a name of its own.
+    A file gets the name that other modules would import it by, including its package if its folder is one. Its folder
+    goes to the end of `sys.path`: the file finds its siblings, and hides nothing that is installed. A file whose name
+    already belongs to another module, such as `calendar.py`, gets a generated name.
 
     Raises:
-        ConfigurationError: there is no such file.
+        ConfigurationError: the file does not exist.
     """
     if not names_file(entry):
         return entry
@@ -73,16 +73,16 @@ def module_name(entry: str) -> str:
 
 
 def folders_of(entries: Iterable[str]) -> frozenset[str]:
-    """Return the folders of the files among these entries.
+    """Return the folders of those entries that are files.
 
     Raises:
-        ConfigurationError: there is no such file.
+        ConfigurationError: a file does not exist.
     """
     return frozenset(str(find_file(entry).parent) for entry in entries if names_file(entry))
 
 
 def loaded_from(folders: Collection[str]) -> list[str]:
-    """Return the names of the loaded modules whose files are in these folders, but none of the gateway's own."""
+    """Return the names of the loaded modules whose files are in these folders, except the gateway's own."""
     return [
         name
         for name, module in list(sys.modules.items())
@@ -95,7 +95,7 @@ def _file_of(module: ModuleType) -> str:
 
 
 def _place_of(path: Path) -> tuple[Path, list[str]]:
-    """Return the folder that a file is imported from, and the parts of the name that it then has."""
+    """Return the folder that a file is imported from, and the parts of its module name."""
     parts = [] if path.stem == "__init__" else [path.stem]
     folder = path.parent
     while (folder / "__init__.py").is_file():
@@ -105,20 +105,20 @@ def _place_of(path: Path) -> tuple[Path, list[str]]:
 
 
 def _is_found_at(name: str, path: Path) -> bool:
-    """Tell whether importing a name gives the module of this file."""
+    """Return whether importing this name loads this file."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return Path(_file_of(loaded)).resolve() == path
     importlib.invalidate_caches()
     try:
-        spec = importlib.util.find_spec(name)  # imports the packages that it is in
+        spec = importlib.util.find_spec(name)  # imports the packages that contain it
     except (Exception, SystemExit):  # noqa: BLE001 - whatever a package raises is reported when its module is imported
         return True
     return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == path
 
 
 def _import_file(name: str, path: Path) -> ModuleType:
-    """Import the module of a file, under a name that `importlib` may be unable to find it by."""
+    """Import a file under a module name, even if `importlib` cannot find the file by that name."""
     if name in sys.modules or not name.startswith(_OWN_NAME):
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(name, path)

@@ -1,4 +1,4 @@
-"""The `prompt` decorator and what it makes of a function."""
+"""The `prompt` decorator, and the prompts that it makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.errors import AuthoringError
 
 
 class Prompt(Served):
-    """A template of messages that users pick; see `prompt` for the arguments."""
+    """A message template that users can pick; see `prompt` for the arguments."""
 
     KIND = "prompt"
 
@@ -21,7 +21,9 @@ class Prompt(Served):
         required = self._arguments.schema.get("required", ())
         for name, schema in properties.items():
             if schema.get("type") in ("array", "object") or "$ref" in schema:
-                raise AuthoringError(f"{self}: its argument {name!r} is no text; clients send prompts nothing else")
+                raise AuthoringError(
+                    f"{self}: the argument {name!r} must be text; clients send every prompt argument as text"
+                )
         self._listed = [_argument(name, schema, name in required) for name, schema in properties.items()]
 
     @property
@@ -37,7 +39,7 @@ class Prompt(Served):
         return fields
 
     def catalogue_entry(self) -> dict[str, Any]:
-        """Return the prompt as `prompts/list` tells it (MCP "Prompts", Prompt)."""
+        """Return the prompt's entry in `prompts/list` (MCP "Prompts", Prompt)."""
         entry = super().catalogue_entry()
         entry["arguments"] = self._listed
         return entry
@@ -72,18 +74,19 @@ def prompt(
 
 
 def prompt(function_or_name: Function | str | None = None, /, **options: Any) -> Prompt | Callable[[Function], Prompt]:
-    """Make a prompt of a function: `@prompt`, `@prompt("name")` or `@prompt(title=…)`.
+    """Turn a function into a prompt: `@prompt`, `@prompt("name")` or `@prompt(title=…)`.
 
-    The function's parameters are the prompt's arguments; clients send them as text. It returns a text (one
-    message of the user), content blocks, or messages made by `content.user` and `content.assistant`.
+    The parameters of the function are the prompt's arguments, which clients send as text. The function returns text,
+    which becomes one message with the role `user`, content blocks, or messages made by `content.user` and
+    `content.assistant`.
 
     Args:
-        function_or_name: the function itself, or the prompt's name where it is not the function's.
-        **options: those of every served function: `version`, `title`, `description`, `icons`, `meta`,
-            `state_ttl_seconds`, `scopes`, `asks`.
+        function_or_name: the function itself, or a name to use instead of the function's name.
+        **options: the options that all decorators share: `version`, `title`, `description`, `icons`, `meta`,
+            `state_ttl_seconds`, `scopes` and `asks`; see `resource`.
 
     Raises:
-        AuthoringError: the prompt cannot be served as it is written.
+        AuthoringError: the function or an option breaks a rule of the authoring API.
     """
     if callable(function_or_name):
         return Prompt(function_or_name, **options)

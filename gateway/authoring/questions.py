@@ -1,4 +1,4 @@
-"""The questions an author can ask, and how their answers are read."""
+"""The questions that an author can ask, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gateway.errors import AuthoringError, Declined, Dismissed, Refused
 T = TypeVar("T")
 
 _EXACT_FLOATS: Final = 2**53
-"""Below this, a float that is integral is exactly that integer."""
+"""Below this, a float with an integral value is exactly that integer."""
 
 
 MOST_MODELS: Final = 10_000
-"""How many models of forms are remembered; a tool that makes a new one for each call must not fill the memory."""
+"""How many form models are remembered. A tool that creates a model in each call must not fill the memory."""
 
 
 class _Missing:
@@ -35,11 +35,11 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-"""Stands for "no default given", because None is a fine default."""
+"""Means that no default was given, because None is a valid default."""
 
 
 class Ask(Generic[T]):
-    """A question without its key. `Context.ask` takes several; `T` is the type of the value."""
+    """A question without its key; `T` is the type of its value. Pass several to `Context.ask`."""
 
     default: Any = MISSING
 
@@ -87,10 +87,16 @@ class Ask(Generic[T]):
 
 
 class InputRequired:
-    """Returned by a function instead of a value: ask these questions, then run me again (return style).
+    """Return this instead of a value to ask questions; the function then runs again with the answers.
+
+    This is the return style, which also works in functions without `async`. Read the answers with
+    `ctx.answers.get(key)`.
 
     Args:
-        questions: the questions by key; keys that are identifiers may be given as keywords instead.
+        questions: the questions by key. If a key is an identifier, you can pass its question as a keyword.
+
+    Raises:
+        AuthoringError: there is no question.
     """
 
     def __init__(self, questions: Mapping[str, Ask[Any]] | None = None, /, **more: Ask[Any]) -> None:
@@ -100,7 +106,7 @@ class InputRequired:
 
 
 class _Elicitation(Ask[T]):
-    """Marks the questions whose result has an `action`."""
+    """A question whose result has an `action`."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +114,10 @@ class Elicit(_Elicitation[T]):
     """Ask the user to fill in a form.
 
     Args:
-        message: what the user reads.
-        schema: a flat pydantic model, whose instance is the value, or a JSON Schema of the restricted kind
-            that forms allow, whose value is a dict.
-        default: the value if the user declines or dismisses, or the client answers with an error.
+        message: the text that the user reads.
+        schema: a flat pydantic model, to get an instance of it, or a JSON Schema of the restricted kind that forms
+            allow, to get a dict.
+        default: the value if the user declines or dismisses the form, or the client answers with an error.
     """
 
     message: str
@@ -141,9 +147,9 @@ class Elicit(_Elicitation[T]):
 
 @dataclass(frozen=True)
 class ElicitUrl(_Elicitation[None]):
-    """Ask the user to visit a URL; for everything secret, which must not pass through the client.
+    """Ask the user to visit a URL. Use it for secrets, which must not pass through the client.
 
-    The value is None: accepting means that the user agreed to go there, not that they are done.
+    The value is None. Accepting means that the user agreed to go there, not that they are done.
     """
 
     message: str
@@ -158,7 +164,7 @@ class ElicitUrl(_Elicitation[None]):
 
 
 class Completion(BaseModel):
-    """What the client's language model answered."""
+    """The answer of the client's language model to a `Sample`."""
 
     role: str
     content: dict[str, Any] | list[dict[str, Any]]
@@ -167,21 +173,21 @@ class Completion(BaseModel):
 
     @property
     def text(self) -> str:
-        """The text blocks, joined."""
+        """The text of all text blocks, joined."""
         blocks = self.content if isinstance(self.content, list) else [self.content]
         return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
 
 
 @dataclass(frozen=True)
 class Sample(Ask[Completion]):
-    """Ask the client's language model.
+    """Ask the client's language model for a completion.
 
     Args:
-        messages: a text from the user, or the messages as `SamplingMessage` objects of the protocol.
-        max_tokens: the most tokens to sample.
-        system_prompt: an optional system prompt.
-        tools: tools the model may use; needs the client's `sampling.tools` capability.
-        options: other params of `sampling/createMessage`, by their names on the wire.
+        messages: the text of one user message, or a list of `SamplingMessage` objects of the protocol.
+        max_tokens: the most tokens that the model may generate.
+        system_prompt: a system prompt for the model.
+        tools: tools that the model can use. The client needs the capability `sampling.tools`.
+        options: other params of `sampling/createMessage`, by their names in the protocol.
         default: the value if the client answers with an error.
     """
 
@@ -210,7 +216,7 @@ class Sample(Ask[Completion]):
 
 
 class Root(BaseModel):
-    """A directory or file the client lets servers work in."""
+    """A directory or file that servers may work in."""
 
     uri: str
     name: str | None = None
@@ -222,7 +228,7 @@ class _RootsResult(BaseModel):
 
 @dataclass(frozen=True)
 class Roots(Ask[list[Root]]):
-    """Ask which roots the client offers."""
+    """Ask the client for its roots: the directories and files that servers may work in."""
 
     default: Any = MISSING
 
@@ -235,15 +241,15 @@ class Roots(Ask[list[Root]]):
 
 
 def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
-    """Return a question that reads answers to a stored one, of which only its form on the wire is known.
+    """Return a question that can read the answers to a stored question, given its request.
 
-    A form that was made from a model is read by that model, where this process knows it: where the tool declares its
-    questions, or has asked here.
+    The answer to a form is read by the form's model if this process knows it: because the tool declares its
+    questions, or has asked them in this process. Otherwise it is read by the form's schema.
 
     Args:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request.
-        digest: of the question.
+        digest: the digest of the question.
     """
     if method == ROOTS:
         return Roots()
@@ -255,17 +261,17 @@ def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
 
 
 def requested_schema(schema: Any) -> dict[str, Any]:
-    """Return the `requestedSchema` of a form asking for a model, or a JSON Schema as it was given.
+    """Return the `requestedSchema` of a form: made from a model, or a JSON Schema unchanged.
 
     Raises:
-        AuthoringError: it is neither a flat pydantic model nor a JSON Schema of an object.
+        AuthoringError: the schema is neither a flat pydantic model nor a JSON Schema of an object.
     """
     if isinstance(schema, type) and issubclass(schema, BaseModel):
         return _form_schema(schema)
     if not isinstance(schema, Mapping):
         raise AuthoringError(f"{schema!r} is neither a pydantic model nor a JSON Schema")
     if schema.get("type") != "object":
-        raise AuthoringError("the schema of a form is a JSON Schema with type 'object'")
+        raise AuthoringError("the schema of a form must have type 'object'")
     _schema_validator(_canonical(schema))
     return dict(schema)
 
@@ -274,7 +280,7 @@ _form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=10
 
 
 _models: Final[dict[bytes, type[BaseModel] | None]] = {}
-"""The models of the forms that this process has seen, by the digest of their question; None where two share one."""
+"""The form models that this process has seen, by the digest of their question; None if two models share one."""
 
 
 @lru_cache(maxsize=1024)
@@ -295,12 +301,12 @@ def _canonical(schema: Mapping[str, Any]) -> bytes:
 
 
 def _integral(value: float) -> int | float:
-    """Return 5.0 as 5, which in JSON Schema are one number: a form's integer accepts both."""
+    """Return 5.0 as 5: they are the same number in JSON Schema, and a form's integer accepts both."""
     return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
 
 
 def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
-    """Validate strictly as JSON: `"5"` is no number, while a date is a string that reads as one."""
+    """Validate strictly as JSON: `"5"` is not a number, but a string can be a date."""
     try:  # as `model_validate_json` does, without its options
         return stopping_validator(model).validate_json(msgspec.json.encode(content), strict=True)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a process serves: everything that the named modules define, in the order they define it."""
+"""The registry of what a process serves: everything that its tool modules define, in that order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ServedT = TypeVar("ServedT", bound=Served)
 
 
 class Registry:
-    """What one process serves, in registration order.
+    """The tools, prompts, resources and lifespans of one process, in registration order.
 
     Attributes:
         tools: by name.
         prompts: by name.
         resources: by URI.
-        templates: resource templates, by template.
-        lifespans: in the order they open.
+        templates: resource templates, by URI template.
+        lifespans: in the order in which they open.
 
     Raises:
-        ConfigurationError: two different things have one name.
+        ConfigurationError: two different entries have the same name.
     """
 
     def __init__(self, entries: Iterable[object] = ()) -> None:
@@ -58,24 +58,24 @@ class Registry:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name that requests carry and that is known beforehand; for labels of metrics."""
+        """Every name that is known before requests arrive; used as metric labels."""
         return frozenset().union(self.tools, self.prompts, self.resources, self.templates)
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Every scope that anything here asks for."""
+        """Every scope that an entry requires."""
         groups = (self.tools, self.prompts, self.resources, self.templates)
         return frozenset().union(*(entry.scopes for group in groups for entry in group.values()))
 
     @property
     def completes(self) -> bool:
-        """Whether there is any completion."""
+        """Whether there are any completions."""
         return bool(self._completers)
 
     def find_resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """Return what reads `uri` and the values of its template's variables, or None.
+        """Return the resource that serves `uri`, with the values of its template's variables, or None.
 
-        An exact URI wins over templates; templates are tried in registration order.
+        An exact URI takes precedence over templates. Templates are tried in registration order.
         """
         exact = self.resources.get(uri)
         if exact is not None:
@@ -87,11 +87,11 @@ class Registry:
         return None
 
     def scopes_of(self, served: Served, target: str) -> frozenset[str]:
-        """Return what it takes to go on with something: the scopes that it asked for, and those that it asks for now.
+        """Return the scopes that continuing a call requires: those from its start, and those required now.
 
         Args:
-            served: what was begun, which may be served no more.
-            target: its name, or the URI, as the client gave it.
+            served: the entry that the call started with; it may no longer be served.
+            target: the name or URI, as the client sent it.
         """
         today: Served | None
         if isinstance(served, Resource):
@@ -102,24 +102,24 @@ class Registry:
         return served.scopes if today is None else served.scopes | today.scopes
 
     def completer(self, target: Prompt | Resource, argument: str) -> Completer | None:
-        """Return what suggests values for an argument, if anything does."""
+        """Return the completer of an argument, or None."""
         return self._completers.get((id(target), argument))
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:
     if served.setdefault(name, entry) is not entry:
-        raise ConfigurationError(f"two {entry.KIND}s are called {name!r}; give one of them another name")
+        raise ConfigurationError(f"two {entry.KIND}s are named {name!r}; rename one of them")
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
-    """Import the modules and collect what they define or import by name.
+    """Import tool modules, and collect everything that they define or import by name.
 
     Args:
-        modules: their names, or the paths of their files.
+        modules: names of modules, or paths of files.
 
     Raises:
-        ConfigurationError: a module cannot be imported or breaks a rule of the authoring API; the message
-            names the module and the reason in one line.
+        ConfigurationError: a module cannot be imported, or breaks a rule of the authoring API. The message names
+            the module and the reason in one line.
     """
     loaded = [import_tools(entry) for entry in modules]
     return Registry(value for module in loaded for value in vars(module).values())

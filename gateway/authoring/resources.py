@@ -1,4 +1,4 @@
-"""The `resource` decorator and what it makes of a function."""
+"""The `resource` decorator, and the resources that it makes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Resource(Served):
 
     Attributes:
         uri: the URI, or the URI template if `template` is not None.
-        template: matches the URIs of a template.
-        ttl_ms: how long clients may keep what they read, milliseconds.
-        cache: who may keep it (MCP "Caching").
-        announces_changes: whether clients may subscribe to its changes.
+        template: matches URIs if the resource has variables; otherwise None.
+        ttl_ms: how long clients may cache the content, in milliseconds.
+        cache: who may share the cached content (MCP "Caching").
+        announces_changes: whether clients can subscribe to changes.
     """
 
     KIND = "resource"
@@ -43,10 +43,10 @@ class Resource(Served):
         **options: Any,
     ) -> None:
         if not _SCHEME.match(uri):
-            raise AuthoringError(f"{uri!r} is no URI; it begins with a scheme, like 'docs://…'")
+            raise AuthoringError(f"{uri!r} is not a URI; start it with a scheme, such as 'docs://…'")
         super().__init__(function, **options)
         if type(ttl_ms) is not int or ttl_ms < 0:
-            raise AuthoringError(f"{self} has ttl_ms={ttl_ms!r}; give whole milliseconds, 0 or more")
+            raise AuthoringError(f"{self} has ttl_ms={ttl_ms!r}; use a whole number of milliseconds, 0 or more")
         self.uri = uri
         self.template = UriTemplate(uri) if is_template(uri) else None
         self.mime_type = mime_type
@@ -58,12 +58,12 @@ class Resource(Served):
         variables = set() if self.template is None else set(self.template.variables)
         parameters = set(self._arguments.schema.get("properties", {}))
         if variables != parameters:
-            told = f"the variables {sorted(variables)}, its function the parameters {sorted(parameters)}"
+            told = f"the variables {sorted(variables)}, but its function has the parameters {sorted(parameters)}"
             raise AuthoringError(f"{self}: its URI has {told}")
 
     @property
     def label(self) -> str:
-        """Its URI, or of a template, the template."""
+        """The URI, or the URI template."""
         return self.uri
 
     def result(self, value: Any, target: str) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Resource(Served):
         return {"contents": resource_contents(value, target, self.mime_type)}
 
     def catalogue_entry(self) -> dict[str, Any]:
-        """Return the resource as its list tells it (MCP "Resources", Resource)."""
+        """Return the resource's entry in its list (MCP "Resources", Resource)."""
         entry = super().catalogue_entry()
         entry["uri" if self.template is None else "uriTemplate"] = self.uri
         if self.mime_type is not None:
@@ -103,32 +103,34 @@ def resource(
     scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Resource]:
-    """Make a resource of a function: `@resource("docs://readme")` or, with variables, `@resource("docs://{page}")`.
+    """Turn a function into a resource: `@resource("docs://readme")` or, with variables, `@resource("docs://{page}")`.
 
-    The function returns text, bytes, a model or a dict (told as JSON), or a list of
-    `content.resource_text(…)` and `content.resource_blob(…)`.
+    The function returns text, bytes, a model or a dict (sent as JSON), or a list of `content.resource_text(…)` and
+    `content.resource_blob(…)`.
 
     Args:
-        uri: the URI, or a template of RFC 6570 with `{name}` (one path segment) and `{+name}` (with slashes);
-            the function's parameters are its variables.
-        name: a name for lists; the function's name unless given.
-        version: rises when the meaning of what it keeps in its journal changes.
+        uri: the URI, or an RFC 6570 template with `{name}` for one path segment and `{+name}` for text with slashes.
+            The function has a parameter for each variable.
+        name: the name in lists; by default the name of the function.
+        version: increase it when the meaning of what the function records, such as a checkpoint, changes.
         title: a name for people.
-        description: the docstring unless given.
-        mime_type: the media type of what is read.
-        size: in bytes, where it is known.
+        description: what it contains, for people and models; by default the docstring.
+        mime_type: the media type of the content; by default it follows from the returned value.
+        size: the size of the content in bytes, if it is known.
         annotations: hints for clients (`Annotations`).
-        icons: `Icon` objects.
-        meta: the entry's `_meta`.
-        ttl_ms: how long clients may keep what they read.
-        cache: `"public"` only if every caller reads the same.
-        announces_changes: whether clients may subscribe: `ctx.changed(uri)` then tells them.
-        state_ttl_seconds: how long an answer may take, if the function asks.
-        scopes: what a caller's token must grant to see and read it.
-        asks: the questions it may ask, by key.
+        icons: `Icon` objects of the protocol.
+        meta: the `_meta` of the list entry.
+        ttl_ms: how long clients may cache the content, in milliseconds.
+        cache: `"public"` if every caller reads the same content, otherwise `"private"`.
+        announces_changes: whether clients can subscribe. `ctx.changed(uri)` then notifies them.
+        state_ttl_seconds: how many seconds the client may take to answer, if the function asks questions; by default
+            the setting of the deployment.
+        scopes: the scopes that a caller's token needs to see and to read it.
+        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+            `gateway dev`, any other question is an error. None allows all questions.
 
     Raises:
-        AuthoringError: the resource cannot be served as it is written.
+        AuthoringError: the function or an option breaks a rule of the authoring API.
     """
     return lambda function: Resource(
         function,

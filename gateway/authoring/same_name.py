@@ -1,4 +1,4 @@
-"""Notices a tool module of the working directory that something installed has the name of."""
+"""Detects a tool module in the working directory that has the same name as an installed module."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gateway.errors import ConfigurationError
 
 
 def refuse_hidden_module(name: str) -> None:
-    """Refuse the name of a tool module that means one file in the working directory and another one elsewhere.
+    """Refuse the name of a tool module that exists both in the working directory and elsewhere.
 
-    The working directory is the last that is looked in, so that nothing there hides a library. Whoever names a module
-    of it means that one nevertheless.
+    Python searches the working directory last, so that nothing there hides a library. But a user who names a module
+    that exists there means that one.
 
     Raises:
-        ConfigurationError: the name means two files; the message has both.
+        ConfigurationError: the name belongs to two files. The message names both.
     """
     here = str(Path.cwd())
     top = name.partition(".")[0]
@@ -26,12 +26,14 @@ def refuse_hidden_module(name: str) -> None:
     if own is None or own.origin is None or other is None or other.origin in (None, own.origin):
         return
     if top == "gateway" and name != top and _found(name) is not None:
-        return  # such as the demo tools
-    raise ConfigurationError(f"the tool module {name!r} is in {own.origin} and in {other.origin}; rename the first one")
+        return  # for example the demo tools
+    raise ConfigurationError(
+        f"the tool module {name!r} exists twice: {own.origin} and {other.origin}; rename the first one"
+    )
 
 
 def _found(name: str) -> ModuleSpec | None:
-    """Return what importing a name would give."""
+    """Return the spec of the module that importing a name would load, or None."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded.__spec__

@@ -1,9 +1,8 @@
-"""How much work it is to check a JSON value against a schema: worked out once for a schema, compared with each value.
+"""Bounds on the work of checking a JSON value against a schema, computed once per schema.
 
 The validator visits each part of a value once for each subschema that applies there. So the work is bounded by the
-number of parts of each kind, times the most that the schema asks of one such part. That most is what `Costs` has, in
-units of about 30 nanoseconds. It is an upper bound: a schema that meets its value with little work may be counted
-as more, never as less.
+number of parts of each kind, times the highest cost of one such part. `Costs` has these highest costs, in units of
+about 30 nanoseconds. They are upper bounds: the real work may be less, but never more.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from gateway.authoring.schema_references import References
 from gateway.errors import AuthoringError
 
 KEYWORD: Final = 0.3
-"""Units that a keyword takes which only looks at one part of a value; what looks longer has figures of its own."""
+"""Units for a keyword that looks at only one part of a value. Keywords that look at more have their own figures."""
 COMPARED_ITEM: Final = 6
 COMPARED_PROPERTY: Final = 3
-"""Units that it takes to compare one part of an array, or of an object, with one of a choice."""
+"""Units to compare one part of an array, or of an object, with one part of a choice."""
 DIVIDED: Final = 70
 DIVIDED_BY_LITTLE: Final = 2000
-"""Units that it takes to divide a number by a fraction, and by one that is next to nothing."""
+"""Units to divide a number by a fraction, and by a fraction that is almost zero."""
 COMPARED_NUMBER: Final = 27
-"""Units that it takes to compare a number with one that is no integer of 64 bits."""
+"""Units to compare a number with one that is not a 64-bit integer."""
 UNEVALUATED_FACTOR: Final = 5
-"""`unevaluated…` evaluates what stands beside it again, for each property or item."""
+"""`unevaluated…` evaluates the keywords next to it again, for each property or item."""
 LOOKED_UP: Final = 3
-"""Units that it takes to look up what was found about an item before, where `contains` leads back."""
+"""Units to look up an earlier result for an item, if `contains` leads back to its schema."""
 MOST_UNITS: Final = 1_000_000
-"""A schema that asks more of one part of a value is refused."""
+"""A schema that costs more than this for one part of a value is refused."""
 
 _FEW_STATES: Final = 30
 _UNITS_OF_BYTE: Final = 0.1
@@ -49,14 +48,14 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What one part of a value costs at most, by its kind; all in units but `returns`.
+    """The highest cost of one part of a value, by its kind. All fields except `returns` are in units.
 
     Attributes:
-        scalar: for a text, number, boolean or null.
+        scalar: for a string, number, boolean or null.
         object_: for an object.
         array: for an array.
-        byte: for each byte of a text.
-        returns: how many references lead back from here to a schema that is being looked at.
+        byte: for each byte of a string.
+        returns: how many references lead from here back to a schema that is being visited.
     """
 
     scalar: float = 0
@@ -66,7 +65,7 @@ class Units:
     returns: int = 0
 
     def __add__(self, other: Units) -> Units:
-        """Return what both cost together."""
+        """Return the cost of both together."""
         return Units(
             self.scalar + other.scalar,
             self.object_ + other.object_,
@@ -76,11 +75,11 @@ class Units:
         )
 
     def times(self, factor: float) -> Units:
-        """Return what it costs so many times."""
+        """Return the cost of doing this `factor` times."""
         return Units(self.scalar * factor, self.object_ * factor, self.array * factor, self.byte * factor, self.returns)
 
     def or_(self, other: Units) -> Units:
-        """Return what one or the other costs at most."""
+        """Return the higher cost of the two, for each kind."""
         return Units(
             max(self.scalar, other.scalar),
             max(self.object_, other.object_),
@@ -97,7 +96,7 @@ _LOOKED_UP: Final = Units(LOOKED_UP, LOOKED_UP, LOOKED_UP)
 
 @dataclass(frozen=True, slots=True)
 class _Cost:
-    """What a schema asks of the part that it applies to, and at most of one below it."""
+    """The cost of a schema for the part it applies to, and the highest cost for one part below."""
 
     here: Units = _NOTHING
     property_: Units = _NOTHING
@@ -114,19 +113,19 @@ class _Cost:
 
 
 class Costs:
-    """What a schema asks of one part of a value at most.
+    """The highest cost of a schema for one part of a value.
 
     Args:
-        schema: valid in its dialect.
+        schema: a schema that is valid in its dialect.
 
     Attributes:
-        most: of one part.
-        references: finds what the schema refers to.
+        most: the highest cost for one part.
+        references: resolves the references of the schema.
         has_unique: whether items are compared with each other, or numbers with choices.
-        has_multiples: whether numbers are divided by one that is no integer.
+        has_multiples: whether numbers are divided by a number that is not an integer.
 
     Raises:
-        AuthoringError: it asks too much, or refers to itself without end.
+        AuthoringError: the schema costs too much, or refers to itself endlessly.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -135,8 +134,8 @@ class Costs:
         self._root = schema
         self.references = References(schema)
         self._known: dict[int, _Cost] = {}
-        self._beside: list[int] = []  # the schemas that apply to the part that is being looked at
-        self._above: list[int] = []  # those of the parts above it
+        self._beside: list[int] = []  # the schemas that apply to the part that is being visited
+        self._above: list[int] = []  # the schemas of the parts above it
         self._returned: set[int] = set()
         try:
             self.most = self._whole()
@@ -144,8 +143,8 @@ class Costs:
             raise AuthoringError("the schema is nested too deeply to be checked") from None
         if max(self.most.scalar, self.most.object_, self.most.array) > MOST_UNITS:
             raise AuthoringError(
-                "the schema takes too long to check: its allOf, anyOf, oneOf, $ref or unevaluated keywords multiply; "
-                "name the common parts in $defs once, or tell the choices apart by a const property"
+                "the schema takes too long to check: its allOf, anyOf, oneOf, $ref or unevaluated keywords multiply. "
+                "Define common parts once in $defs, or give each choice a const property that identifies it"
             )
 
     def _whole(self) -> Units:
@@ -153,7 +152,7 @@ class Costs:
         most = cost.anywhere()
         if not self._returned:
             return most
-        # The validator remembers what it has checked, so each schema that leads back to itself counts once.
+        # The validator remembers its checks, so each schema that leads back to itself counts once.
         below = [self._known[key].anywhere() for key in self._returned if key in self._known]
         if most.returns <= 1 and all(units.returns <= 1 for units in below):
             for units in below:
@@ -164,7 +163,7 @@ class Costs:
         return most
 
     def _of(self, schema: Any) -> _Cost:
-        """Return what a schema asks of the part that it applies to, and of those below."""
+        """Return the cost of a schema for the part it applies to, and for the parts below."""
         if not isinstance(schema, Mapping):
             return _Cost(Units(KEYWORD, KEYWORD, KEYWORD))
         key = id(schema)
@@ -202,7 +201,7 @@ class Costs:
                 yield from self.references.targets(schema, name)
 
     def _below(self, schema: Mapping[str, Any]) -> _Cost:
-        """Return what a schema asks at most of one part below."""
+        """Return the highest cost of a schema for one part below."""
         beside, above = self._beside, self._above
         self._beside, self._above = [], [*above, *beside]
         try:
@@ -228,7 +227,7 @@ class Costs:
         return _Cost(property_=property_, item=item)
 
     def _own(self, schema: Mapping[str, Any]) -> Units:
-        """Return what the keywords of one schema cost that apply no other one."""
+        """Return the cost of those keywords that do not apply another schema."""
         base = KEYWORD * len(schema)
         choices = self._choices(schema)
         text = _pattern_units(schema.get("pattern"))
@@ -253,7 +252,7 @@ class Costs:
     def _choices(self, schema: Mapping[str, Any]) -> Units:
         choices = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
         if all(isinstance(choice, str | bool) or choice is None or _is_small(choice) for choice in choices):
-            return _NOTHING  # they are found by their hash
+            return _NOTHING  # the validator finds them by their hash
         numbers = [choice for choice in choices if isinstance(choice, int | float)]
         self.has_unique |= bool(numbers)
         return Units(
@@ -270,14 +269,14 @@ def _is_small(number: Any) -> bool:
 
 
 def _division(divisor: Any) -> float:
-    """Return the units that it takes to divide by a divisor."""
+    """Return the units to divide by a divisor."""
     if not isinstance(divisor, float) or divisor.is_integer():
         return 0
     return DIVIDED if abs(divisor) > _LITTLE else DIVIDED_BY_LITTLE
 
 
 def _size(value: Any) -> int:
-    """Count the parts of a value that the author wrote."""
+    """Count the parts of a value in the author's schema."""
     if isinstance(value, dict):
         return 1 + sum(map(_size, value.values()))
     return 1 + sum(map(_size, value)) if isinstance(value, list | tuple) else 1
@@ -302,9 +301,9 @@ _COUNTED: Final = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 
 def _pattern_units(pattern: Any) -> float:
-    """Return the units that one byte of text costs: a linear engine may keep each state of a pattern alive.
+    """Return the units for one byte of a string: a linear engine may keep every state of a pattern alive.
 
-    One that begins at the start of the text and counts, without anything that repeats without end, keeps only few.
+    A pattern that is anchored at the start, and has no unbounded repetition, keeps only a few states.
     """
     if not isinstance(pattern, str):
         return 0
@@ -315,7 +314,7 @@ def _pattern_units(pattern: Any) -> float:
 
 
 def _states(pattern: str) -> tuple[int, bool]:
-    """Return how many characters a pattern has with its counts written out, and whether it repeats without end."""
+    """Return the length of a pattern with its counts expanded, and whether it has unbounded repetition."""
     sizes: list[list[int]] = [[]]
     endless = nested = False
     for part in _PART.findall(pattern):

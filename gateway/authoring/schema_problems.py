@@ -1,7 +1,7 @@
-"""Finds words for what is wrong with a value that a schema does not allow: where, and what was expected.
+"""Describes why a value does not match its schema: where the problem is, and what was expected.
 
-The verdict is the validator's; this only looks for a reason to report. It looks at a bounded number of parts, and where
-it finds none that it understands, it says no more than that the value does not fit.
+The validator decides; this module only looks for a reason to report. It looks at a bounded number of parts. If it finds
+no reason that it understands, it reports only that the value does not match.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from gateway.authoring.schema_references import References
 from gateway.errors import AuthoringError
 
 MOST_STEPS: Final = 2500
-"""How many parts are looked at."""
+"""The number of parts that are looked at."""
 
 COMPARISONS_OF_STEP: Final = 20
-"""How many choices are compared in the time of a step."""
+"""How many choices can be compared in the time of one step."""
 
 MATCHED_CHARACTERS_OF_STEP: Final = 1000
-"""How much of a text is matched against a pattern in the time of a step."""
+"""How many characters can be matched against a pattern in the time of one step."""
 
 SHOWN_CHARACTERS: Final = 200
 
-_DOES_NOT_FIT: Final = "it does not fit its schema"
+_DOES_NOT_FIT: Final = "the value does not match its schema"
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
     "object": dict,
@@ -39,18 +39,18 @@ _TYPES: Final[Mapping[str, type | tuple[type, ...]]] = {
 }
 _LIMITS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "minimum": (operator.lt, "less than the minimum of"),
-    "exclusiveMinimum": (operator.le, "not more than"),
+    "exclusiveMinimum": (operator.le, "not greater than"),
     "maximum": (operator.gt, "greater than the maximum of"),
     "exclusiveMaximum": (operator.ge, "not less than"),
 }
 
 
 class _Exhausted(Exception):
-    """Enough parts were looked at."""
+    """The search has looked at enough parts."""
 
 
 def find_problem(schema: Mapping[str, Any], references: References, value: Any) -> str:
-    """Return what is wrong with a value that the schema does not allow, `place: reason` where it is inside."""
+    """Return why the schema does not allow a value: `reason`, or `place: reason` if the problem is inside."""
     search = _Search(references)
     try:
         found = search.problem(schema, value, "")
@@ -66,7 +66,7 @@ class _Search:
     """One search for a problem.
 
     Args:
-        references: finds what the schema refers to.
+        references: resolves the references of the schema.
     """
 
     def __init__(self, references: References) -> None:
@@ -74,7 +74,7 @@ class _Search:
         self._left = MOST_STEPS
 
     def problem(self, schema: Any, value: Any, place: str) -> tuple[str, str] | None:
-        """Return where a problem is and what it is, None if none is found."""
+        """Return the place and the description of a problem, or None if none is found."""
         self._left -= 1
         if self._left < 0:
             raise _Exhausted
@@ -100,13 +100,13 @@ class _Search:
         return self._in_array(schema, value, place) if isinstance(value, list) else None
 
     def _all_of(self, schema: Mapping[str, Any]) -> list[Any]:
-        """Return the schemas that apply beside this one for certain."""
+        """Return the schemas that always apply together with this one."""
         others = _list(schema.get("allOf"))
         if not isinstance(schema.get("$ref"), str):
             return others
         try:
             return [*self._references.targets(schema, "$ref"), *others]
-        except AuthoringError:  # no schema that was accepted has such a reference
+        except AuthoringError:  # an accepted schema has no such reference
             return others
 
     def _in_object(self, schema: Mapping[str, Any], value: dict[str, Any], place: str) -> tuple[str, str] | None:
@@ -116,7 +116,7 @@ class _Search:
         for name, item in value.items():
             part = properties.get(name, True if patterns else rest)
             if part is False and name not in properties:
-                return place, f"{_shown(name)} is not a property that it may have"
+                return place, f"{_shown(name)} is not an allowed property"
             found = self.problem(part, item, place + _step(name))
             if found is not None:
                 return found
@@ -135,7 +135,7 @@ class _Search:
         return None
 
     def _in_choices(self, schema: Mapping[str, Any], value: Any, place: str) -> tuple[str, str] | None:
-        """Return a problem if a value fits none of some choices: that inside, where it can only be meant for one."""
+        """Return a problem if a value matches no choice: the one inside it, if only one choice can be meant."""
         for keyword in ("anyOf", "oneOf"):
             choices = _list(schema.get(keyword))
             found = [self.problem(choice, value, place) for choice in choices]
@@ -144,12 +144,12 @@ class _Search:
             inside = [problem for problem in found if problem is not None and problem[0] != place]
             if len(inside) == 1:
                 return inside[0]
-            return place, f"{_shown(value)} fits none of the choices in {keyword}"
+            return place, f"{_shown(value)} matches none of the choices in {keyword}"
         return None
 
 
 def _plain_problem(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Return what one schema has against a value itself, whatever is inside."""
+    """Return the problem that one schema has with a value itself, ignoring its parts."""
     wanted = schema.get("type")
     types = [wanted] if isinstance(wanted, str) else _list(wanted)
     if types and not any(_is_type(value, name) for name in types):
@@ -163,7 +163,7 @@ def _plain_problem(schema: Mapping[str, Any], value: Any) -> str | None:
 
 
 def _limit_problem(schema: Mapping[str, Any], value: Any) -> str | None:
-    """Return which limit of its type a value is over."""
+    """Return which limit of its type a value breaks."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -203,16 +203,16 @@ def _text_problem(schema: Mapping[str, Any], value: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _matcher(pattern: str) -> Any:
-    """Return what matches texts against one pattern, in a time that is linear in the text."""
+    """Return a matcher for one pattern, whose time is linear in the text."""
     return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
 
 
 def _count_problem(schema: Mapping[str, Any], count: int, least: str, most: str, what: str) -> str | None:
     low, high = schema.get(least), schema.get(most)
     if isinstance(low, int | float) and count < low:
-        return f"it has {count} {what}; at least {_shown(low)} are expected"
+        return f"it has {count} {what}; expected at least {_shown(low)}"
     if isinstance(high, int | float) and count > high:
-        return f"it has {count} {what}; at most {_shown(high)} are expected"
+        return f"it has {count} {what}; expected at most {_shown(high)}"
     return None
 
 
@@ -236,7 +236,7 @@ def _map(value: Any) -> Mapping[str, Any]:
 
 
 def _step(name: str) -> str:
-    """Return what leads to a property, as a place names it."""
+    """Return the step of a place that leads to a property."""
     return f".{_cut(name)}" if _PLAIN_NAME.fullmatch(name) else f"[{_shown(name)}]"
 
 
@@ -245,18 +245,18 @@ def _cut(text: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as a message quotes it, without writing out what is cut."""
+    """Return a value as a message quotes it, without formatting the part that is cut."""
     if isinstance(value, str):
         value = value[:SHOWN_CHARACTERS]
     elif isinstance(value, int) and not isinstance(value, bool):
-        return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a number of very many digits"
+        return repr(value) if abs(value) < 10**SHOWN_CHARACTERS else "a huge number"
     elif isinstance(value, dict | list) and len(value) > SHOWN_CHARACTERS // 4:
         return "an array" if isinstance(value, list) else "an object"
     return _cut(repr(_shortened(value, 3)))
 
 
 def _shortened(value: Any, depth: int) -> Any:
-    """Return a value without what would not be shown anyway."""
+    """Return a value without the parts that would not be shown."""
     if isinstance(value, str):
         return value[:SHOWN_CHARACTERS]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Finds what the references of a schema name, all inside the schema itself."""
+"""Resolves the references of a schema, all within the schema itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_SCHEMAS: Final = frozenset({"enum", "const", "default", "examples"})
 
 
 class References:
-    """What references in a schema name: by `$id`, `$anchor`, `$dynamicAnchor`, or a pointer.
+    """Resolves references by `$id`, `$anchor`, `$dynamicAnchor` or JSON pointer.
 
     Args:
         schema: the whole schema.
@@ -34,10 +34,10 @@ class References:
         self._read(schema, "")
 
     def targets(self, schema: Mapping[str, Any], keyword: str) -> list[Any]:
-        """Return the schemas that a reference can lead to; a dynamic one has several.
+        """Return the schemas that a reference can lead to. A dynamic reference can lead to several.
 
         Raises:
-            AuthoringError: it leads to none that is inside.
+            AuthoringError: the reference leads outside the schema, or nowhere.
         """
         reference = schema[keyword]
         base = self._bases.get(id(schema), "")
@@ -46,7 +46,7 @@ class References:
             return [target]
         name = "" if keyword == "$recursiveRef" else reference.partition("#")[2]
         others = self._dynamic.get(name, [])
-        # What is no dynamic anchor itself is named as if by `$ref`.
+        # A target that is not a dynamic anchor is resolved like a `$ref`.
         return others if any(other is target for other in others) else [target]
 
     def _target(self, base: str, reference: str) -> Any:
@@ -62,7 +62,7 @@ class References:
         if found is None:
             raise AuthoringError(f"the schema refers to {reference}, which is not in it")
         if isinstance(found, Mapping) and id(found) not in self._bases:
-            self._read(found, where)  # beneath a keyword that is not known
+            self._read(found, where)  # it is below an unknown keyword
         return found
 
     def _read(self, schema: Any, base: str) -> None:
@@ -80,7 +80,7 @@ class References:
                         waiting.append((inner, base))
 
     def _entered(self, part: Mapping[str, Any], base: str) -> str:
-        """Note the names of a schema; return the address that its references are relative to."""
+        """Record the names of a schema, and return the base URI of its references."""
         own = part.get(self._id)
         if isinstance(own, str):
             where, _, fragment = _joined(base, own).partition("#")
@@ -105,7 +105,7 @@ def _joined(base: str, reference: str) -> str:
 
 
 def _pointed(resource: Any, pointer: str) -> Any:
-    """Return what a JSON pointer leads to, None if nothing."""
+    """Return the value that a JSON pointer leads to, or None."""
     found = resource
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

@@ -1,4 +1,4 @@
-"""Validation of JSON against a schema that an author gave as it is, at a cost that fits the size of the value."""
+"""Validation of JSON against an author's own schema, at a cost that is proportional to the size of the value."""
 
 from __future__ import annotations
 
@@ -17,30 +17,27 @@ from gateway.errors import AuthoringError
 
 FREE_UNITS: Final = 600_000
 UNITS_OF_BYTE: Final = 5
-"""What one check may take: so much for any value, and so much more for each byte of it.
+"""The budget of one check: a free amount for any value, and an amount for each byte of it.
 
-A unit is 30 nanoseconds at most, and far less for what most schemas ask."""
+A unit takes at most 30 nanoseconds, and far less with most schemas."""
 
 MOST_COSTLY_NUMBERS: Final = 100
-"""Integers beyond 64 bits are compared with each other one by one, and huge numbers divided digit by digit."""
+"""Integers beyond 64 bits are compared one by one, and huge numbers are divided digit by digit."""
 
 _COSTLY_NUMBER: Final = re.compile(rb"\d{16}|\d[eE]")
 _LARGEST_PLAIN: Final = 2**53
 
 
 class SchemaValidator:
-    """Validates JSON against one schema that the author gave as it is.
+    """Validates JSON against an author's own schema.
 
-    The dialect is the schema's `$schema`, 2020-12 without one. References are never fetched, formats are annotations.
-    Patterns are run by an engine whose time is linear in the text. A value that could take longer to check than its
-    size deserves is refused before the check (see `gateway.authoring.schema_costs`).
-
-    Args:
-        schema: the schema.
+    The dialect is the schema's `$schema`, by default 2020-12. References are never fetched, and formats are only
+    annotations. Patterns run on an engine whose time is linear in the text. A value that could take too long to check
+    for its size is refused before the check (see `gateway.authoring.schema_costs`).
 
     Raises:
-        AuthoringError: it is not valid in its own dialect, refers to something outside itself, has a pattern that the
-            engine cannot run, or would take too long to check.
+        AuthoringError: the schema is not valid in its dialect, refers to something outside itself, has a pattern that
+            the engine cannot run, or would take too long to check.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -63,26 +60,26 @@ class SchemaValidator:
         self._minds_numbers = costs.has_unique or costs.has_multiples
 
     def problem(self, value: Any) -> str | None:
-        """Return what is wrong with `value`, naming where, or None if nothing is."""
+        """Return what is wrong with `value`, and where, or None if it is valid."""
         refusal = self._too_costly(value)
         if refusal is not None:
             return refusal
         try:
             if self._validator.is_valid(value):
                 return None
-        except (ValueError, OverflowError):  # by a number or a depth that JSON cannot have
-            return "it has a part that cannot be checked"
+        except (ValueError, OverflowError):  # a number or a depth that JSON cannot have
+            return "it contains a value that cannot be checked"
         return find_problem(self._schema, self._references, value)
 
     def _too_costly(self, value: Any) -> str | None:
-        """Return why a value is not checked, None if it can be."""
+        """Return why checking a value would cost too much, or None."""
         try:
             data = msgspec.json.encode(value)
         except (RecursionError, ValueError, OverflowError, TypeError):
             try:
                 data = msgspec.json.encode(json_value(value, "the value"))
-            except Exception:  # noqa: BLE001 - whatever it is, it is none of JSON
-                return "it has a part that JSON cannot have"
+            except Exception:  # noqa: BLE001 - whatever it is, it is not JSON
+                return "it contains a value that JSON cannot represent"
         if self._minds_numbers and _COSTLY_NUMBER.search(data) and _has_many_costly_numbers(value):
             return f"it has more than {MOST_COSTLY_NUMBERS} numbers of 16 digits or more"
         if len(data) <= self._free_bytes:
@@ -115,14 +112,14 @@ def _refuse(uri: str) -> NoReturn:
 
 
 def _why_not(error: jsonschema_rs.ValidationError) -> str:
-    """Return why a schema cannot be used, and what to do."""
+    """Return why a schema cannot be used, and what to do about it."""
     message = str(error.message)
     if "retrieving it failed" in message:
         return f"{OUTSIDE} ({message})"
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
     if 'is not a "regex"' in message:
         return (
-            f"the pattern at ${path} cannot be checked in linear time, or is not valid: write it without look-ahead, "
-            f"look-behind and back-references, or check it in the function ({message})"
+            f"the pattern at ${path} is not valid or cannot be checked in linear time; write it without look-ahead, "
+            f"look-behind or back-references, or check the value in the function ({message})"
         )
     return f"not a valid JSON Schema: {message} at ${path}"

@@ -1,4 +1,4 @@
-"""What tools, prompts and resources have in common: an author's function that runs in legs."""
+"""The base of tools, prompts and resources: an author's function that runs in legs."""
 
 from __future__ import annotations
 
@@ -29,29 +29,30 @@ Icons: TypeAlias = Iterable[Mapping[str, Any]]
 
 
 class Served:
-    """An authored function that clients reach. Calling the object calls the function, for the author's own tests.
+    """A function that clients can call. In your own tests, calling the object calls the function directly.
 
     Args:
-        function: `async def`, or `def` for what blocks: that runs in a thread, with the plain methods of the
-            context and the return style.
-        name: how clients name it, where that is not the function's name.
-        version: rises when the meaning of what it keeps in its journal changes.
+        function: `async def`, or `def` for code that blocks. A plain `def` runs in a thread, with the methods of
+            `PlainContext` and the return style.
+        name: the name that clients use; by default the name of the function.
+        version: increase it when the meaning of what the function records, such as a checkpoint, changes.
         title: a name for people.
-        description: what it does, for people and models; the docstring unless given.
+        description: what it does, for people and models; by default the docstring.
         icons: `Icon` objects of the protocol (MCP "Overview", icons).
-        meta: the entry's `_meta` in the catalogue.
-        state_ttl_seconds: how long an answer may take; the deployment's default if None.
-        scopes: what a caller's token must grant to see and reach it (RFC 6749 section 3.3).
-        asks: the questions it may ask, by key: a model, a JSON schema, or any question. Checked in tests and by
-            `gateway dev`; None leaves the questions undeclared.
+        meta: the `_meta` of the list entry.
+        state_ttl_seconds: how many seconds the client may take to answer a question; by default the setting of the
+            deployment.
+        scopes: the scopes that a caller's token needs to see and to call it (RFC 6749 section 3.3).
+        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+            `gateway dev`, any other question is an error. None allows all questions.
 
     Attributes:
-        questions: each declared question by key, or None.
-        asks: key → digest of each declared question, or None.
-        migrations: version → (next version, function) for checkpoints.
+        questions: the declared questions by key, or None.
+        asks: the digests of the declared questions by key, or None.
+        migrations: for checkpoints: version → (next version, function).
 
     Raises:
-        AuthoringError: it cannot be served as it is written.
+        AuthoringError: the function or an option breaks a rule of the authoring API.
     """
 
     KIND: ClassVar[str]
@@ -72,9 +73,9 @@ class Served:
     ) -> None:
         self.name = getattr(function, "__name__", "") if name is None else name
         if type(version) is not int or version < 1:
-            raise AuthoringError(f"{self} has version {version!r}; versions are 1, 2, 3, …")
+            raise AuthoringError(f"{self} has version {version!r}; use 1, 2, 3, …")
         if state_ttl_seconds is not None and not state_ttl_seconds > 0:
-            raise AuthoringError(f"{self} has state_ttl_seconds={state_ttl_seconds!r}; give more than 0")
+            raise AuthoringError(f"{self} has state_ttl_seconds={state_ttl_seconds!r}; use a number greater than 0")
         self.version = version
         self.title = title
         self.description = inspect.getdoc(function) or "" if description is None else description
@@ -89,19 +90,19 @@ class Served:
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = self._read_signature(function)
-        # Without its attributes: one called `version` would become the tool's.
+        # Without the function's attributes: one named `version` would become the tool's version.
         functools.update_wrapper(self, function, updated=())
 
     def _read_signature(self, function: Function) -> Arguments:
         return Arguments(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as it was written."""
+        """Call the author's function directly."""
         return self._function(*args, **kwargs)
 
     @property
     def label(self) -> str:
-        """The name that it has in metrics and traces."""
+        """The name in metrics and traces."""
         return self.name
 
     def __str__(self) -> str:
@@ -111,15 +112,22 @@ class Served:
         return f"<{self.KIND} {self.name} version {self.version}>"
 
     def migrate(self, *, from_: int, to: int) -> Callable[[Migration], Migration]:
-        """Register how a checkpoint of version `from_` becomes one of version `to`.
+        """Register a function that turns a checkpoint of version `from_` into one of version `to`.
+
+        The decorated function takes the value of the old checkpoint and returns that of the new one::
+
+            @crawl.migrate(from_=1, to=2)
+            def add_depth(checkpoint: Any) -> Any:
+                return {**checkpoint, "depth": 0}
 
         Raises:
-            AuthoringError: the versions do not rise to its own, or there is a migration from there already.
+            AuthoringError: `to` is not greater than `from_`, or is greater than the current version, or there is
+                already a migration from `from_`.
         """
         if not 1 <= from_ < to <= self.version:
-            raise AuthoringError(f"{self} has version {self.version}: no migration leads from {from_} to {to}")
+            raise AuthoringError(f"{self} has version {self.version}; it cannot have a migration from {from_} to {to}")
         if from_ in self.migrations:
-            raise AuthoringError(f"{self} has a migration from version {from_} already")
+            raise AuthoringError(f"{self} already has a migration from version {from_}")
 
         def register(migration: Migration) -> Migration:
             self.migrations[from_] = (to, migration)
@@ -133,15 +141,15 @@ class Served:
         principal: Principal | None,
         journal: Journal | None = None,
     ) -> LegFunction:
-        """Return what a leg runs: the function with these arguments.
+        """Return the function with its arguments, as a leg runs it.
 
         Args:
             arguments: as the client sent them.
-            principal: who calls, None when anonymous.
-            journal: of the leg.
+            principal: the caller, or None if the caller is anonymous.
+            journal: the journal of the leg.
 
         Raises:
-            InvalidArguments: they do not fit the function.
+            InvalidArguments: the arguments are not valid for the function.
         """
         thread = threading.get_ident()
         _READING[thread] = Work(self, journal)
@@ -166,32 +174,32 @@ class Served:
         return value
 
     def result(self, value: Any, target: str) -> dict[str, Any]:
-        """Return the fields of this method's result for what the function returned.
+        """Return the fields of the result for a return value.
 
         Args:
-            value: what the function returned.
-            target: the name or URI that the client asked for.
+            value: the return value of the function.
+            target: the name or URI that the client requested.
 
         Raises:
-            AuthoringError: the value, or a part of it, cannot be told.
+            AuthoringError: the value, or a part of it, cannot be a result.
         """
         raise NotImplementedError
 
     def whole_result(self, value: Any, target: str, journal: Journal) -> dict[str, Any]:
-        """Return the fields of the result: the emitted blocks, then what the function returned (replay rule 6).
+        """Return the fields of the result: the emitted blocks, followed by the return value (replay rule 6).
 
         Raises:
-            AuthoringError: like `result`; or blocks were emitted into a result that has none.
+            AuthoringError: see `result`; or the function emitted blocks, but its result cannot have any.
         """
         fields = self.result(value, target)
         if journal.segments:
             if "content" not in fields:
-                raise AuthoringError(f"{self} emits blocks; only a tool's result is made of them")
+                raise AuthoringError(f"{self} emits blocks, which only tools can do")
             fields["content"] = [*journal.segments, *fields["content"]]
         return fields
 
     def catalogue_entry(self) -> dict[str, Any]:
-        """Return the entry as a list tells it."""
+        """Return the list entry that clients see."""
         entry: dict[str, Any] = {"name": self.name}
         if self.title is not None:
             entry["title"] = self.title
@@ -211,22 +219,25 @@ _CALLS_THE_AUTHOR = frozenset(
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a thread is busy with: a function of an author's, and the journal of the leg that it runs in."""
+    """The work of a thread: an author's function, and the journal of its leg."""
 
     served: Served
     journal: Journal | None
 
 
 _READING: Final[dict[int, Work]] = {}
-"""By thread: whose arguments it reads just now. An author's types may check them, and take long."""
+"""By thread: the work whose arguments it is reading. The author's types may check them, and take long."""
 
 
 def work_in(thread: int, stack: FrameType | None) -> Work | None:
-    """Return whose function, or whose arguments or result, a thread is busy with; None if with none.
+    """Return the work of a thread: it runs an author's function, reads its arguments, or writes its result.
 
     Args:
-        thread: its identifier.
+        thread: the identifier of the thread.
         stack: its innermost frame.
+
+    Returns:
+        The work, or None if the thread does not work for an author's function.
     """
     reading = _READING.get(thread)
     if reading is not None:
@@ -241,11 +252,11 @@ def work_in(thread: int, stack: FrameType | None) -> Work | None:
 
 def _scopes(scopes: Iterable[str], where: str) -> frozenset[str]:
     if isinstance(scopes, str):
-        raise AuthoringError(f"{where} has scopes={scopes!r}; give a list of scopes, not one text")
+        raise AuthoringError(f"{where} has scopes={scopes!r}; use a list of scopes, not a string")
     names = frozenset(scopes)
     for name in names:
         if not _SCOPE.fullmatch(name):
-            raise AuthoringError(f"{where} asks for the scope {name!r}, which no token can carry")
+            raise AuthoringError(f"{where} requires the scope {name!r}, which no token can carry")
     return names
 
 

@@ -1,4 +1,7 @@
-"""Run a tool, prompt or resource without a server: the same engine, the journal packed between legs as it travels."""
+"""Run a tool, prompt or resource without a server.
+
+It uses the server's engine, and packs the journal between legs as a server does.
+"""
 
 from __future__ import annotations
 
@@ -31,38 +34,38 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 
 MAX_LEGS = 100
-"""A tool that still asks after this many legs will not stop asking."""
+"""A tool that still asks questions after this many legs will not stop asking."""
 
 FLOW_MAX_MS = 24 * 3600 * 1000
 
 DECLINE: Mapping[str, Any] = {"result": {"action": "decline"}}
-"""Give this as an answer: the user says no."""
+"""Pass this as an answer: the user says no."""
 
 DISMISS: Mapping[str, Any] = {"result": {"action": "cancel"}}
-"""Give this as an answer: the user closes the question without deciding."""
+"""Pass this as an answer: the user closes the question without deciding."""
 
 REFUSE: Mapping[str, Any] = {"error": {"code": -1, "message": "refused by the test"}}
-"""Give this as an answer: the client answers with an error."""
+"""Pass this as an answer: the client answers with an error."""
 
 Answers = Mapping[str, Any] | Callable[[str, Question], Any]
 
 
 @dataclass
 class Run:
-    """What became of a call.
+    """The outcome of a call that a test ran.
 
     Attributes:
-        value: what the function returned, as it returned it.
-        result: that value as a client sees it: `content`, `structuredContent`, `isError` of a tool, `messages` of
-            a prompt, `contents` of a resource.
-        asked: the keys of the questions, in the order they were asked.
-        unanswered: the questions the test gave no answer for, by key; the call ended there.
+        value: the return value of the function, unchanged.
+        result: the result that a client sees: `content`, `structuredContent` and `isError` of a tool, `messages` of
+            a prompt, or `contents` of a resource.
+        asked: the keys of the questions, in the order in which they were asked.
+        unanswered: the questions that the test had no answer for, by key. The call ended there.
         legs: how often the function ran.
-        became_task: whether the call was a task, from the start or since it detached.
-        segments: the blocks that were emitted, in order; they are part of `result` too.
-        progress: what was told of progress: done, total, message.
+        became_task: whether the call was a task, from the start or after `ctx.detach()`.
+        segments: the emitted blocks, in order. They are also in `result`.
+        progress: the progress reports: done, total, message.
         logs: the log messages: level, data.
-        changed: what was announced as changed.
+        changed: the lists and URIs that were announced as changed.
     """
 
     value: Any = None
@@ -78,35 +81,41 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The texts of the result, one per line: of its blocks, of a prompt's messages, of what a resource reads."""
+        """The text of the result, one line per content block, prompt message or part of a resource's contents."""
         messages = [message["content"] for message in self.result.get("messages", ())]
         parts = [*self.result.get("content", ()), *messages, *self.result.get("contents", ())]
         return "\n".join(part["text"] for part in parts if "text" in part)
 
 
 def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
-    """Call a tool, prompt or resource and answer its questions until it returns.
+    """Call a tool, prompt or resource, and answer its questions until it returns.
 
-    The lifespans of its module are opened for the call, unless the test uses other values for them.
+    For example::
+
+        done = run(update_work_item, {"workItemId": 7}, answers={"resolution": {"resolution": "Fixed"}})
+        assert done.asked == ["resolution"]
+
+    The lifespans of its module are open during the call. To replace one, call `run` inside `with name.using(value):`.
 
     Args:
         tool: the decorated function.
         args: its arguments, as a client would send them.
-        answers: key → answer: for a form a dict or a model, for sampling a text or a whole result, for roots
-            a list of URIs, or `DECLINE`, `DISMISS`, `REFUSE`; or a function `(key, question)` that gives one.
-        **options: see `run_async`.
+        answers: the answers by key, or a function `(key, question)` that returns one. Answer a form with a dict or a
+            model, sampling with a text or a whole result, and roots with a list of URIs. To any question, the answer
+            can be `DECLINE`, `DISMISS` or `REFUSE`.
+        **options: the other options of `run_async`.
 
     Raises:
         Exception: whatever the tool raised.
-        AuthoringError: the tool broke a rule, such as asking something it does not declare in `asks`.
-        GatewayError: an event loop is running here already, as in an `async def` test: await `run_async` there.
+        AuthoringError: the tool broke a rule, for example it asked a question that is not declared in `asks`.
+        GatewayError: an event loop is already running, as in an `async def` test. Await `run_async` there.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         pass
     else:
-        raise GatewayError("run() starts an event loop and one is running here; write `await run_async(…)` instead")
+        raise GatewayError("run() starts an event loop, but one is already running; use `await run_async(…)` instead")
     return asyncio.run(run_async(tool, args, answers=answers, **options))
 
 
@@ -122,25 +131,25 @@ async def run_async(
     lose_responses: bool = False,
     as_task: bool | None = None,
 ) -> Run:
-    """Do what `run` does, inside a running event loop.
+    """Do the same as `run`, inside a running event loop.
 
     Args:
-        tool: as for `run`.
-        args: as for `run`.
-        answers: as for `run`.
-        principal: who calls, for `ctx.principal`.
-        can: tells which capabilities the client declares, as `ctx.can` names them; all by default.
-        limit_seconds: time limit of each leg.
-        checkpoint: the version and value of a checkpoint that an earlier leg left; to test migrations.
-        lose_responses: run every leg twice. Of a call: as when its response is lost and the client sends it
-            again, so what the leg does for the first time happens twice, its steps too; `step_id` tells the other
-            side. Of a task: as when its worker is lost just before the end, with what it had kept. A leg that may
-            run only once, of a task with `max_attempts=1` or after an answer to a `single_use` tool, runs once.
-        as_task: True runs a task from the start; False is a client that knows no tasks; None, a client that does,
-            so that the tool's `task` and `start` decide.
+        tool: see `run`.
+        args: see `run`.
+        answers: see `run`.
+        principal: the caller, which the tool sees as `ctx.principal`.
+        can: returns whether the client declares a capability, by its name in `ctx.can`. By default it declares all.
+        limit_seconds: the time limit of each leg.
+        checkpoint: the version and the value of a checkpoint from an earlier leg. Use it to test migrations.
+        lose_responses: run every leg twice. For a call, this is a lost response that the client requests again:
+            everything that the leg does for the first time happens twice, including its steps. For a task, this is a
+            worker that is lost just before the end of the leg, after recording its work. A leg that may run only
+            once still runs once: in a task with `max_attempts=1`, or after the first leg of a `single_use` tool.
+        as_task: True starts the call as a task. False simulates a client that does not support tasks. None simulates
+            a client that does, so that the tool's `task` and `start` decide.
 
     Raises:
-        AuthoringError: `as_task` does not go with the tool's `task`.
+        AuthoringError: `as_task` contradicts the tool's `task`; or see `run`.
     """
     run_ = Run()
     host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
@@ -165,11 +174,13 @@ async def run_async(
                         return run_
     finally:
         host.close()
-    raise GatewayError(f"{tool} still asks after {MAX_LEGS} legs; last: {', '.join(run_.asked[-3:])}")
+    raise GatewayError(
+        f"{tool} still asks questions after {MAX_LEGS} legs; the last ones: {', '.join(run_.asked[-3:])}"
+    )
 
 
 class _Call:
-    """A call between its legs, wherever its journal rests."""
+    """A call between its legs, with its journal at rest."""
 
     def __init__(
         self, tool: Served, run_: Run, host: AsyncioHost, checkpoint: Checkpoint | None, as_task: bool | None
@@ -193,7 +204,7 @@ class _Call:
         return not (self._tool.single_use and self._run.legs)
 
     def leg(self, can: Callable[[str], bool]) -> Leg:
-        """Return the next leg, or the same once more. Its journal is packed and read, as it travels."""
+        """Return the next leg, or the same one again. Its journal is packed and unpacked, as on its way to a client."""
         in_task = self._run.became_task
         if in_task and self.rest is None:
             self.rest = self._begun()
@@ -221,16 +232,16 @@ class _Call:
 def _detaching(tool: Served, as_task: bool | None) -> Detaching:
     support = tool.task if isinstance(tool, Tool) else "forbidden"
     if as_task and support == "forbidden":
-        raise AuthoringError(f"{tool} never becomes a task; give it task='optional' or run it with as_task=None")
+        raise AuthoringError(f"{tool} never becomes a task; set task='optional', or run it with as_task=None")
     if as_task is False and support == "required":
-        raise AuthoringError(f"{tool} has task='required'; clients that know no tasks cannot call it")
+        raise AuthoringError(f"{tool} has task='required'; clients that do not support tasks cannot call it")
     if support == "forbidden":
         return Detaching.FORBIDDEN
     return Detaching.IMPOSSIBLE if as_task is False else Detaching.POSSIBLE
 
 
 class _Keeper:
-    """Keeps at once what a task's leg learns, in a journal at rest."""
+    """Records what a task's leg learns immediately, in a journal at rest."""
 
     def __init__(self, rest: dict[str, Any], host: AsyncioHost) -> None:
         self._rest = rest
@@ -250,7 +261,7 @@ class _Keeper:
 
 
 class _Notices:
-    """Keeps what a leg tells of itself."""
+    """Records the progress and log messages of a leg."""
 
     def __init__(self, run_: Run) -> None:
         self._run = run_
@@ -263,13 +274,13 @@ class _Notices:
 
 
 def _lifespans(tool: Served) -> list[Lifespan[Any]]:
-    """Return what the tool's module opens once a process and the test has not opened itself."""
+    """Return the lifespans of the tool's module that the test has not opened itself."""
     names = getattr(sys.modules.get(tool.__module__), "__dict__", {})
     return [value for value in names.values() if isinstance(value, Lifespan) and not value.is_open]
 
 
 def _target(tool: Served, args: Mapping[str, Any]) -> str:
-    """Return what a client asks for: a name, or the URI of a resource with its variables filled in."""
+    """Return what a client requests: a name, or the URI of a resource with its variables filled in."""
     if not isinstance(tool, Resource):
         return tool.name
     uri = tool.uri
@@ -306,7 +317,7 @@ def _answered(run_: Run, answers: Answers | None) -> dict[str, Answer]:
 
 
 def _is_whole_answer(given: Any) -> bool:
-    """Tell `{"result": {…}}` from the content of a form that has a field called "result"; forms are flat."""
+    """Distinguish `{"result": {…}}` from the content of a form with a field named "result". Forms are flat."""
     return (
         isinstance(given, dict)
         and given.keys() in ({"result"}, {"error"})
@@ -315,7 +326,7 @@ def _is_whole_answer(given: Any) -> bool:
 
 
 def _in_dicts(given: Any) -> Any:
-    """Return what was given with a `dict` for every mapping, as what a client sends is decoded."""
+    """Return the value with a `dict` for every mapping, like decoded JSON."""
     return {name: _in_dicts(value) for name, value in given.items()} if isinstance(given, Mapping) else given
 
 

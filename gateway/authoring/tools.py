@@ -1,4 +1,4 @@
-"""The `tool` decorator and what it makes of a function."""
+"""The `tool` decorator, and the tools that it makes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ TaskStart: TypeAlias = Literal["task", "call"]
 DEFAULT_ATTEMPTS: Final = 3
 
 TASK_ONLY: Final = "This tool runs only as a task; it needs a client that supports tasks."
-"""What the description of a tool that takes no other call ends with."""
+"""Ends the description of a tool that runs only as a task."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
 class Tool(Served):
-    """A function that clients may call; see `tool` for the arguments.
+    """A function that clients can call; see `tool` for the arguments.
 
     Attributes:
         name: 1 to 128 characters of `A-Z a-z 0-9 _ . -` (MCP "Tools", Tool Names).
-        input_schema: JSON Schema of the arguments.
-        output_schema: JSON Schema of `structuredContent`, or None.
-        param_headers: the arguments that clients mirror into `Mcp-Param-*` headers.
-        task: whether its calls may, or must, become tasks.
-        start: what a call of it begins as where it can become a task.
-        max_attempts: how many workers may be lost over a task before it fails.
-        single_use: whether each state of a call of it is good for one leg only.
-        streams: whether its result comes in segments, as its author says.
+        input_schema: the JSON Schema of the arguments.
+        output_schema: the JSON Schema of `structuredContent`, or None.
+        param_headers: the arguments that clients repeat in `Mcp-Param-*` headers.
+        task: whether calls may, must or never become tasks.
+        start: whether a call that can become a task starts as one.
+        max_attempts: how many workers may be lost while running a task before it fails.
+        single_use: whether each state of a call can be used for only one leg.
+        streams: whether the author declared that the result comes in segments.
     """
 
     KIND = "tool"
@@ -62,7 +62,9 @@ class Tool(Served):
         self._given_schema = input_schema
         super().__init__(function, name=name, **options)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise AuthoringError(f"{self.name!r} is no tool name: 1 to 128 characters of A-Z a-z 0-9 _ . -")
+            raise AuthoringError(
+                f"{self.name!r} is not a valid tool name; use 1 to 128 characters of A-Z a-z 0-9 _ . -"
+            )
         self.task, self.start = task, start
         self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
         self._check_task_options()
@@ -85,28 +87,28 @@ class Tool(Served):
 
     @property
     def needs_store(self) -> bool:
-        """Whether it cannot be served without Redis."""
+        """Whether the tool cannot be served without Redis."""
         return self.single_use or self.task == "required"
 
     @property
     def starts_as_task(self) -> bool:
-        """Whether a call of it is a task from the start, for a client that can."""
+        """Whether a call is a task from the start, if the client supports tasks."""
         return self.task != "forbidden" and self.start == "task"
 
     def _check_task_options(self) -> None:
         for option, given, choices in (("task", self.task, TaskSupport), ("start", self.start, TaskStart)):
             if given not in get_args(choices):
                 allowed = ", ".join(repr(choice) for choice in get_args(choices))
-                raise AuthoringError(f"{self} has {option}={given!r}; choose one of {allowed}")
+                raise AuthoringError(f"{self} has {option}={given!r}; use one of {allowed}")
         if self.task == "forbidden" and self.start == "call":
-            raise AuthoringError(f"{self} has start='call' but no task to come to; give it task='optional'")
+            raise AuthoringError(f"{self} has start='call' but never becomes a task; set task='optional'")
         if type(self.max_attempts) is not int or self.max_attempts < 1:
-            raise AuthoringError(f"{self} has max_attempts={self.max_attempts!r}; give 1, 2, 3, …")
+            raise AuthoringError(f"{self} has max_attempts={self.max_attempts!r}; use 1, 2, 3, …")
         for option, flag in (("single_use", self.single_use), ("streams", self.streams)):
             if type(flag) is not bool:
-                raise AuthoringError(f"{self} has {option}={flag!r}; give True or False")
+                raise AuthoringError(f"{self} has {option}={flag!r}; use True or False")
         if self.streams and self.task == "forbidden":
-            raise AuthoringError(f"{self} has streams=True, but only tasks are streamed; give it task='optional'")
+            raise AuthoringError(f"{self} has streams=True, but only tasks can stream; set task='optional'")
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` (MCP "Tools", Tool Result)."""
@@ -120,13 +122,13 @@ class Tool(Served):
         if self._output_validator is not None:
             problem = self._output_validator.problem(result["structuredContent"])
             if problem is not None:
-                raise AuthoringError(f"{self} returned what its output schema does not allow: {problem}")
+                raise AuthoringError(f"{self} returned a value that its output schema does not allow: {problem}")
         return result
 
     def catalogue_entry(self) -> dict[str, Any]:
-        """Return the tool as `tools/list` tells it (MCP "Tools", Tool)."""
+        """Return the tool's entry in `tools/list` (MCP "Tools", Tool)."""
         entry = super().catalogue_entry()
-        if self.task == "required":  # a model reads this, and nothing else that says so
+        if self.task == "required":  # a model learns this only from the description
             entry["description"] = f"{self.description}\n\n{TASK_ONLY}".lstrip()
         entry["inputSchema"] = self.input_schema
         if self.output_schema is not None:
@@ -140,7 +142,9 @@ def _as_model(model: type[BaseModel], value: Any, where: str) -> BaseModel:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise AuthoringError(f"{where} returned no {model.__name__}: {error.error_count()} problems") from None
+        raise AuthoringError(
+            f"{where} did not return a valid {model.__name__}: {error.error_count()} problems"
+        ) from None
 
 
 @overload
@@ -173,22 +177,39 @@ def tool(
 
 
 def tool(function_or_name: Function | str | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
-    """Make a tool of a function: `@tool`, `@tool("name")` or `@tool(version=2, …)`.
+    """Turn a function into a tool: `@tool`, `@tool("name")` or `@tool(version=2, …)`.
+
+    For example::
+
+        @tool
+        async def add(a: int, b: int) -> int:
+            '''Add two numbers.'''
+            return a + b
+
+    The parameters of the function are the tool's arguments: their type hints become the input schema. A parameter
+    annotated `Context` receives the context instead. The function returns text, a number, content blocks, a model, a
+    dict, a list of these, or a `ToolResult`.
 
     Args:
-        function_or_name: the function itself, or the tool's name where it is not the function's.
-        **options: `input_schema`, a JSON Schema that is passed through untouched and checked instead of the
-            type hints; `output_schema`, likewise for a result that is no model; `annotations`, hints for
-            clients (`ToolAnnotations`); `task`, whether calls may (`"optional"`) or must (`"required"`) become
-            tasks, or never do (`"forbidden"`, the default); `start`, whether such a call begins as a task
-            (`"task"`, the default) or becomes one with `ctx.detach()` (`"call"`); `max_attempts`, how many
-            workers may be lost over a task before it fails, 3 unless given; `single_use`, whether each state of a
-            call is good for one leg only; `streams`, whether the result comes in segments (`ctx.emit`), so that a
-            client that takes segments is sent them, however late the first one comes; and those of every served
-            function: `version`, `title`, `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes`, `asks`.
+        function_or_name: the function itself, or a name to use instead of the function's name.
+        **options: any of these, as keywords:
+
+            - `input_schema`: a JSON Schema that clients receive unchanged, and that replaces the type hints.
+            - `output_schema`: a JSON Schema for a result that is not a pydantic model.
+            - `annotations`: hints for clients (`ToolAnnotations`).
+            - `task`: whether calls may (`"optional"`) or must (`"required"`) become tasks. By default they never do
+              (`"forbidden"`).
+            - `start`: whether such a call starts as a task (`"task"`, the default), or becomes one when the function
+              calls `ctx.detach()` (`"call"`).
+            - `max_attempts`: how many workers may be lost while running a task before it fails; 3 by default.
+            - `single_use`: whether each state of a call can be used for only one leg. Needs Redis.
+            - `streams`: whether the result comes in segments (`ctx.emit`). Clients that accept segments then get a
+              stream from the start, however late the first segment comes.
+            - `version`, `title`, `description`, `icons`, `meta`, `state_ttl_seconds`, `scopes` and `asks`: the options
+              that all decorators share; see `resource`.
 
     Raises:
-        AuthoringError: the tool cannot be served as it is written.
+        AuthoringError: the function or an option breaks a rule of the authoring API.
     """
     if callable(function_or_name):
         return Tool(function_or_name, **options)

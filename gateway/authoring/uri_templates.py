@@ -1,13 +1,13 @@
-"""URI templates of resources: the part of RFC 6570 that can be read backwards in only one way.
+"""URI templates of resources: the part of RFC 6570 that can be matched in only one way.
 
-`{name}` stands for one path segment or a part of one: it never spans `/`, `?` or `#`. `{+name}` stands for
-everything between the text before and the text after it, slashes included. Both stand for at least one
-character.
+`{name}` stands for one path segment or a part of one: it never contains `/`, `?` or `#`. `{+name}` stands for
+everything between the text before and the text after it, including slashes. Both stand for at least one character.
 
-What a template matches reaches the author's code decoded, so a uri that could mislead it does not match:
-broken percent encodings, bytes that are not UTF-8, an encoded slash in a `{name}` (the value would no longer
-be one segment), and `.` or `..` where a segment is expected (to other readers, RFC 3986 section 5.2.4, such
-a uri names something else).
+The author's code receives decoded values, so a URI that could mislead it does not match:
+
+- broken percent encodings, and bytes that are not UTF-8;
+- an encoded slash in a `{name}`, because the value would no longer be one segment;
+- `.` or `..` as a segment, because other readers resolve such a URI to a different one (RFC 3986 section 5.2.4).
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from gateway.errors import AuthoringError
 _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 _VARIABLE: Final = re.compile(r"(\+?)([A-Za-z_][A-Za-z0-9_]*)")
 _LITERAL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*")
-"""What a uri is written in (RFC 3986 section 2)."""
+"""The characters of a URI (RFC 3986 section 2)."""
 _BROKEN_ENCODING: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _END_OF_SEGMENT: Final = re.compile(r"[/?#]")
 _DOT_SEGMENTS: Final = frozenset({".", ".."})
 
 
 def is_template(text: str) -> bool:
-    """Whether a uri has places to fill in."""
+    """Return whether a URI has variables."""
     return "{" in text or "}" in text
 
 
 class UriTemplate:
-    """A uri with variables.
+    """A URI with variables.
 
-    A `{name}` ends at the first place where the text after it occurs; behind a `{+name}` it begins after the
-    last place where the text before it occurs. Each character of a uri is looked at a fixed number of times:
-    there is nothing to go back to, and if there is any way to read a uri as the template, it is found.
+    A `{name}` ends at the first occurrence of the text after it. After a `{+name}`, it begins after the last occurrence
+    of the text before it. Matching looks at each character a fixed number of times, without backtracking, and finds a
+    match whenever there is one.
 
     Attributes:
         text: the template as written.
-        variables: the names in it, in order. They are Python identifiers.
+        variables: the names of the variables, in order. They are Python identifiers.
 
     Raises:
-        AuthoringError: another expression of RFC 6570, a name used twice, two variables without text between
-            them, more than one `{+name}`, or text that no uri holds.
+        AuthoringError: the template has another expression of RFC 6570, the same name twice, two variables without
+            text between them, more than one `{+name}`, or characters that a URI cannot have.
     """
 
     __slots__ = ("_literals", "_rest", "text", "variables")
 
     def __init__(self, text: str) -> None:
-        # Text and expressions take turns: one literal more than there are variables.
+        # Literals and expressions alternate: there is one literal more than there are variables.
         literals, expressions = _EXPRESSION.split(text)[::2], _EXPRESSION.findall(text)
         variables = [_variable(text, expression) for expression in expressions]
         names = tuple(name for _, name in variables)
@@ -59,13 +59,13 @@ class UriTemplate:
         if not variables:
             raise _wrong(text, "it has no {variable}")
         if not all(_LITERAL.fullmatch(literal) for literal in literals):
-            raise _wrong(text, "outside {…}, write what a uri is written in: percent-encode everything else")
+            raise _wrong(text, "text outside {…} must be valid in a URI; percent-encode everything else")
         if len(set(names)) != len(names):
-            raise _wrong(text, "each variable may stand in it once")
+            raise _wrong(text, "each variable can occur only once")
         if not all(literals[1:-1]):
-            raise _wrong(text, "put text between two variables, or nobody knows where one ends")
+            raise _wrong(text, "put text between two variables; otherwise nothing shows where one ends")
         if len(rests) > 1:
-            raise _wrong(text, "only one variable may be written {+name}, or nobody knows where one ends")
+            raise _wrong(text, "only one variable can be written {+name}; otherwise nothing shows where one ends")
         self.text = text
         self.variables = names
         self._literals = tuple(literals)
@@ -75,7 +75,7 @@ class UriTemplate:
         return f"UriTemplate({self.text!r})"
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the decoded value of each variable, or None if the uri does not fit."""
+        """Return the decoded value of each variable, or None if the URI does not match."""
         spans = self._spans(uri)
         if spans is None:
             return None
@@ -88,9 +88,9 @@ class UriTemplate:
         return values
 
     def _spans(self, uri: str) -> list[str] | None:
-        """Cut the uri at the literals; what is between them is not yet checked.
+        """Split the URI at the literals, without checking the values between them.
 
-        From the left up to the variable that takes what is left, then from the right down to it.
+        It works from the left to the `{+name}`, and then from the right back to it.
         """
         literals = self._literals
         if not (uri.startswith(literals[0]) and uri.endswith(literals[-1])):
@@ -106,7 +106,7 @@ class UriTemplate:
             start = found + len(literal)
         after: list[str] = []
         for literal in reversed(literals[middle + 1 : -1]):
-            found = uri.rfind(literal, start, max(end - 1, 0))  # a negative end would count from the other side
+            found = uri.rfind(literal, start, max(end - 1, 0))  # a negative end would count from the end
             if found < 0:
                 return None
             after.append(uri[found + len(literal) : end])
@@ -143,4 +143,4 @@ def _decode(raw: str) -> str | None:
 
 
 def _wrong(text: str, problem: str) -> AuthoringError:
-    return AuthoringError(f"the uri template {text!r} cannot be served: {problem}")
+    return AuthoringError(f"the URI template {text!r} cannot be served: {problem}")

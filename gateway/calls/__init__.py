@@ -1,1 +1,1 @@
-"""What happens to a call, and to the task that it may become, on any wire."""
+"""The life of a call, and of the task that it may become, on any wire."""

@@ -1,4 +1,4 @@
-"""What callers may do, checked when it is used: for as long as a stream or a call waits, not only as it begins."""
+"""The authority of callers, checked throughout the life of a stream or a waiting call, not only at its start."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 
 _SOON_SECONDS: Final = 0.01
-"""Until a timer looks again that came early: it goes by another clock than tokens do."""
+"""The delay before a timer that fired early checks again: timers and tokens use different clocks."""
 
 Needs: TypeAlias = Callable[[Registry], frozenset[str]]
-"""Returns the scopes that something takes, where this is what is served."""
+"""Returns the scopes that something requires from a given registry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """What a token proved of its caller, to be kept or told to another replica; satisfies `Caller`.
+    """What a token proved about its caller. It can be stored or sent to another replica; satisfies `Caller`.
 
     Attributes:
-        principal: the caller, None for an anonymous one.
-        scopes: what the token grants.
-        ends_at: from when on the token is not accepted any more, leeway included, in seconds since the epoch.
-        key: names the key that signed it, b"" for one that never changes.
-        session: the nonce of the session with which it came, b"" for none.
+        principal: the caller, None when anonymous.
+        scopes: the scopes that the token grants.
+        ends_at: when the token stops being accepted, including leeway, in seconds since the epoch.
+        key: the name of the key that signed it, b"" for a key that never changes.
+        session: the nonce of the session that it came with, b"" for none.
     """
 
     principal: Principal | None
@@ -41,39 +41,40 @@ class Authority:
 
     @classmethod
     def of(cls, caller: Caller, session: bytes = b"") -> Self:
-        """Return the authority of a caller whose message came with a session."""
+        """Return the authority of a caller whose message came in a session."""
         return cls(caller.principal, caller.scopes, caller.ends_at, caller.key, session)
 
     def grants(self, scopes: frozenset[str]) -> bool:
-        """Tell whether the token grants all of these; without identity there is nothing to withhold."""
+        """Return whether the token grants all of these scopes; an anonymous caller may do everything."""
         return self.principal is None or scopes <= self.scopes
 
     def check(self, scopes: frozenset[str], session: bytes) -> None:
-        """Let only an answer through that may go on with what was begun.
+        """Check that the sender of an answer may continue what was begun.
 
         Args:
-            scopes: what it takes.
-            session: the session in which it began, b"" for none: then any will do, and none.
+            scopes: the scopes that this requires.
+            session: the session in which it began, b"" for none. Then the answer may come with any session, or without
+                one.
 
         Raises:
-            InsufficientScope: the token does not grant them, or the session is another one.
+            InsufficientScope: the token does not grant the scopes, or the session is a different one.
         """
         if not self.grants(scopes):
             raise InsufficientScope(scopes)
         if session not in (b"", self.session):
-            raise InsufficientScope(scopes, "This answers a question of another session")
+            raise InsufficientScope(scopes, "This answers a question from another session")
 
 
 class Authorities:
-    """Tells whether callers may still do what they were let to, and ends what waits when they may not.
+    """Knows whether callers may still do what they began, and ends waiting streams and calls when they may not.
 
-    That is over when the token is, when its key has left the set of the provider, and when what is served now takes a
-    scope that the token does not grant. Use it on the event loop alone.
+    A caller's authority ends when the token expires, or when its key leaves the provider's set. It also ends when the
+    served tools require a scope that the token does not grant. Use it only on the event loop.
 
     Args:
-        registry: what is served.
+        registry: the tools, prompts and resources served.
         clock: seconds since the epoch.
-        has_left: tells of a key, by its name, whether it was one that verifies tokens and is none any more.
+        has_left: returns whether the key with this name used to verify tokens and no longer does.
     """
 
     def __init__(self, registry: Registry, clock: Clock, has_left: Callable[[bytes], bool]) -> None:
@@ -83,35 +84,35 @@ class Authorities:
         self._standings: set[Standing] = set()
 
     def serve(self, registry: Registry) -> None:
-        """Go by what is served now, and end what callers may not have any more."""
+        """Use a new registry from now on, and end what callers may no longer have."""
         self._registry = registry
         self.review()
 
     def review(self) -> None:
-        """End what callers may not have any more; to be called when the keys have changed that verify tokens."""
+        """End what callers may no longer have. Call this when the keys that verify tokens have changed."""
         for standing in tuple(self._standings):
             standing.look()
 
     def scopes(self, needs: Needs) -> frozenset[str]:
-        """Return the scopes that something takes now."""
+        """Return the scopes that something requires now."""
         return needs(self._registry)
 
     def hold(self, caller: Caller, needs: Needs) -> bool:
-        """Tell whether a caller may still have what they were let to."""
+        """Return whether a caller may still have what they were granted."""
         return self.seconds_left(caller) > 0 and not self._has_left(caller.key) and caller.grants(self.scopes(needs))
 
     def seconds_left(self, caller: Caller) -> float:
-        """Return how long the caller's token is still accepted, unless something else ends it."""
+        """Return the remaining life of the caller's token."""
         return caller.ends_at - self._clock()
 
     @contextlib.contextmanager
     def watching(self, caller: Caller, needs: Needs, end: Callable[[], None]) -> Iterator[Standing]:
-        """End something as soon as the caller may not have it any more, while the context is open.
+        """While the context is open, call `end` as soon as the caller's authority ends.
 
         Args:
-            caller: who has it.
-            needs: the scopes that it takes.
-            end: ends it; called at most once.
+            caller: the caller.
+            needs: the scopes that are required.
+            end: called at most once.
         """
         standing = Standing(self, caller, needs, end)
         self._standings.add(standing)
@@ -124,10 +125,10 @@ class Authorities:
 
 
 class Standing:
-    """By whose authority something waits; made by `Authorities.watching`.
+    """The authority under which something waits; made by `Authorities.watching`.
 
     Attributes:
-        caller: whose.
+        caller: whose authority it is.
     """
 
     def __init__(self, authorities: Authorities, caller: Caller, needs: Needs, end: Callable[[], None]) -> None:
@@ -139,17 +140,17 @@ class Standing:
         self._timer: asyncio.TimerHandle | None = None
 
     def pass_to(self, authority: Authority, session: bytes) -> bool:
-        """Go on by the authority of another token, if it reaches as far.
+        """Continue under the authority of another token, if it is sufficient.
 
         Args:
             authority: of that token.
-            session: the session that it has to come with, b"" for any or none.
+            session: the session that it must come with, b"" for any or none.
 
         Returns:
-            False if it is over, or that of somebody else.
+            False if the authority has ended, or belongs to another principal.
 
         Raises:
-            InsufficientScope: the token does not grant what this takes, or the session is another one.
+            InsufficientScope: the token does not grant the required scopes, or the session is a different one.
         """
         if authority.principal != self.caller.principal:
             return False
@@ -161,7 +162,7 @@ class Standing:
         return not self._is_over
 
     def look(self) -> None:
-        """End what waits if its time has come; else see to it that somebody looks when the token ends."""
+        """End what waits if its authority has ended; otherwise check again when the token ends."""
         self.close()
         if self._is_over:
             return
@@ -173,7 +174,7 @@ class Standing:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.look)
 
     def close(self) -> None:
-        """Look no more by itself."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""Changes of lists, resources and tasks, told to the `subscriptions/listen` streams of this process."""
+"""Changes of lists, resources and tasks, for the `subscriptions/listen` streams of this process."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class Subscription:
-    """What one stream has still to be told. The same change is told once, however often it came meanwhile.
+    """The changes that one stream has not sent yet. Repeated changes are sent once.
 
     Args:
-        topics: what the stream wants to hear of: names of lists, URIs of resources, or whatever stands for a task.
+        topics: what the stream listens for: names of lists, URIs of resources, or values that stand for tasks.
     """
 
     def __init__(self, topics: Iterable[Hashable]) -> None:
@@ -20,7 +20,7 @@ class Subscription:
         self._closed = False
 
     def notify(self, topic: Hashable) -> None:
-        """Note a change, if the stream wants to hear of it."""
+        """Note a change, if the stream listens for it."""
         if topic in self._topics:
             self._pending[topic] = None
             self._wake.set()
@@ -31,13 +31,13 @@ class Subscription:
         self._wake.set()
 
     def cut(self) -> None:
-        """End the stream at once: what is pending is told no more."""
+        """End the stream at once, without what is pending."""
         self._topics = frozenset()
         self._pending.clear()
         self.close()
 
     async def next(self) -> Hashable | None:
-        """Return the next change, or None when the stream is to end."""
+        """Return the next change, or None when the stream should end."""
         while not self._pending:
             if self._closed:
                 return None
@@ -49,10 +49,10 @@ class Subscription:
 
 
 class ChangeHub:
-    """Hands announcements to the subscriptions of this process, and to other replicas.
+    """Passes announcements to the subscriptions of this process, and to other replicas.
 
     Attributes:
-        forward: notifies all other replicas of a change. It may be called from any thread.
+        forward: notifies all other replicas of a change. May be called from any thread.
     """
 
     def __init__(self) -> None:
@@ -75,12 +75,12 @@ class ChangeHub:
         self._subscriptions.discard(subscription)
 
     def announce(self, topic: str) -> None:
-        """Announce a change on all replicas: the name of a list, or the URI of a resource. Any thread may."""
+        """Announce a change on all replicas: the name of a list, or the URI of a resource. Thread-safe."""
         self.announce_here(topic)
         self.forward(topic)
 
     def announce_here(self, topic: str) -> None:
-        """Announce a change in this process alone, such as one that another replica has announced."""
+        """Announce a change in this process only, such as one that another replica has announced."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._deliver, topic)
 
@@ -89,7 +89,7 @@ class ChangeHub:
             subscription.notify(topic)
 
     def close(self) -> None:
-        """End every stream, those that come later included. Call it on the event loop."""
+        """End every stream, including later ones. Call it on the event loop."""
         self._closed = True
         for subscription in self._subscriptions:
             subscription.close()

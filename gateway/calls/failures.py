@@ -1,4 +1,4 @@
-"""What callers are told of a call that failed: enough to go on with, and nothing internal."""
+"""What callers learn about a failed call: enough to react, and nothing internal."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from gateway.runtime.sources import RandomBytes
 log = logging.getLogger(__name__)
 
 REFERENCE_BYTES: Final = 6
-"""Length of the reference id that joins what a client sees of a crash with the log."""
+"""Length of the reference id that links a crash as the client sees it to the log."""
 
 
 class Failures:
-    """Tells failures.
+    """Turns failures into results and errors.
 
     Args:
-        random_bytes: where reference ids come from.
+        random_bytes: the source of reference ids.
     """
 
     def __init__(self, random_bytes: RandomBytes) -> None:
         self._random_bytes = random_bytes
 
     def result(self, served: Served, error: Exception, journal: Journal) -> dict[str, Any]:
-        """Return the result of a tool that failed: the blocks it had emitted, then what went wrong.
+        """Return the result of a failed tool: the blocks it had emitted, then what went wrong.
 
         Raises:
-            RpcError: the failure is told as a JSON-RPC error; that of a prompt or resource always is.
+            RpcError: the failure is reported as a JSON-RPC error; for a prompt or resource it always is.
         """
         return failed_result(self._message(served, error), journal.segments)
 
@@ -59,19 +59,19 @@ class Failures:
         reference = self._random_bytes(REFERENCE_BYTES).hex()
         fields = {"tool": name, "reference": reference}
         if isinstance(error, LegTimedOut):
-            log.warning("tool outlived its time", extra={**fields, "limit_seconds": error.seconds})
+            log.warning("tool timed out", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
         log.error("tool failed", extra=fields, exc_info=error)
         return f"{name} failed (reference {reference})"
 
 
 def failed_result(message: str, emitted: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Return the fields of a `CallToolResult` that tells the language model what went wrong."""
+    """Return the fields of a `CallToolResult` that explains to the language model what went wrong."""
     return {"content": [*emitted, {"type": "text", "text": message}], "isError": True}
 
 
 def _is_reportable(error: RpcError) -> bool:
-    """Tell whether an error, perhaps the author's own, has a form in JSON; without one it is a crash like any other."""
+    """Return whether an error, perhaps the author's own, has a JSON form; an error without one counts as a crash."""
     try:
         encode([error.message, error.data])
     except (TypeError, ValueError, RecursionError):

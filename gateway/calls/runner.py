@@ -1,4 +1,4 @@
-"""One leg of a call, on whichever wire: open → run → seal → encode."""
+"""One leg of a call, on any wire: open → run → seal → encode."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ from gateway.tokens.key_holder import KeyHolder
 from gateway.tokens.request_state import SealedCarrier
 
 MAX_ANSWERS = 100
-"""How many answers one leg may bring unless told otherwise."""
+"""The default limit on answers per leg."""
 
 Post = Callable[[bytes], None]
-"""Sends one notification ahead of the answer. May be called from any thread."""
+"""Sends one notification before the answer. May be called from any thread."""
 
 Reported: TypeAlias = tuple[msgspec.Raw, str]
 """The result of a leg as JSON, and the name of its outcome."""
 
 
 class Ran(msgspec.Struct, frozen=True):
-    """What came of a leg.
+    """The result of a leg.
 
     Attributes:
-        result: what the client is to be told, as JSON.
+        result: the result for the client, as JSON.
         task: the task that the call has become, if it has.
     """
 
@@ -63,14 +63,14 @@ class Ran(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Conversation:
-    """A call that asks its client while its request is open: what it has learned rests here between two legs.
+    """A call that asks its client while its request is open. The journal stays here between two legs.
 
     Attributes:
-        answers: those of the client to what the last leg asked, by the author's key.
+        answers: the client's answers to the last leg's questions, by the author's key.
         journal: what the call has learned so far, None before its first leg.
-        questions: what the last leg asks, by the author's key; empty once the call is over.
+        questions: the last leg's questions, by the author's key; empty once the call has ended.
         served: the tool, prompt or resource, None before the first leg.
-        target: its name, or the URI, as the client gave it.
+        target: its name, or the URI, as the client sent it.
     """
 
     answers: Mapping[str, Answer] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Conversation:
 
     @property
     def continuation(self) -> Continuation:
-        """What the next leg goes on with; there is no state to bring."""
+        """The input of the next leg; there is no state to open."""
         return Continuation(dict(self.answers), None)
 
 
@@ -90,15 +90,15 @@ class Call:
 
     Args:
         request: the request that carries it.
-        caller: who sent it.
+        caller: the sender.
         served: the tool, prompt or resource.
-        target: its name, or the URI, as the client gave it.
+        target: its name, or the URI, as the client sent it.
         arguments: as parsed.
-        continuation: the state and the answers that the client brings.
-        post: where notifications about the request go, or None if the client takes none.
-        words: how the result is told.
-        order: the task that the call becomes where it can, or None if its client takes none.
-        conversation: holds the journal where the client does not carry it; None where it does.
+        continuation: the state and the answers that the client sent.
+        post: sends notifications about the request, None if the client accepts none.
+        words: formats the result.
+        order: the task that the call becomes if it can, None if its client does not support tasks.
+        conversation: holds the journal if the client does not carry it; None if it does.
         forwarded_id: see `gateway.wires.ports.Client.forwarded_id`.
     """
 
@@ -145,18 +145,18 @@ class Call:
 
 
 class CallRunner:
-    """Runs legs of ephemeral calls; holds nothing between two of them. A `LegRun` works with its attributes.
+    """Runs legs of ephemeral calls; holds nothing between two of them. A `LegRun` uses its attributes.
 
     Args:
         keys: seal and open.
         carrier: opens and seals the state of calls.
         host: runs legs.
         telemetry: counts legs.
-        audit: notes each leg.
-        max_answers: how many answers one leg may bring.
-        tasks: makes tasks of calls, or None where there is no store for them.
+        audit: logs each leg.
+        max_answers: how many answers one leg may carry.
+        tasks: turns calls into tasks, None without a task store.
         strict_asks: whether a function that declares its questions may ask only those.
-        shedding: tells at checkpoints whether a leg should end so that another replica goes on, or None.
+        shedding: decides at checkpoints whether a leg should end so another replica can continue, or None.
         tracing: traces legs and steps, or None.
     """
 
@@ -188,10 +188,10 @@ class CallRunner:
         self.stepping: Final = None if tracing is None else tracing.step
 
     async def run(self, call: Call) -> Ran:
-        """Run one leg and return what came of it.
+        """Run one leg and return its result.
 
         Raises:
-            AuditLogDown: the call has not begun here, and its line could not be written.
+            AuditLogDown: the call has not begun in this request, and the audit log cannot be written.
             RpcError: the leg ends in a JSON-RPC error.
         """
         if call.conversation is None or call.conversation.journal is None:
@@ -221,7 +221,7 @@ class CallRunner:
             FLOW.set("")
 
     def _note(self, leg: LegRun, outcome: str, seconds: float) -> None:
-        """Count a call that has ended, and write the leg's line into the audit log."""
+        """Count a call that has ended, and write the leg's line to the audit log."""
         call, journal = leg.call, leg.journal
         legs, method = journal.legs, call.request.method
         self._telemetry.call_ended(method, outcome, seconds if legs <= 1 else self.carrier.age_seconds(journal))
@@ -238,19 +238,18 @@ class CallRunner:
 
 
 class LegRun:
-    """One leg of a call: its journal comes in, the function runs, and what came of it goes out.
+    """One leg of a call: open the journal, run the function, and return what the client should get.
 
     Args:
-        runner: what it is run with.
+        runner: provides everything that the legs of a process share.
         call: what the client asks for.
 
     Attributes:
-        call: the same.
         journal: what the call has learned so far.
-        task: what the call has become in this leg, if it has.
+        task: the task that the call became in this leg, if it did.
 
     Raises:
-        InvalidRequestState: the state that the client brings is not accepted.
+        InvalidRequestState: the client's state was rejected.
     """
 
     __slots__ = ("_bound", "_detaching", "_runner", "_sealer", "call", "journal", "task")
@@ -259,7 +258,7 @@ class LegRun:
         self.call: Final = call
         self.task: TaskView | None = None
         self._runner: Final = runner
-        # The keys may be replaced while the leg runs: it seals with those it began with.
+        # The keys may be replaced while the leg runs; it seals with those it started with.
         self._sealer: Final = runner.keys.current
         self._bound: bytes | None = None
         self._detaching: Final = self._what_detach_does()
@@ -277,10 +276,10 @@ class LegRun:
         return Detaching.IMPOSSIBLE if self.call.order is None or self._runner.tasks is None else Detaching.POSSIBLE
 
     def _open(self) -> Journal:
-        """Return the journal that the client brings, or that of a new flow.
+        """Return the journal that the client sent, or that of a new flow.
 
         Raises:
-            InvalidRequestState: what the client brings is not accepted.
+            InvalidRequestState: the client's state was rejected.
         """
         carrier, conversation = self._runner.carrier, self.call.conversation
         if conversation is not None:
@@ -291,16 +290,16 @@ class LegRun:
         return carrier.begin() if state is None else carrier.open(self._sealer, state, self._binding())
 
     def _seal(self) -> str:
-        """Return the state that the client brings to the next leg.
+        """Return the state that the client sends back for the next leg.
 
         Raises:
-            CannotContinue: there can be no next leg.
+            CannotContinue: the call cannot have another leg.
         """
         ttl_seconds = self.call.served.state_ttl_seconds
         return self._runner.carrier.seal(self._sealer, self.journal, self._binding(), ttl_seconds)
 
     def _binding(self) -> bytes:
-        """Return what the state is bound to; worked out only if one is opened or sealed."""
+        """Return what the state is bound to; computed only when a state is opened or sealed."""
         if self._bound is None:
             call = self.call
             digest = arguments_digest(call.arguments)
@@ -310,10 +309,10 @@ class LegRun:
         return self._bound
 
     def run(self) -> Coroutine[Any, Any, Reported]:
-        """Run the leg; one of a tool for single use, only if its state was not used before.
+        """Run the leg; for a single-use tool, only if its state was not used before.
 
         Raises:
-            TooManyAnswers: it brings more answers than one leg may.
+            TooManyAnswers: it carries more answers than one leg may.
         """
         served, continuation = self.call.served, self.call.continuation
         answers = continuation.input_responses
@@ -321,13 +320,13 @@ class LegRun:
             raise TooManyAnswers(self._runner.max_answers)
         if not isinstance(served, Tool) or not served.single_use or self.call.conversation is not None:
             return self._run(answers)
-        if continuation.request_state is None:  # an answer without a state could be given any number of times
+        if continuation.request_state is None:  # answers without a state could be sent any number of times
             return self._run({})
         return self._run_once(served)
 
     async def _run_once(self, tool: Tool) -> Reported:
         tasks, call, carrier = self._runner.tasks, self.call, self._runner.carrier
-        assert tasks is not None  # noqa: S101 - such a tool is not served without a store
+        assert tasks is not None  # noqa: S101 - without a store, single-use tools are not served
         state, answers = call.continuation.request_state, call.continuation.input_responses
         try:
             return await tasks.once(
@@ -343,7 +342,7 @@ class LegRun:
     async def _run(self, answers: Mapping[str, Any]) -> Reported:
         shedding = self._runner.shedding
         sheds: Callable[[], bool] | None = None
-        # Who is asked on the stream that waits for this leg cannot go on elsewhere.
+        # A client that is asked on the stream of this leg cannot continue on another replica.
         if shedding is not None and self.call.conversation is None:
             sheds = partial(shedding.wants_shed, time.monotonic())
         outcome = await self._outcome(answers, sheds)
@@ -351,7 +350,7 @@ class LegRun:
             try:
                 return msgspec.Raw(encode(self.call.words.shed(self._seal()))), "shed"
             except CannotContinue:
-                pass  # so nobody else can go on: it is finished here, from its checkpoint
+                pass  # no other replica can continue, so the leg resumes here from its checkpoint
             outcome = await self._outcome({}, None)
         return await self._report(outcome)
 
@@ -374,7 +373,7 @@ class LegRun:
         )
         try:
             function = served.bind(call.arguments, call.caller.principal, self.journal)
-        except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
+        except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
             return Failed(error)
         return Detached() if self._starts_as_task() else await run_leg(function, leg)
 
@@ -393,7 +392,7 @@ class LegRun:
             else:
                 result, name = await self._result(outcome)
                 return msgspec.Raw(encode(result)), name
-        except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
+        except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
             failed = self._unable(error) or self._runner.failures.result(call.served, error, self.journal)
             fields = call.words.complete(failed)
             told, name = msgspec.Raw(encode(fields)), "failed"
@@ -402,9 +401,9 @@ class LegRun:
         return await self._end_as_task(fields, call.order.otherwise), name
 
     async def _end_as_task(self, result: dict[str, Any], otherwise: Mapping[str, Any]) -> msgspec.Raw:
-        """Report a leg that has ended as a task that has; as itself where the store takes no task.
+        """Report a leg that has ended as an ended task, or as its own result if the store accepts no task.
 
-        The leg has run: to refuse the request now would make its client run it again.
+        The leg has run, so refusing the request now would make its client run it again.
         """
         try:
             return msgspec.Raw(encode(await self._become_task(result)))
@@ -412,10 +411,10 @@ class LegRun:
             return msgspec.Raw(encode({**result, "_meta": {**(result.get("_meta") or {}), **otherwise}}))
 
     async def _result(self, outcome: Outcome) -> tuple[dict[str, Any], str]:
-        """Return the result that tells an outcome other than completed, and the outcome's name.
+        """Return the result for any outcome but completed, and the outcome's name.
 
         Raises:
-            Exception: the tool's own, or what tells why there is no result.
+            Exception: the tool's own, or the reason why there is no result.
         """
         if isinstance(outcome, InputRequired):
             return await self._ask(outcome)
@@ -425,7 +424,7 @@ class LegRun:
         raise outcome.error
 
     async def _ask(self, outcome: InputRequired) -> tuple[dict[str, Any], str]:
-        """Ask the client; a journal that it cannot carry becomes a task's, where that can be."""
+        """Ask the client. If the journal is too large for it to carry, the call becomes a task where possible."""
         call = self.call
         if call.conversation is not None:
             call.conversation.questions = outcome.questions
@@ -438,10 +437,10 @@ class LegRun:
         return await self._become_task(), "task_created"
 
     async def _become_task(self, result: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a task of a call that can become one, and return what tells so; with a result, one that has ended."""
+        """Make the call a task and return the client's result; given a result, the task has already ended."""
         call, tasks = self.call, self._runner.tasks
         served, order = call.served, call.order
-        assert tasks is not None and isinstance(served, Tool) and order is not None  # noqa: S101, PT018 - seen to by `_what_detach_does`
+        assert tasks is not None and isinstance(served, Tool) and order is not None  # noqa: S101, PT018 - ensured by `_what_detach_does`
         self.task = await tasks.create(
             served,
             order,
@@ -455,11 +454,11 @@ class LegRun:
         return call.words.task_created(self.task)
 
     def _repetition(self, order: TaskOrder) -> Repetition | None:
-        """Return what a repetition of the request would be known by as the order of the same task."""
+        """Return what identifies a repetition of the request as an order for the same task."""
         call = self.call
         continuation, request = call.continuation, call.request
         if call.conversation is None and continuation.request_state is not None:
-            # Whatever else is wished for the second time: the leg is the same one, and becomes the same task.
+            # Other wishes in the repetition do not matter: it is the same leg, and becomes the same task.
             same = {"state": continuation.request_state, "answers": continuation.input_responses, "id": order.task_id}
             state_ms = self._runner.carrier.lifetime_ms(call.served.state_ttl_seconds)
             return Repetition(same, state_ms, continues=True)
@@ -471,13 +470,13 @@ class LegRun:
         fields = call.served.whole_result(value, call.target, self.journal)
         if not isinstance(call.served, Resource):
             return call.words.complete(fields)
-        # A read that depended on answers must not be kept (MCP "Caching", Cache Key).
+        # A read that depended on answers must not be cached (MCP "Caching", Cache Key).
         is_retry = bool(call.continuation.input_responses) or call.continuation.request_state is not None
         ttl_ms = 0 if is_retry else call.served.ttl_ms
         return call.words.cacheable(fields, ttl_ms=ttl_ms, scope="private" if is_retry else call.served.cache)
 
     def _unable(self, error: Exception) -> dict[str, Any] | None:
-        """Return the result of a tool that needs more than the client can, on wires that have no error for it."""
+        """Return the result of a tool that needs a missing capability, on wires that have no error for it."""
         if not isinstance(error, MissingCapability) or not isinstance(self.call.served, Tool):
             return None
         message = self.call.words.unable(error)
@@ -485,7 +484,7 @@ class LegRun:
 
 
 class _RequestNotices:
-    """Sends what a leg tells of itself on the answer to its request, as far as the client asked for it."""
+    """Sends a leg's progress and log messages on the response to its request, if the client asked for them."""
 
     def __init__(self, request: McpRequest, post: Post) -> None:
         self._request = request

@@ -1,6 +1,6 @@
-"""How callers reach their tasks, on whichever wire.
+"""How callers reach their tasks, on any wire.
 
-A task is found by its owner alone: an id that somebody else learned is an unknown one to them.
+A task is visible only to its owner. For anyone else who learned its id, the id is unknown.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.tasks.ports import TaskPage, TaskPlaceMark, TaskStore
 
 
 class TaskAccess:
-    """Reads, answers, cancels and forgets tasks for those who own them.
+    """Reads, answers, cancels and deletes tasks for their owners.
 
     Args:
-        store: where the tasks are.
-        audit: notes who answers, cancels and deletes. Reading is not noted: clients poll.
+        store: has the tasks.
+        audit: logs answers, cancellations and deletions. Reads are not logged: clients poll.
     """
 
     def __init__(self, store: TaskStore, audit: AuditLog) -> None:
@@ -34,7 +34,8 @@ class TaskAccess:
         """Return a task of the caller, None if there is no such task.
 
         Raises:
-            InsufficientScope: the caller's token does not grant what the tool asks for, or asked for at its creation.
+            InsufficientScope: the caller's token lacks a scope that the tool requires now, or required at the task's
+                creation.
             TaskStoreDown: the store does not answer.
         """
         view = await self.read(task_id, caller)
@@ -46,11 +47,11 @@ class TaskAccess:
         return view
 
     async def read(self, task_id: str, caller: Caller) -> TaskView | None:
-        """Return a task that the caller was let to before, None if there is no such task any more."""
+        """Return a task that the caller has reached before, None if it no longer exists."""
         return await self._store.get(await self.owner(caller), task_id)
 
     async def page(self, after: TaskPlaceMark | None, limit: int, caller: Caller, registry: Registry) -> TaskPage:
-        """Return the next of the caller's tasks; those whose tool the caller may not use any more are left out."""
+        """Return the next page of the caller's tasks, without those whose tool the caller may no longer use."""
         page = await self._store.page(await self.owner(caller), after, limit)
         return TaskPage([view for view in page.views if _may_reach(view, caller, registry)], page.last)
 
@@ -59,17 +60,17 @@ class TaskAccess:
         return await self._store.of_request(await self.owner(caller), request)
 
     async def segments(self, task_id: str, caller: Caller, after: int = 0) -> Sequence[Mapping[str, object]]:
-        """Return what a task has emitted after a segment."""
+        """Return the blocks that a task emitted after a segment."""
         return await self._store.segments(await self.owner(caller), task_id, after)
 
     async def answer(
         self, view: TaskView, answers: Mapping[str, Answer], caller: Caller, method: str
     ) -> TaskView | None:
-        """Record answers that `fitting` let through; return the task as it is then.
+        """Record answers that `fits` accepted; return the task after that.
 
         Raises:
-            AuditLogDown: that could not be noted, so nothing was recorded.
-            InvalidParams: one is too large to be kept; the message names its key.
+            AuditLogDown: the audit log could not be written, so nothing was recorded.
+            InvalidParams: an answer is too large to store; the message names its key.
         """
         self._audit.require()
         after: TaskView | None = view
@@ -82,20 +83,20 @@ class TaskAccess:
         return after
 
     async def deliver(self, task_id: str, stream: str, ms: int, caller: Caller) -> bool:
-        """Take or prolong the right to ask a task's questions; see `TaskStore.deliver`."""
+        """Take or extend the right to deliver a task's questions; see `TaskStore.deliver`."""
         return await self._store.deliver(await self.owner(caller), task_id, stream, ms)
 
     async def cancel(self, task_id: str, caller: Caller, method: str, *, withdrawn: bool = False) -> TaskView | None:
-        """Cancel a task; one that has ended stays as it is.
+        """Cancel a task; a task that has ended stays as it is.
 
         Args:
             task_id: of the task.
             caller: its owner.
-            method: what the audit log is to name.
+            method: the method for the audit log.
             withdrawn: whether the request that created it was cancelled; see `TaskStore.cancel`.
 
         Raises:
-            AuditLogDown: that could not be noted, so nothing was cancelled.
+            AuditLogDown: the audit log could not be written, so nothing was cancelled.
         """
         self._audit.require()
         view = await self._store.cancel(await self.owner(caller), task_id, withdrawn=withdrawn)
@@ -103,16 +104,16 @@ class TaskAccess:
         return view
 
     async def delete(self, task_id: str, caller: Caller, method: str, *, chosen: bool) -> TaskView | None:
-        """Forget a task, wherever it is; return what it was.
+        """Delete a task, in any phase; return it as it was.
 
         Args:
             task_id: of the task.
             caller: its owner.
-            method: what the audit log is to name.
+            method: the method for the audit log.
             chosen: whether the client chose the id; see `TaskStore.delete`.
 
         Raises:
-            AuditLogDown: that could not be noted, so nothing was deleted.
+            AuditLogDown: the audit log could not be written, so nothing was deleted.
         """
         self._audit.require()
         view = await self._store.delete(await self.owner(caller), task_id, chosen=chosen)
@@ -120,7 +121,7 @@ class TaskAccess:
         return view
 
     async def own(self, task_ids: Sequence[str], caller: Caller, registry: Registry) -> tuple[TaskView, ...]:
-        """Return those tasks that the caller may hear of.
+        """Return those of the tasks that the caller may see.
 
         Raises:
             TaskStoreDown: the store does not answer.
@@ -129,13 +130,13 @@ class TaskAccess:
         return tuple(view for view in views if view is not None and _may_reach(view, caller, registry))
 
     async def watch(self, task_ids: Collection[str], caller: Caller) -> AsyncGenerator[str, None]:
-        """Yield ids of tasks that are to be read again, each one first; see `TaskStore.watch`."""
+        """Yield ids of tasks that should be read again, each id once at first; see `TaskStore.watch`."""
         async with contextlib.aclosing(self._store.watch(await self.owner(caller), task_ids)) as hints:
             async for task_id in hints:
                 yield task_id
 
     async def owner(self, caller: Caller) -> str:
-        """Name the caller as the store knows them."""
+        """Return the store's name for the caller."""
         return await self._store.owner(caller.principal)
 
     def _note(self, method: str, caller: Caller, view: TaskView | None) -> None:
@@ -144,7 +145,7 @@ class TaskAccess:
 
 
 def fits(question: WireQuestion, answer: Answer) -> bool:
-    """Tell whether an answer is one to the question. To say no is an answer."""
+    """Return whether an answer fits the question. Declining is an answer."""
     try:
         wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
     except InvalidAnswer:
@@ -155,7 +156,7 @@ def fits(question: WireQuestion, answer: Answer) -> bool:
 
 
 def scopes_of(view: TaskView, registry: Registry) -> frozenset[str]:
-    """Return what it takes to reach a task: the scopes that its tool asked for at its creation, and today's."""
+    """Return the scopes needed to reach a task: those its tool required at its creation, and those it requires now."""
     tool = registry.tools.get(view.tool)
     return view.scopes if tool is None else view.scopes | tool.scopes
 
@@ -165,5 +166,5 @@ def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
 
 
 def _can_be_judged(view: TaskView, registry: Registry) -> bool:
-    """Tell whether anything says which scopes a task takes: its record, or the tool that is served now."""
+    """Return whether the scopes of a task are known, from its record or from the tool that is served now."""
     return view.opened or view.tool in registry.tools

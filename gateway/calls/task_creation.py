@@ -1,4 +1,4 @@
-"""What a call needs of the task store: to become a task, and to use a state no more than once."""
+"""Uses of the task store by a call: to become a task, and to use a state at most once."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ log = logging.getLogger(__name__)
 TASK_ID_BYTES: Final = 32
 
 REPEATED_MS: Final = 300_000
-"""How long a request that comes again is known to be the same one, where it has a name of its own."""
+"""How long a repeated request with a name of its own is recognised."""
 
 ENDED_MS: Final = 5_000
-"""How much longer than it may a leg is taken to run: it takes time to stop one, and to keep its answer."""
+"""How much longer than its limit a leg is assumed to run: stopping it and storing its answer take time."""
 
 
 class AlreadyUsed(Exception):
-    """The leg was taken before, by another request or by one that has not been answered."""
+    """The leg was used before, by another request or by one without an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What tells an order that is sent again from another order.
+    """Identifies an order that is sent again.
 
     Attributes:
-        same: everything that is then the same.
-        ms: for how long it is recognised.
-        continues: whether the order continues a call. Its journal then gives the task its id, which is the same each
-            time, on every replica.
+        same: everything that a repetition has in common with the first order.
+        ms: how long a repetition is recognised.
+        continues: whether the order continues a call. Then the task's id derives from the journal, so it is the same
+            each time, on every replica.
     """
 
     same: Mapping[str, Any]
@@ -70,14 +70,14 @@ class TaskOrder:
     """The task that a client asks for, as far as its wire lets it choose.
 
     Attributes:
-        form: the words of the wire, such as `released`.
-        counts_from: what its retention counts from.
-        retention_ms: how long it is to be kept, or None for what the deployment gives.
-        task_id: the client's own choice, or None for one of ours.
-        request: what the client may cancel it by, see `NewTask.request`.
+        form: the wire format, such as `released`.
+        counts_from: the start of its retention.
+        retention_ms: how long it should be kept, None for the deployment's default.
+        task_id: the client's own choice, or None for a generated id.
+        request: lets the client cancel the task by its request, see `NewTask.request`.
         at_once: whether the task begins before the function runs, whatever its author prefers.
-        otherwise: if not None, a leg that ends is reported as a task too, one that has ended. Where the store takes no
-            task, the result of the leg is the answer, with this as its `_meta`.
+        otherwise: if not None, a leg that ends is also reported as a task, an ended one. If the store accepts no task,
+            the result of the leg is the answer, with this as its `_meta`.
     """
 
     form: str
@@ -96,7 +96,7 @@ class TaskLimits:
     Attributes:
         ttl_ms: how long a task is kept from its creation, in milliseconds.
         per_principal: how many tasks one caller may have stored.
-        bytes_per_principal: how many bytes all tasks of one caller may keep.
+        bytes_per_principal: how many bytes all tasks of one caller may use.
         max_argument_bytes: how large the arguments of a task may be, as JSON.
         leg_ms: how long one leg of an ephemeral call may run, in milliseconds.
     """
@@ -109,11 +109,11 @@ class TaskLimits:
 
 
 class TaskCalls:
-    """Makes tasks of calls, and sees to it that a leg runs once.
+    """Turns calls into tasks, and makes sure that a single-use leg runs once.
 
     Args:
-        store: where tasks are.
-        limits: how many and how long.
+        store: stores the tasks.
+        limits: of the deployment.
         random_bytes: a source of strong randomness.
     """
 
@@ -134,27 +134,27 @@ class TaskCalls:
         repetition: Repetition | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> TaskView:
-        """Make a task of a call; it is durable and queued when this returns.
+        """Create a task from a call; it is durable and queued when this returns.
 
-        An order that is known to be a repetition makes no task: it gets the first one.
+        A repeated order creates no task; it returns the first one.
 
         Args:
-            tool: what it runs.
+            tool: the tool to run.
             order: what the client asks for.
             journal: what the call has learned so far.
             principal: the caller.
             arguments: as the client sent them.
             capabilities: what the client declared.
-            repetition: what a repetition of the order is known by, None for nothing.
-            result: what the call came to, for a task that has ended before it begins; None for one that is to run.
+            repetition: identifies repetitions of the order, None if they are not recognised.
+            result: the result of the call, for a task that has already ended; None for a task to run.
 
         Raises:
-            ArgumentsTooLarge: the arguments are larger than those of a task that is to run may be.
-            CannotContinue: the call has learned more than a task can keep.
+            ArgumentsTooLarge: the arguments are too large for a task to run.
+            CannotContinue: the call has learned more than a task can store.
             InvalidParams: the order is a repetition, and its task was deleted.
-            TaskIdTaken: the caller has, or had, a task of the id that the client chose.
-            TooManyTasks: the caller has as many as one may.
-            TooManyTaskBytes: the caller's tasks keep as many bytes as they may.
+            TaskIdTaken: the caller has, or had, a task with the id that the client chose.
+            TooManyTasks: the caller has as many tasks as allowed.
+            TooManyTaskBytes: the caller's tasks use as many bytes as allowed.
             TaskStoreDown: the store does not answer.
         """
         size, limit = 0 if result is not None else len(encode(arguments)), self._limits.max_argument_bytes
@@ -187,11 +187,11 @@ class TaskCalls:
         try:
             return await self._store.create(new, self._limits.per_principal, self._limits.bytes_per_principal)
         except ValueTooLarge as error:
-            raise CannotContinue(f"This call cannot go on as a task. {error}.") from None
+            raise CannotContinue(f"This call cannot continue as a task. {error}.") from None
         except TaskIdTaken:
             if order.task_id is not None:
                 raise
-            raise InvalidParams("This request became a task that was deleted. Call again to begin anew") from None
+            raise InvalidParams("This request became a task that was deleted. Call again to start over") from None
 
     def _retention_ms(self, order: TaskOrder) -> int:
         wanted = self._limits.ttl_ms if order.retention_ms is None else order.retention_ms
@@ -205,22 +205,22 @@ class TaskCalls:
         ttl_ms: int,
         leg: Callable[[], Awaitable[tuple[msgspec.Raw, str]]],
     ) -> tuple[msgspec.Raw, str]:
-        """Run the leg that comes after `journal`, unless it has been run; then return what came of it.
+        """Run the leg after `journal` unless it ran before; return its result.
 
-        What came of it is kept for a short time, for a client that asks again because it never got the answer.
+        The result is stored for a short time, for a client that asks again because it never got the answer.
 
         Args:
             journal: as it was opened.
             principal: the caller.
-            digest: of everything that makes a request the same one.
+            digest: of everything that must be equal in a repetition of the request.
             ttl_ms: how long the state of the journal may still be presented.
             leg: runs it; returns the result as JSON and the name of the outcome.
 
         Raises:
-            AlreadyUsed: it was run, or is running, for another request, or its answer is gone.
+            AlreadyUsed: it ran, or is running, for another request, or its answer is gone.
             InProgress: it is running for the same request.
             TaskStoreAway: the store does not answer; the leg did not run, and its state can still be used.
-            RpcError: what came of it is an error. After a `NotNow`, the same request can be sent again.
+            RpcError: the leg ended with an error. After a `NotNow`, the same request can be sent again.
         """
         place = (await self._store.owner(principal), journal.flow_id, journal.legs, digest)
         spent = await self._store.spend(*place, ttl_ms, leg_ms=self._limits.leg_ms + ENDED_MS)
@@ -233,7 +233,7 @@ class TaskCalls:
         try:
             result, outcome = await leg()
         except NotNow as error:
-            # Of what may have become a task, only the same request can be repeated: it finds that task.
+            # If the call may have become a task, only the same request may be repeated: it finds that task.
             self._store.end_use(spent.use, UseEnd.NEVER if isinstance(error, TryAgain) else UseEnd.REPEATABLE)
             raise
         except asyncio.CancelledError:
@@ -249,12 +249,12 @@ class TaskCalls:
         try:
             await self._store.store_answer(*place, encode(answer))
         except (TaskStoreDown, ValueTooLarge):
-            # It has run, and the client is about to hear of it; only a client that does not will miss this.
-            log.warning("the answer of a leg that runs once is not kept", extra={"leg": place[2]})
+            # The leg ran, and the client is about to get the answer. Only a client that misses it needs the stored one.
+            log.warning("the answer of a single-use leg was not stored", extra={"leg": place[2]})
 
 
 class _Answer(msgspec.Struct, omit_defaults=True):
-    """What came of a leg, as it is kept: a result and the name of its outcome, or an error."""
+    """The stored answer of a leg: a result and the name of its outcome, or an error."""
 
     result: msgspec.Raw = msgspec.Raw()
     outcome: str = ""

@@ -1,4 +1,4 @@
-"""Tasks as they change, told to those who wait for them in this process."""
+"""Follows tasks for the streams of this process that wait for them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ log = logging.getLogger(__name__)
 _TIMES = frozenset({"lastUpdatedAt", "pollIntervalMs", "pollInterval", "pollFrequency"})
 
 _EXPIRED_SECONDS: Final = 0.05
-"""How long after a task has expired it is looked for: the store must have forgotten it by then."""
+"""How long after its expiry a task is read again: the store must have deleted it by then."""
 
 
 class TaskFollower:
-    """Reads one task again and again, each time that it may have changed.
+    """Reads a task again each time it may have changed.
 
     Args:
-        access: reaches the tasks.
-        changes: ends who waits when this replica leaves.
-        authorities: end who waits by an authority that is over.
+        access: reads the tasks.
+        changes: ends the streams when this replica drains.
+        authorities: end the streams whose authority has ended.
     """
 
     def __init__(self, access: TaskAccess, changes: ChangeHub, authorities: Authorities) -> None:
@@ -41,8 +41,8 @@ class TaskFollower:
     async def views(self, task: TaskView, caller: Caller) -> AsyncGenerator[TaskView | None, None]:
         """Yield the task as it is, then again whenever it may have changed; None once it is gone.
 
-        Ends after a task that has ended or is gone, and before that only when this replica leaves or the caller may not
-        reach the task any more. Close it (`contextlib.aclosing`) when done.
+        The generator ends after a task that has ended or is gone. It ends earlier only if this replica drains, or if
+        the caller may no longer reach the task. Close it (`contextlib.aclosing`) when done.
         """
         task_ids = (task.task_id,)
         subscription = self._changes.subscribe(task_ids)
@@ -66,15 +66,15 @@ class TaskFollower:
             self._changes.unsubscribe(subscription)
 
     def may_be_reported(self, task: TaskView, caller: Caller) -> bool:
-        """Tell whether the caller may still reach a task; to be asked again after each wait for the store."""
+        """Return whether the caller may still reach a task. Check again after each wait for the store."""
         return self._authorities.hold(caller, lambda now: scopes_of(task, now))
 
 
 class _Expiry:
-    """Has a task read again when it expires, which the store tells nobody.
+    """Triggers a read when a task expires, because the store sends no hint of that.
 
     Args:
-        look: has it read.
+        look: triggers the read.
     """
 
     def __init__(self, look: Callable[[], None]) -> None:
@@ -82,19 +82,19 @@ class _Expiry:
         self._timer: asyncio.TimerHandle | None = None
 
     def expect(self, view: TaskView) -> None:
-        """Wait until the task expires, as things are now."""
+        """Set the timer to the task's expiry, as it is now."""
         self.cancel()
         seconds = max((view.expires_ms - view.now_ms) / 1000, 0) + _EXPIRED_SECONDS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._look)
 
     def cancel(self) -> None:
-        """Wait no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
 
 def timeless(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told of a task without what changes of it and is no news, to be compared with another time."""
+    """Return a task's fields without those that change although nothing has happened, for comparisons."""
     return {name: value for name, value in told.items() if name not in _TIMES}
 
 
@@ -105,14 +105,14 @@ def pumping(
     subscription: Subscription,
     topic: Callable[[str], Hashable],
 ) -> contextlib.AbstractAsyncContextManager[None]:
-    """Hand the hints of the store to a subscription while the context is open.
+    """Pass the store's hints on to a subscription while the context is open.
 
     Args:
         access: reaches the tasks.
-        task_ids: which ones.
+        task_ids: the tasks.
         caller: their owner.
-        subscription: is told of each task that may have changed.
-        topic: what stands for a task there.
+        subscription: notified of each task that may have changed.
+        topic: maps a task id to a topic of the subscription.
     """
     return task_running(_pump(access, task_ids, caller, subscription, topic))
 
@@ -132,5 +132,5 @@ async def _pump(
         log.exception("watching tasks failed; the stream ends")
         raise
     finally:
-        # Without hints the stream would go silent: its client had better begin a new one.
+        # Without hints the stream would be silent, so it ends and its client opens a new one.
         subscription.close()

@@ -1,6 +1,6 @@
-"""One leg of a task, from what the store holds of it to what the store is to hold next.
+"""One leg of a task: from the stored journal to the changes to store.
 
-A worker claims and stores; what a leg is, it leaves to this. No wire is known here.
+A worker claims the task and stores the outcome; this module runs the leg. It knows no wire.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class TaskLeg:
     """A task as a worker has claimed it.
 
     Attributes:
-        tool: what it runs.
+        tool: the tool to run.
         arguments: as the client sent them.
-        principal: who called, None when anonymous.
-        capabilities: what the client declared when the task was created; they stay those of the task.
-        journal: what the call has learned so far (`Journal.to_map`), the client's newest answers included.
-        segments: the blocks that the store holds, in order.
+        principal: the caller, None when anonymous.
+        capabilities: what the client declared when it created the task; they apply to the task's whole life.
+        journal: what the call has learned so far (`Journal.to_map`), including the client's newest answers.
+        segments: the stored blocks, in order.
     """
 
     tool: Tool
@@ -57,7 +57,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The task asks its client; questions are by the author's key. The journal is to be kept meanwhile."""
+    """The task asks its client questions, by the author's key. The journal is kept until the answers arrive."""
 
     questions: dict[str, TaskQuestion]
     journal: dict[str, Any]
@@ -65,7 +65,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The keeper wanted the leg to end at a checkpoint; another worker is to go on with the journal."""
+    """The keeper wanted the leg to end at a checkpoint; another worker continues with the journal."""
 
     journal: dict[str, Any]
 
@@ -86,21 +86,21 @@ async def run_task_leg(
     """Run one leg of a task. Cancellation passes through it into the tool, and out again.
 
     Args:
-        task: what to run.
-        keeper: keeps what the leg learns while it runs.
-        host: runs it; its time limit is that of the leg.
-        random_bytes: where reference ids come from.
-        notices: where progress and log messages go.
+        task: the task.
+        keeper: stores what the leg learns while it runs.
+        host: runs the leg, within the host's time limit.
+        random_bytes: the source of reference ids.
+        notices: receives progress and log messages.
         strict_asks: whether a tool that declares its questions may ask only those.
         stepping: watches steps as they run, or None.
 
     Raises:
-        Exception: what the keeper raised. Then nothing that this leg did may be stored any more.
+        Exception: from the keeper. Nothing from this leg may be stored after it.
     """
     try:
         journal = Journal.from_map(task.journal)
     except MalformedJournal:
-        return Finished(error=error_of(InternalError("The task cannot be read by this release")))
+        return Finished(error=error_of(InternalError("This release cannot read the task")))
     await _keep_first_segments(journal, task.segments, keeper)
     leg = Leg(
         journal,
@@ -119,7 +119,7 @@ async def run_task_leg(
 
 
 def error_of(error: RpcError) -> dict[str, Any]:
-    """Return a JSON-RPC error as the store keeps it: `code`, `message` and, if there is any, `data`."""
+    """Return a JSON-RPC error as it is stored: `code`, `message` and, if there is any, `data`."""
     member: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None:
         member["data"] = dict(error.data)
@@ -127,7 +127,7 @@ def error_of(error: RpcError) -> dict[str, Any]:
 
 
 async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, Any]], keeper: Keeper) -> None:
-    """Move what a call emitted before it became a task to where tasks have it."""
+    """Move blocks that the call emitted before it became a task to the task's segments."""
     for number, block in enumerate(journal.segments[len(stored) :], len(stored) + 1):
         await keeper.keep_emit(number, block)
     journal.segments[: len(stored)] = [dict(block) for block in stored]
@@ -136,7 +136,7 @@ async def _keep_first_segments(journal: Journal, stored: Sequence[Mapping[str, A
 async def _outcome(task: TaskLeg, leg: Leg) -> Outcome:
     try:
         function = task.tool.bind(task.arguments, task.principal, leg.journal)
-    except Exception as error:  # noqa: BLE001 - an argument's type may bring a validator of the author's
+    except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
         return Failed(error)
     return await run_leg(function, leg)
 
@@ -151,9 +151,9 @@ def _report(tool: Tool, outcome: Outcome, journal: Journal, failures: Failures) 
             return Waiting(_stored_questions(outcome.questions), _rest(journal))
         if isinstance(outcome, Completed):
             return Finished(result=_stored_result(tool, outcome.value, journal))
-    except Exception as error:  # noqa: BLE001 - what a function returns or asks may break whoever reads it
+    except Exception as error:  # noqa: BLE001 - a result or question may fail to encode
         return _failed(tool, error, journal, failures)
-    assert isinstance(outcome, Failed)  # noqa: S101 - a task cannot detach: it is one
+    assert isinstance(outcome, Failed)  # noqa: S101 - a task cannot detach, it already is one
     return _failed(tool, outcome.error, journal, failures)
 
 
@@ -165,7 +165,7 @@ def _failed(tool: Tool, error: Exception, journal: Journal, failures: Failures) 
 
 
 def _stored_questions(questions: Mapping[str, Question]) -> dict[str, TaskQuestion]:
-    """Return the questions as the store keeps them; raises what `encode` raises if one has no JSON form."""
+    """Return the questions as they are stored; raises what `encode` raises if one has no JSON form."""
     encode([question.params for question in questions.values()])
     return {key: TaskQuestion(asked.digest, asked.method, asked.params) for key, asked in questions.items()}
 
@@ -177,7 +177,7 @@ def _stored_result(tool: Tool, value: Any, journal: Journal) -> dict[str, Any]:
 
 
 def _rest(journal: Journal) -> dict[str, Any]:
-    """Return the journal at rest, without what the keeper keeps apart."""
+    """Return the journal's stored form, without the parts that the keeper stores separately."""
     rest = journal.to_map()
     rest.pop("segments", None)
     return rest

@@ -1,1 +1,1 @@
-"""The command `gateway`, and all that only its `dev` needs."""
+"""The command `gateway`, and what only `gateway dev` needs."""

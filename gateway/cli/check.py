@@ -1,6 +1,6 @@
-"""`gateway check`: finds what would keep a deployment from working, without serving and without changing anything.
+"""`gateway check`: finds what would keep a deployment from working, without serving or changing anything.
 
-Each subject is examined on its own, so that all problems are reported at once, each with what to do about it.
+Each subject is checked independently, so one run reports all problems, each with its solution.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PROVIDER: Final = "identity provider"
 SUBJECTS: Final = (SETTINGS, KEYS, TOOLS, STORE, PROVIDER)
 
 EXIT_CODES: Final[Mapping[State, int]] = {"ok": 0, "unreachable": 1, "wrong": 2}
-"""1: it may pass by itself. 2: somebody has to change something."""
+"""1: the problem may be temporary. 2: somebody has to change the configuration."""
 
 _OWNERS: Final = {
     "GATEWAY_SEAL_KEYS": KEYS,
@@ -49,18 +49,18 @@ _OWNERS: Final = {
     "GATEWAY_JWT": PROVIDER,
     "GATEWAY_JWKS": PROVIDER,
 }
-"""The subjects of problems, by how the name of their setting begins; all others are those of the settings."""
+"""The subject of a problem, by the prefix of its setting. All others belong to `SETTINGS`."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """What was found out about one subject.
+    """The result for one subject, in lines for people.
 
     Attributes:
         subject: one of `SUBJECTS`.
-        notes: what is worth knowing and no problem.
-        unreachable: what could not be reached, one line each.
-        wrong: what has to be changed, one line each.
+        notes: facts that are worth knowing but not a problem.
+        unreachable: servers that do not answer; trying again may help.
+        wrong: configuration that has to change.
     """
 
     subject: str
@@ -70,7 +70,7 @@ class Finding:
 
     @property
     def state(self) -> State:
-        """The worst that was found."""
+        """The worst state that was found."""
         if self.wrong:
             return "wrong"
         return "unreachable" if self.unreachable else "ok"
@@ -78,17 +78,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found out about all subjects."""
+    """The results for all subjects."""
 
     findings: tuple[Finding, ...]
 
     @property
     def exit_code(self) -> int:
-        """0 if all is well, else as `EXIT_CODES` says for the worst."""
+        """The exit code of the worst state; see `EXIT_CODES`."""
         return max(EXIT_CODES[finding.state] for finding in self.findings)
 
     def as_text(self) -> str:
-        """Return lines for people: one for each subject, or one for each of its problems."""
+        """Return lines for people: one for each subject without problems, otherwise one for each problem and note."""
         lines = []
         for finding in self.findings:
             if finding.state == "ok":
@@ -100,7 +100,7 @@ class Report:
         return "\n".join(f"{subject:<18} {state:<12} {text}".rstrip() for subject, state, text in lines)
 
     def as_json(self) -> str:
-        """Return the same for machines."""
+        """Return the report for programs."""
         subjects = [
             {
                 "subject": finding.subject,
@@ -115,18 +115,18 @@ class Report:
 
 
 def examine(tools: str | None = None, environ: Mapping[str, str] | None = None) -> Report:
-    """Examine what a replica would need to serve.
+    """Check everything that a replica needs to serve.
 
     Args:
         tools: the tool modules, separated by commas; None takes those of the environment.
-        environ: the environment; None is the process's own.
+        environ: the environment; None is that of the process.
     """
     problems = Problems()
     settings = Settings.load(environ, problems=problems, tools=tools)
     find_problems(settings, problems)
     findings = {subject: Finding(subject) for subject in SUBJECTS}
     tool_problems = Problems()
-    # What modules print while they are imported is no part of the report.
+    # Keep what tool modules print on import out of the report.
     with contextlib.redirect_stdout(sys.stderr):
         find_tool_problems(settings, tool_problems)
         if settings.tools and not tool_problems.lines:
@@ -161,7 +161,7 @@ def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
 
 
 def _count_tools(settings: Settings) -> str:
-    """Return how much is served, after making everything that clients would be shown.
+    """Count the tools, prompts and resources, after building everything that clients would see.
 
     Raises:
         ConfigurationError: a schema or a declared question is wrong, or there is nothing to serve.
@@ -173,7 +173,7 @@ def _count_tools(settings: Settings) -> str:
     if not entries:
         raise ConfigurationError(
             f"GATEWAY_TOOLS: no tool, prompt or resource in {', '.join(settings.tools)}; name the modules that define "
-            "them"
+            "yours"
         )
     counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
     return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)
@@ -190,13 +190,13 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
     if finding.wrong:
         return
     if settings.redis_url is None:
-        finding.notes.append("GATEWAY_REDIS_URL is not set, so no tool becomes a task")
+        finding.notes.append("GATEWAY_REDIS_URL is not set, so tools cannot run as tasks")
         return
     from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
 
     audience = settings.audience
     if ring is None or audience is None:
-        # What all processes agree on cannot be compared then, but the server can be looked at.
+        # Without the real key and audience, what all processes agree on cannot be compared. The server itself can.
         ring, audience = KeyRing.parse(generate_entry(secrets.token_bytes)), secrets.token_hex(16)
     store = RedisTaskStore(
         connect(settings.redis_url.get_secret_value(), ProcessTelemetry()),
@@ -211,7 +211,7 @@ async def _examine_store(settings: Settings, ring: KeyRing | None, finding: Find
         finding.wrong += error.problems
     except TaskStoreDown:
         finding.unreachable.append(
-            f"GATEWAY_REDIS_URL: the server does not answer ({store.why_down}); start it, or correct the URL"
+            f"GATEWAY_REDIS_URL: the server does not answer ({store.why_down}); start it or correct the URL"
         )
     finally:
         await store.aclose()
@@ -226,5 +226,5 @@ async def _examine_provider(settings: Settings, finding: Finding) -> None:
         finding.wrong += error.problems
     except FetchFailed as error:
         finding.unreachable.append(
-            f"GATEWAY_JWKS_URL: the keys cannot be read ({error}); correct the URL, or wait for the provider"
+            f"GATEWAY_JWKS_URL: the keys cannot be read ({error}); correct the URL or wait for the provider"
         )

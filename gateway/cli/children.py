@@ -1,4 +1,4 @@
-"""The processes of `gateway dev`: started, watched, started anew when they die, stopped when it ends."""
+"""The processes of `gateway dev`: starts and watches them, restarts them when they die, and stops them at the end."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Child:
     """One process over all its restarts.
 
     Attributes:
-        name: for people; marks each line that it writes.
-        command: its program and arguments.
-        is_ready: tells whether it does its work; None where there is nothing to ask, so it counts as soon as it runs.
-        details: what else to tell when it is ready.
-        descriptors: the file descriptors it inherits.
-        environ: what its environment has on top of that of all children.
-        last_words: returns what else to tell when it has died.
-        ready: set when it was ready for the first time.
+        name: for people; marks each line that the process writes.
+        command: the program and its arguments.
+        is_ready: returns whether the process serves; None if it cannot be asked, and counts as ready once it runs.
+        details: what to print besides the name when it is ready.
+        descriptors: the file descriptors that it inherits.
+        environ: variables that it gets in addition to those of all children.
+        last_words: returns what to print besides the exit code when it has died.
+        ready: set when the process is ready for the first time.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Child:
 
 @dataclass(slots=True)
 class Orders:
-    """What the children are told together, and what they tell.
+    """The order to stop, and the exit code of the run, which all children share.
 
     Attributes:
-        stopping: set to stop them.
+        stopping: set to stop the children.
         hurry: set to stop them at once.
-        exit_code: of the run, once a child could not go on.
+        exit_code: 0 unless a child gave up.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,21 +73,21 @@ class Orders:
     exit_code: int = 0
 
     def give_up(self, exit_code: int) -> None:
-        """Stop because a child cannot go on."""
+        """Stop the run because a child cannot continue."""
         if not self.stopping.is_set():
             self.exit_code = exit_code
             self.stopping.set()
 
 
 class Nursery:
-    """Keeps children running until it is told to stop or has to give up.
+    """Keeps children running until it is asked to stop or has to give up.
 
     Args:
         environ: the environment of all children.
         orders: when to stop.
-        drain_seconds: how long a child may take to stop; after a margin on top it is killed.
-        console: where to report, and where to copy what the children write.
-        stop: what to wait for before the children are stopped; `orders.stopping` unless given.
+        drain_seconds: how long a child may take to stop. It is killed a little later.
+        console: prints reports and the output of the children.
+        stop: the event that stops the children; None is `orders.stopping`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Nursery:
         self._before_exec = _bind_to_parent()
 
     async def keep(self, child: Child) -> None:
-        """Start a child, and start it anew whenever it dies, until it is time to stop."""
+        """Start a child, and restart it whenever it dies, until asked to stop."""
         while not self._stop.is_set():
             started = asyncio.get_running_loop().time()
             exit_code = await self._run_once(child)
@@ -120,30 +120,30 @@ class Nursery:
             lived_seconds = asyncio.get_running_loop().time() - started
             child.early_deaths = child.early_deaths + 1 if lived_seconds < _EARLY_DEATH_SECONDS else 0
             if child.early_deaths == _MAX_EARLY_DEATHS:
-                self._console.say(f"{child.name} died {_MAX_EARLY_DEATHS} times right after its start; giving up")
+                self._console.say(f"{child.name} died {_MAX_EARLY_DEATHS} times soon after it started; giving up")
                 self._orders.give_up(EXIT_FAILED)
                 return
             await self._pause(_BACKOFF_SECONDS * child.early_deaths)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than the children run."""
+        """Wait, unless asked to stop before."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _run_once(self, child: Child) -> int:
-        """Run a child's process to its end, and return its exit code (negative: the signal that killed it)."""
+        """Run a child until it ends, and return its exit code; the negative number of a signal if one killed it."""
         reader, writer = os.pipe()
         pipe = FileIO(reader)
         try:
             process = await asyncio.create_subprocess_exec(
                 *child.command,
                 stdin=asyncio.subprocess.DEVNULL,
-                # Not a pipe of asyncio's: until Python 3.13 its `wait` also waits for whoever else holds that open.
+                # Not a pipe of asyncio: before Python 3.13, its `wait` waits until every process has closed the pipe.
                 stdout=writer,
                 stderr=writer,
                 env={**self._environ, **child.environ},
                 pass_fds=child.descriptors,
-                process_group=0,  # Ctrl-C is for the parent alone, which then stops its children in order
+                process_group=0,  # only the parent receives Ctrl-C, and stops its children in order
                 preexec_fn=self._before_exec,
             )
         except BaseException:
@@ -165,7 +165,7 @@ class Nursery:
             await asyncio.wait([watch, stop])
 
     async def _copy(self, pipe: FileIO, name: str) -> None:
-        """Copy what a child writes to the console."""
+        """Copy the output of a child to the console."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
@@ -173,10 +173,9 @@ class Nursery:
             await self._console.copy(reader, name)
 
     async def _clear_up(self, group: int, output: asyncio.Task[None]) -> None:
-        """Stop what a child has left running, and copy its last words.
+        """Stop the processes that a child left behind, and copy its last output.
 
-        A process that has left the child's group is not ours to stop. It may keep the pipe open, so the time is
-        bounded.
+        A process that left the child's group is not stopped. It may keep the pipe open, so the wait is bounded.
         """
         _signal_group(group, signal.SIGTERM)
         patience = _LAST_WORDS_SECONDS_WHEN_STOPPING if self._stop.is_set() else _LAST_WORDS_SECONDS
@@ -190,7 +189,9 @@ class Nursery:
             await self._pause(_READY_RETRY_SECONDS)
             if self._stop.is_set():
                 return
-        self._console.say(f"{child.name} {'runs' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}")
+        self._console.say(
+            f"{child.name} {'is running' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}"
+        )
         child.ready.set()
 
     async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:
@@ -203,13 +204,13 @@ class Nursery:
 
 
 def _bind_to_parent() -> Callable[[], None] | None:
-    """Return what a child does first so that it is killed when its parent dies: it may not outlive a killed one.
+    """Return what a child calls first, so the system kills it when its parent dies. Return None except on Linux.
 
-    Only Linux can do that; None elsewhere.
+    Without it, children would outlive a parent that is killed.
     """
     if sys.platform != "linux":
         return None
-    prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec the less is done the better
+    prctl = ctypes.CDLL(None).prctl  # looked up here, to do as little as possible between fork and exec
     parent = os.getpid()
 
     def bind() -> None:

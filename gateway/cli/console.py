@@ -1,4 +1,4 @@
-"""What `gateway dev` prints, and whether anybody can still read it."""
+"""The output of `gateway dev`, and whether anybody can still read it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _POLL_SECONDS: Final = 0.5
 _FULL_SECONDS: Final = 0.02
 _CHUNK_BYTES: Final = 65536
 _COPIES_SHARE: Final = 0.5
-"""Of what may wait to be written: the rest is left to what the parent says itself."""
+"""The share of the write queue that copied lines may fill. The rest is for the parent's own lines."""
 
 
 class Console:
     """Prints the parent's own lines to stdout and those of its children to stderr.
 
-    Threads do the writing, so a terminal that is stopped, a slow reader or a reader that has gone holds nothing up:
-    the parent always gets to see its signals. Lines that cannot be written are lost.
+    Threads do the writing, so neither a stopped terminal nor a slow or missing reader blocks the parent, which always
+    stays responsive to signals. Lines that cannot be written are lost.
 
     Args:
-        out: where the parent's own lines go; None if stdout is closed or is no file.
-        err: where the lines of children go.
+        out: the stream for the parent's own lines; None is stdout, if it is open.
+        err: the stream for the children's lines; None is stderr.
     """
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out = _descriptor(sys.stdout if out is None else out)
         error = _descriptor(sys.stderr if err is None else err)
         writer = None if self._out is None else LineWriter(self._out)
-        # One thread for both keeps the lines in order where both are the same terminal or file.
+        # If both streams are the same terminal or file, one thread keeps their lines in order.
         shared = writer is not None and error is not None and os.path.sameopenfile(self._out or 0, error)
         self._copier = writer if shared else None if error is None else LineWriter(error)
         self._writers = [entry for entry in {writer, self._copier} if entry is not None]
@@ -40,15 +40,15 @@ class Console:
         self._copies = None if self._copier is None else Lines(self._copier, share=_COPIES_SHARE)
 
     def say(self, text: str) -> None:
-        """Tell people what happens, in one line. Never waits and never fails."""
+        """Print one line for people. Never waits and never fails."""
         if self._words is not None:
             self._words.write(f"gateway dev: {text}\n".encode("utf-8", "backslashreplace"))
 
     async def copy(self, reader: asyncio.StreamReader, name: str) -> None:
-        """Copy what a child writes, each line marked with the child's name, to the end of the stream.
+        """Copy a child's output until the stream ends, each line marked with the child's name.
 
-        Reads no faster than the lines can be written. If nobody can read them, it goes on all the same, so that the
-        child never waits for a reader that has gone.
+        Reads no faster than the lines can be written. If nobody reads them any more, it keeps reading and drops them,
+        so the child never blocks.
         """
         rest = b""
         try:
@@ -64,7 +64,7 @@ class Console:
     async def _print(self, data: bytes) -> None:
         if self._copier is None or self._copies is None or not data:
             return
-        while not self._copier.put(self._copies, data, int(MAX_QUEUED_BYTES * _COPIES_SHARE)):  # noqa: ASYNC110 - its thread knows no loop
+        while not self._copier.put(self._copies, data, int(MAX_QUEUED_BYTES * _COPIES_SHARE)):  # noqa: ASYNC110 - the writer's thread knows no loop
             await asyncio.sleep(_FULL_SECONDS)
 
     @property
@@ -77,18 +77,18 @@ class Console:
         return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
     async def until_gone(self) -> None:
-        """Wait until nobody can read stdout any more."""
-        while not self.is_gone:  # noqa: ASYNC110 - only the system knows
+        """Wait until nobody can read stdout any more; see `is_gone`."""
+        while not self.is_gone:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(_POLL_SECONDS)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what waits, but wait no longer than `seconds` for a reader that is slow."""
+        """Write the queued lines, but wait at most `seconds` for a slow reader."""
         for writer in self._writers:
             writer.close(seconds)
 
 
 def _descriptor(stream: TextIO | None) -> int | None:
-    """Return the stream's file descriptor, or None if it has none, as when the process was started without stdout."""
+    """Return the stream's file descriptor; None if it has none, for example in a process started without stdout."""
     try:
         return None if stream is None else stream.fileno()
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """`gateway dev`: replicas behind one port, and workers, for trying things out.
 
-The parent owns the port as a small front and one listening socket for each replica. A replica inherits its socket,
-so one that is started anew takes over the connections that have been waiting meanwhile. Tasks are kept by a server of
-this run alone, unless GATEWAY_REDIS_URL names another.
+The parent runs a small front on the port, and owns one listening socket for each replica. A replica inherits its
+socket, so a restarted replica takes over the connections that waited for it. Unless GATEWAY_REDIS_URL names a task
+store, one is started for this run.
 """
 
 from __future__ import annotations
@@ -56,17 +56,16 @@ def run(
     """Run replicas and workers until Ctrl-C, SIGTERM or SIGHUP, or until nobody can read stdout any more.
 
     Args:
-        replicas: how many replicas.
-        workers: how many workers, if there is a task store or a server for one.
+        replicas: how many replicas to run.
+        workers: how many workers to run, if there is a task store or a server to start one with.
         host: the address to listen on.
-        port: the port to listen on; 0 takes any free one.
-        environ: the environment to start from; None is the process's own.
-        tools: the tool modules and files, separated by commas; None leaves them to GATEWAY_TOOLS.
-        reload: whether replicas and workers re-read them when their files change.
+        port: the port to listen on; 0 picks a free one.
+        environ: the environment to start from; None is that of the process.
+        tools: the tool modules and files, separated by commas; None takes GATEWAY_TOOLS.
+        reload: whether replicas and workers reload the tools when their files change.
 
     Returns:
-        The exit code: 0 after being stopped, 1 when a child died again and again, 2 when a child found
-        its configuration wrong (it has said how).
+        The exit code: 0 after being stopped, 1 if a child kept dying, 2 if a child reported a wrong configuration.
 
     Raises:
         ConfigurationError: settings are wrong, a tool file is missing, or the port is taken.
@@ -79,7 +78,7 @@ def run(
         console = stack.enter_context(contextlib.closing(Console()))
         settings = _load_settings(filled, host, console)
         if made:
-            console.say(f"made for this run, the same for all replicas: {', '.join(made)}")
+            console.say(f"made for this run and shared by all replicas: {', '.join(made)}")
         listener = stack.enter_context(listen(host, port))
         store = None if settings.redis_url is not None else _make_store(stack, console)
         if store is not None:
@@ -93,7 +92,7 @@ def run(
         front = Front([replica.address for replica in fleet], listener)
         supervisor = _Supervisor(children, store, front, filled, settings.drain_seconds, console)
         exit_code = asyncio.run(supervisor.run(_url(host, listener)))
-        if exit_code:  # nobody has asked for it to end, so there is time to say why it does
+        if exit_code:  # nobody asked to stop, so there is time to print the reason
             console.close(_LAST_WORDS_SECONDS)
         return exit_code
 
@@ -102,13 +101,13 @@ def _load_settings(environ: Mapping[str, str], host: str, console: Console) -> S
     """Read and check the settings of all processes.
 
     Raises:
-        ConfigurationError: something is wrong; it has all of it.
+        ConfigurationError: something is wrong; the error lists all problems.
     """
     problems = Problems()
     settings = Settings.load(environ, problems=problems)
     for name, meant in settings.unknown.items():
-        guess = "" if meant is None else f"; did you mean {meant}?"
-        console.say(f"{name} is not a setting, so it has no effect; see docs/run/settings.md{guess}")
+        guess = "" if meant is None else f" (did you mean {meant}?)"
+        console.say(f"{name} is not a setting and has no effect{guess}; see docs/run/settings.md")
     find_problems(settings, problems)
     for entry in filter(names_file, settings.tools):
         with problems.noted():
@@ -123,10 +122,10 @@ WAYS_TO_VERIFY = ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE", "GATEWAY_JWKS
 
 
 def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Add what a first try should not have to set.
+    """Add the settings that a first try should not have to make.
 
     Returns:
-        The environment of the replicas, and what was made up, in words for people.
+        The environment of the replicas, and what was added, in words for people.
     """
     filled = dict(environ)
     made = []
@@ -140,14 +139,15 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         if (filled.get("GATEWAY_REDIS_URL") or filled.get("GATEWAY_REDIS_URL_FILE")) and not filled.get(
             "GATEWAY_AUDIENCE"
         ):
-            # What an earlier run left in this store was sealed with another key. Tokens still are for `dev`.
+            # A new audience keeps this run apart from what earlier runs stored under other keys. Bearer tokens are
+            # still for `dev`.
             audience = f"{AUDIENCE}-{secrets.token_hex(4)}"
             make("GATEWAY_AUDIENCE", audience, f"GATEWAY_AUDIENCE={audience}")
             filled["GATEWAY_JWT_AUDIENCE"] = filled.get("GATEWAY_JWT_AUDIENCE") or AUDIENCE
     for name, value in (("GATEWAY_AUDIENCE", AUDIENCE), ("GATEWAY_TOOLS", DEMO_TOOLS)):
         if not filled.get(name):
             make(name, value, f"{name}={value}")
-    # Somebody who gives a way to verify tokens wants it to be used.
+    # A user who sets a way to verify tokens wants authentication.
     if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):
@@ -159,12 +159,12 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
 
 
 def _make_store(stack: contextlib.ExitStack, console: Console) -> EmbeddedStore | None:
-    """Prepare a task store of this run alone, and say so; None if the machine has no server for one."""
+    """Prepare a task store for this run, and print which. Return None if no server is installed."""
     program = find_server()
     if program is None:
-        console.say(f"tasks are off: GATEWAY_REDIS_URL is not set and there is no server to start; {HOW_TO_GET_ONE}")
+        console.say(f"tasks are off: GATEWAY_REDIS_URL is not set and no Redis server was found; {HOW_TO_GET_ONE}")
         return None
-    console.say(f"tasks are kept by {program} for this run alone; GATEWAY_REDIS_URL names another store")
+    console.say(f"using {program} to store the tasks of this run; set GATEWAY_REDIS_URL to use another store")
     return stack.enter_context(embedded_store(program))
 
 
@@ -184,9 +184,9 @@ def _make_fleet(metrics_port: int | None, count: int, stack: contextlib.ExitStac
 def _metrics_listeners(
     first: int | None, count: int, stack: contextlib.ExitStack, console: Console
 ) -> list[socket.socket | None]:
-    """Listen for the metrics of each replica: on consecutive ports where they are free, None where metrics are off.
+    """Listen for the metrics of each replica, on consecutive ports where they are free; None if metrics are off.
 
-    Replicas inherit the sockets, so nobody can take a port before a replica starts, or while it is started anew.
+    Replicas inherit the sockets, so no other process can take a port before a replica starts or while it restarts.
     """
     if first is None:
         return [None] * count
@@ -195,13 +195,13 @@ def _metrics_listeners(
         listener = stack.enter_context(_listen_near(wanted))
         port = listener.getsockname()[1]
         if wanted and port != wanted:
-            console.say(f"port {wanted} is in use, so these metrics are on {port}")
+            console.say(f"port {wanted} is in use, so metrics are served on port {port} instead")
         listeners.append(listener)
     return listeners
 
 
 def _listen_near(port: int) -> socket.socket:
-    """Listen on a port, or on any other one if it is taken."""
+    """Listen on a port, or on any free one if it is taken."""
     if port <= _LAST_PORT:
         with contextlib.suppress(ConfigurationError):
             return listen(LOOPBACK, port)
@@ -210,7 +210,7 @@ def _listen_near(port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class _Replica:
-    """Where one replica listens."""
+    """One replica: its name and its listening sockets."""
 
     name: str
     listener: socket.socket
@@ -223,11 +223,11 @@ class _Replica:
 
     @property
     def url(self) -> str:
-        """Where the other replicas reach it."""
+        """The URL at which the other replicas reach it."""
         return "http://{}:{}".format(*self.address)
 
     def child(self, more: list[str]) -> Child:
-        """Return the process of this replica; it gets `more` options."""
+        """Return the process of this replica, started with `more` options."""
         descriptors = [self.listener.fileno()]
         options = ["--fd", str(descriptors[0]), "--replica-id", self.name, "--metrics-host", LOOPBACK]
         details = ""
@@ -255,7 +255,7 @@ def _worker(name: str, more: list[str]) -> Child:
 
 @dataclass(slots=True)
 class _Supervisor:
-    """Runs the task store, then everything else, and stops them in the other order."""
+    """Starts the task store, then everything else, and stops them in reverse order."""
 
     children: list[Child]
     store: EmbeddedStore | None
@@ -285,15 +285,15 @@ class _Supervisor:
             loop.add_signal_handler(signal.SIGHUP, self._stop_soon)
 
     def _asked_to_stop(self) -> None:
-        # The order comes first: nothing that goes wrong with the report may keep the run alive.
+        # Set the event before printing: a failure to print must not keep the run alive.
         if self.orders.stopping.is_set():
             self.orders.hurry.set()
         else:
             self.orders.stopping.set()
-            self.console.say("stopping; once more to stop at once")
+            self.console.say("stopping; press Ctrl-C again to stop at once")
 
     def _stop_soon(self) -> None:
-        """Stop though nobody is left who could ask a second time: what has not stopped in time is killed."""
+        """Stop without waiting for a second signal, which nobody is left to send: kill what does not stop in time."""
         if not self.orders.stopping.is_set():
             self.orders.stopping.set()
             self.console.say("stopping")
@@ -305,7 +305,7 @@ class _Supervisor:
 
     @contextlib.asynccontextmanager
     async def _running_store(self) -> AsyncIterator[None]:
-        """Run the embedded store around everything that uses it."""
+        """Run the embedded store, if there is one, while the context is open."""
         if self.store is None:
             yield
             return
@@ -321,7 +321,7 @@ class _Supervisor:
             await keeper
 
     async def _run_fleet(self, url: str) -> None:
-        """Run replicas and workers until it is time to stop."""
+        """Run replicas and workers until one gives up or the run is asked to stop."""
         nursery = Nursery(self.environ, self.orders, self.drain_seconds, self.console)
         keepers = [asyncio.create_task(nursery.keep(child)) for child in self.children]
         greeter = asyncio.create_task(self._greet(url))
@@ -340,11 +340,11 @@ class _Supervisor:
     async def _greet(self, url: str) -> None:
         for child in self.children:
             await child.ready.wait()
-        self.console.say(f"ready on {url} (Ctrl-C stops)")
+        self.console.say(f"ready on {url} (press Ctrl-C to stop)")
 
 
 async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait until the first of several waits is over, and drop the others."""
+    """Wait until one of the coroutines is done, and cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -352,7 +352,7 @@ async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def _is_ready(address: tuple[str, int]) -> bool:
-    """Ask a replica whether it serves. The connection waits in the socket's queue while the replica starts."""
+    """Return whether a replica is ready. The connection waits in the socket's queue while the replica starts."""
     try:
         reader, writer = await asyncio.open_connection(*address)
     except OSError:

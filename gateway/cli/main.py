@@ -1,7 +1,7 @@
 """The command `gateway`.
 
-Output is for people. Whatever the operator can put right is one line on stderr and exit code 2, never a traceback.
-Each command imports what it needs when it runs, so that the small ones start at once.
+Output is for people. A mistake that the operator can fix is one line on stderr and exit code 2, never a traceback.
+Each command imports what it needs when it runs, so the small ones start at once.
 """
 
 # ruff: noqa: PLC0415 - see above: `keys new` must not load a web framework
@@ -32,7 +32,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 _FURTHER_READING: Final = (
-    "Everything else is set in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
+    "All other settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md."
 )
 
 _CLAIM_OPTIONS: Final = {
@@ -44,17 +44,14 @@ _CLAIM_OPTIONS: Final = {
     "aud": "set GATEWAY_AUDIENCE or GATEWAY_JWT_AUDIENCE",
     "iat": "it is always the current time",
 }
-"""What sets the claims that `--claim` may not."""
+"""How to set the claims that `--claim` may not set."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command and return the exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
 
     Args:
-        argv: its arguments; None takes the process's own.
-
-    Returns:
-        The exit code: 0 done, 1 failed, 2 configured wrongly, 130 interrupted.
+        argv: the arguments; None takes those of the process.
     """
     given = sys.argv[1:] if argv is None else list(argv)
     if given[:1] == ["worker"]:
@@ -78,17 +75,17 @@ def _parser(command: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gateway",
         description=(
-            "Serve MCP tools from as many identical replicas as you like. What a call needs for its next request "
-            "travels sealed through the client, so replicas share keys, not storage. Background tasks, and tools that "
-            "may be used once only, need a Redis."
+            "Serve MCP tools from any number of identical replicas. Between requests, the state of a call travels "
+            "sealed through the client, so replicas share keys instead of storage. Only background tasks and "
+            "single-use tools need Redis."
         ),
-        epilog="Start with `gateway dev`: two replicas with the demo tools on http://127.0.0.1:8080/mcp.",
+        epilog="Start with `gateway dev`: it serves the demo tools from two replicas on http://127.0.0.1:8080/mcp.",
     )
     parser.add_argument(
         "--version",
         action="version",
         version=f"sealed-gateway {__version__} ({'compiled' if is_compiled() else 'interpreted'})",
-        help="show which version this is, and whether it is compiled (docs/run/compiled.md)",
+        help="show the version, and whether it is compiled (docs/run/compiled.md)",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_serve(commands)
@@ -110,19 +107,23 @@ def _add_serve(commands: _Commands) -> None:
     parser = commands.add_parser(
         "serve",
         help="serve tools from one replica",
-        description="Serve MCP on POST /mcp, health on GET /healthz and /readyz, metrics on a port of their own.",
-        epilog="Needs GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET. "
-        + _FURTHER_READING,
+        description=(
+            "Serve MCP on POST /mcp, health checks on GET /healthz and /readyz, and metrics on a separate port."
+        ),
+        epilog="Set GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and, unless GATEWAY_AUTH=none, GATEWAY_JWT_SECRET or "
+        "GATEWAY_JWKS_URL. " + _FURTHER_READING,
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
     parser.add_argument(
         "--port",
         type=_port,
         default=DEFAULT_PORT,
-        help="the port to listen on, 0 for any free one (default: %(default)s)",
+        help="the port to listen on; 0 picks a free one (default: %(default)s)",
     )
     parser.add_argument(
-        "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one, or off (default: 9090)"
+        "--metrics-port",
+        metavar="PORT",
+        help="the port of GET /metrics; 0 picks a free one, off disables it (default: 9090)",
     )
     parser.add_argument(
         "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"
@@ -130,18 +131,18 @@ def _add_serve(commands: _Commands) -> None:
     _add_tools_option(parser)
     parser.add_argument("--replica-id", metavar="NAME", help="this replica's name in logs and in X-Gateway-Replica")
     parser.add_argument(
-        "--fd", type=int, metavar="N", help="take over the listening socket with this file descriptor instead of a port"
+        "--fd", type=int, metavar="N", help="inherit the listening socket with this file descriptor instead of a port"
     )
     parser.add_argument(
         "--metrics-fd",
         type=int,
         metavar="N",
-        help="take over the socket with this file descriptor for the metrics, unless --metrics-port is off",
+        help="inherit the metrics socket with this file descriptor, unless --metrics-port is off",
     )
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="re-read the tool modules when their files change, and announce the lists that differ",
+        help="reload the tool modules when their files change, and notify clients of changed lists",
     )
     parser.set_defaults(run=_serve)
 
@@ -149,11 +150,12 @@ def _add_serve(commands: _Commands) -> None:
 def _add_dev(commands: _Commands) -> None:
     parser = commands.add_parser(
         "dev",
-        help="try it: several replicas behind one port, and a worker, until Ctrl-C",
+        help="try it: run several replicas behind one port, and a worker",
         description=(
-            "Run several replicas behind one port that gives each request to the next replica, and a worker for tasks. "
-            "What is unset is made for this run, the same for all: a seal key, the audience `dev`, no identity, a task "
-            "store, and the demo tools. It stops on Ctrl-C, and when its terminal or the reader of its output is gone."
+            "Run several replicas behind one port that sends each request to the next replica, and a worker for tasks. "
+            "Settings that you leave out get values for this run: a new seal key, the audience `dev`, no "
+            "authentication, a task store, and the demo tools. Press Ctrl-C to stop. It also stops when its terminal "
+            "closes or nobody reads its output any more."
         ),
         epilog=_FURTHER_READING,
     )
@@ -169,42 +171,42 @@ def _add_dev(commands: _Commands) -> None:
         type=_worker_count,
         default=1,
         metavar="N",
-        help="how many workers to run, 0 for none (default: %(default)s)",
+        help="how many workers to run; 0 runs none (default: %(default)s)",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help="the address to listen on (default: %(default)s)")
     parser.add_argument(
         "--port",
         type=_port,
         default=DEFAULT_PORT,
-        help="the port to listen on, 0 for any free one (default: %(default)s)",
+        help="the port to listen on; 0 picks a free one (default: %(default)s)",
     )
     _add_tools_option(parser, "GATEWAY_TOOLS, or the demo tools")
     parser.add_argument(
         "--reload",
         action="store_true",
-        help="have replicas and workers re-read the tool modules when their files change",
+        help="reload the tool modules in replicas and workers when their files change",
     )
     parser.set_defaults(run=_dev)
 
 
 def _add_keys(commands: _Commands) -> None:
     parser = commands.add_parser(
-        "keys", help="make and compare keys", description="Make and compare the keys that seal half-finished calls."
+        "keys", help="make and compare seal keys", description="Make and compare the keys that seal unfinished calls."
     )
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     new = actions.add_parser(
         "new",
         help="print a new seal key",
         description="Print a new key for GATEWAY_SEAL_KEYS. Give the same value to every replica.",
-        epilog="To rotate, roll out `old,new`, then `new,old`, then `new`: the first key seals, all of them open.",
+        epilog="To rotate keys, roll out `old,new`, then `new,old`, then `new`. The first key seals, all keys open.",
     )
     new.set_defaults(run=_keys_new)
     show = actions.add_parser(
         "show",
         help="print the ids of the seal keys",
         description=(
-            "Print the id of each key in GATEWAY_SEAL_KEYS (or GATEWAY_SEAL_KEYS_FILE), as the metric "
-            "gateway_seal_keys shows it, and whether the key seals or only opens. An id says nothing about its key."
+            "Print the id of each key in GATEWAY_SEAL_KEYS (or GATEWAY_SEAL_KEYS_FILE), and whether the key seals or "
+            "only opens. The metric gateway_seal_keys shows the same ids. An id reveals nothing about its key."
         ),
     )
     show.set_defaults(run=_keys_show)
@@ -215,24 +217,24 @@ def _add_token(commands: _Commands) -> None:
         "token",
         help="print a bearer token for development",
         description="Print a bearer token that a replica with the same GATEWAY_JWT_SECRET and audience accepts.",
-        epilog="In production an authorization server makes the tokens. " + _FURTHER_READING,
+        epilog="In production, an authorization server issues the tokens. " + _FURTHER_READING,
     )
-    parser.add_argument("--sub", required=True, metavar="NAME", help="the user that the token stands for")
+    parser.add_argument("--sub", required=True, metavar="NAME", help="the user that the token identifies")
     parser.add_argument(
-        "--scope", action="append", default=[], metavar="NAME", help="a scope to grant; may be given several times"
+        "--scope", action="append", default=[], metavar="NAME", help="a scope to grant; repeat it to grant several"
     )
     parser.add_argument(
         "--ttl", type=_ttl, default=3600, metavar="SECONDS", help="how long the token is valid (default: %(default)s)"
     )
     parser.add_argument("--client-id", metavar="NAME", help="the client that acts for the user")
-    parser.add_argument("--issuer", metavar="NAME", help="who issues the token (default: GATEWAY_JWT_ISSUER)")
+    parser.add_argument("--issuer", metavar="NAME", help="the issuer of the token (default: GATEWAY_JWT_ISSUER)")
     parser.add_argument(
         "--claim",
         type=_claim,
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="another claim; VALUE is read as JSON if it is JSON, else as text; may be given several times",
+        help="another claim; VALUE is JSON if it parses, otherwise text; repeat it to add several",
     )
     parser.set_defaults(run=_token)
 
@@ -242,14 +244,12 @@ def _add_tools(commands: _Commands) -> None:
         "tools",
         help="list the tools that would be served",
         description=(
-            "List the tools of GATEWAY_TOOLS, and prompts and resources if there are any: name, version, and what they "
-            "declare to ask, each question with its digest. A question with another digest is asked again."
+            "List the tools, prompts and resources of GATEWAY_TOOLS: name, version, and the questions they declare. "
+            "Each question has a digest. If the digest changes, a call in flight asks the question again."
         ),
-        epilog="Compare the JSON of two releases before one replaces the other; see docs/run/upgrading.md.",
+        epilog="Before you upgrade, compare the JSON of both releases; see docs/run/upgrading.md.",
     )
-    parser.add_argument(
-        "--json", action="store_true", help="print them as JSON, with their schemas and what each digest covers"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON, including schemas and what each digest covers")
     _add_tools_option(parser)
     parser.set_defaults(run=_tools)
 
@@ -257,12 +257,12 @@ def _add_tools(commands: _Commands) -> None:
 def _add_size(commands: _Commands, *, with_options: bool) -> None:
     parser = commands.add_parser(
         "size",
-        help="work out how many replicas, workers and Redis servers a number of users needs",
+        help="calculate how many replicas, workers and Redis servers you need",
         description=(
-            "Work out how many replicas, workers and Redis servers a number of users needs, from what they do at the "
-            "busiest moment and from what one replica was measured to do."
+            "Calculate how many replicas, workers and Redis servers you need, from your load at the busiest moment "
+            "and the measured capacity of one replica."
         ),
-        epilog="docs/run/sizing.md explains the model, and how to measure your own machine.",
+        epilog="docs/run/sizing.md explains the model and how to measure your own machine.",
     )
     if with_options:  # the model takes longer to load than the other commands have time for
         from gateway.sizing.command import add_options, perform
@@ -274,12 +274,12 @@ def _add_size(commands: _Commands, *, with_options: bool) -> None:
 def _add_check(commands: _Commands) -> None:
     parser = commands.add_parser(
         "check",
-        help="find what would keep a replica from serving",
+        help="check the configuration without serving",
         description=(
-            "Examine settings, keys, tools, task store and identity provider without serving, and report each problem "
-            "with its cure."
+            "Check settings, keys, tools, task store and identity provider without serving, and report each problem "
+            "with its solution."
         ),
-        epilog="Exit codes: 0 all is well, 1 the store or the provider cannot be reached now, 2 something is wrong.",
+        epilog="Exit codes: 0 no problems, 1 the store or the provider is unreachable, 2 the configuration is wrong.",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     _add_tools_option(parser)
@@ -289,14 +289,14 @@ def _add_check(commands: _Commands) -> None:
 def _add_completion(commands: _Commands) -> None:
     parser = commands.add_parser(
         "completion",
-        help="print a script that completes commands and options in a shell",
+        help="print a completion script for a shell",
         description="Print a script that completes the commands and options of `gateway` in a shell.",
         epilog=(
             "Save it as ~/.local/share/bash-completion/completions/gateway for bash, as _gateway in a folder of $fpath "
-            "for zsh, and as ~/.config/fish/completions/gateway.fish for fish."
+            "for zsh, or as ~/.config/fish/completions/gateway.fish for fish."
         ),
     )
-    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to print the script for")
     parser.set_defaults(run=_completion)
 
 
@@ -305,7 +305,7 @@ def _add_tools_option(parser: argparse.ArgumentParser, default: str = "GATEWAY_T
         "--tools",
         nargs="+",
         metavar="MODULE|FILE",
-        help="the Python modules or files that define the tools, such as bugs or ./bugs.py, separated by blanks or "
+        help="the Python modules or files that define the tools, such as bugs or ./bugs.py, separated by spaces or "
         f"commas (default: {default})",
     )
 
@@ -380,7 +380,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             listener = stack.enter_context(_listener(arguments, settings.auth))
         problems.raise_any()
         assert listener is not None  # noqa: S101 - or there is a problem
-        # Last: it loads the web framework, and a wrong setting is reported sooner.
+        # Imported last: loading the web framework takes time, and wrong settings should be reported before that.
         from gateway.process.app import serve
         from gateway.web.listener import inherit
 
@@ -440,7 +440,7 @@ def _keys_show(arguments: argparse.Namespace) -> int:
     with problems.noted():
         ring = None if keys is None else KeyRing.parse(keys.get_secret_value())
     problems.raise_any()
-    assert ring is not None  # noqa: S101 - check_sealing has seen to it
+    assert ring is not None  # noqa: S101 - check_sealing ensures it
     for key in ring.keys:
         print(f"{key.key_id.hex()}  {'seals' if key is ring.sealing_key else 'opens'}")
     return 0
@@ -456,7 +456,7 @@ def _token(arguments: argparse.Namespace) -> int:
     with problems.noted():
         settings.check_minting()
     problems.raise_any()
-    assert settings.jwt_secret is not None  # noqa: S101 - check_minting has seen to it
+    assert settings.jwt_secret is not None  # noqa: S101 - check_minting ensures it
     token = mint(
         settings.jwt_secret.get_secret_value(),
         arguments.sub,
@@ -510,9 +510,9 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 
 def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
-    """Put the options of `gateway worker`, which its own package reads, where a completion looks for them."""
+    """Put the options of `gateway worker`, which its own package parses, where shell completion looks for them."""
     worker = importlib.import_module(WORKERS).make_parser("gateway worker")
-    for action in parser._actions:  # noqa: SLF001 - argparse gives no other way to a parser's commands
+    for action in parser._actions:  # noqa: SLF001 - argparse has no other way to reach a parser's commands
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             action.choices["worker"] = worker
 
@@ -524,7 +524,7 @@ def _as_text(entries: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(heading: str, entries: Sequence[Mapping[str, Any]]) -> str:
-    """Return a line for each entry, and below it what matters to a call that goes on under another release."""
+    """Return a line for each entry, followed by what matters to a call that continues under another release."""
     width = max(len(name) for name in (heading, *(entry["name"] for entry in entries)))
     lines = [f"{heading:<{width}}  VERSION  DESCRIPTION"]
     for entry in entries:

@@ -1,8 +1,8 @@
-"""A round-robin front for development: one port, several replicas behind it.
+"""A round-robin front for development: one port with several replicas behind it.
 
-It knows nothing of HTTP. Each connection of a client goes to the next replica as soon as it sends something, and
-bytes are copied both ways until one side is done. Replicas close each connection after one response, so requests
-alternate between them by construction. Production uses a real load balancer.
+It knows nothing about HTTP. As soon as a client sends something, its connection goes to the next replica, and bytes
+are copied both ways until one side is done. Replicas close each connection after one response, so requests always
+alternate between them. In production, use a real load balancer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Front:
-    """Splices each accepted connection to the next replica.
+    """Connects each client to the next replica.
 
     Args:
         replicas: the addresses (host, port) of the replicas.
@@ -44,16 +44,16 @@ class Front:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Begin to accept connections."""
+        """Start accepting connections."""
         self._server = await asyncio.start_server(self._accept, sock=self._listener)
 
     def stop_listening(self) -> None:
-        """Accept no more connections; those that are open go on."""
+        """Accept no more connections; open ones continue."""
         if self._server is not None:
             self._server.close()
 
     async def close(self) -> None:
-        """Stop listening, cut the connections that are left, and wait until nothing of them runs any more."""
+        """Stop listening, close the remaining connections, and wait until their tasks have ended."""
         if self._server is None:
             return
         self._server.close()
@@ -70,7 +70,7 @@ class Front:
         connection.add_done_callback(self._connections.discard)
 
     async def _handle(self, client: _Stream) -> None:
-        # Without a buffer of its own, `drain` waits until the kernel has everything, and `abort` below loses nothing.
+        # Without a buffer, `drain` waits until the kernel has everything, so the `abort` below loses nothing.
         transport = client[1].transport
         transport.set_write_buffer_limits(high=0)
         try:
@@ -81,7 +81,7 @@ class Front:
             transport.abort()
 
     async def _serve(self, client: _Stream) -> None:
-        # A replica is chosen when there is something to send, so that a bare connection does not take its turn.
+        # Choose a replica only when there is something to send, so an idle connection does not use up a turn.
         first = await client[0].read(_CHUNK_BYTES)
         if not first:
             return
@@ -115,7 +115,7 @@ async def _splice(client: _Stream, replica: _Stream) -> None:
 
 
 async def _send_requests(client: asyncio.StreamReader, replica: asyncio.StreamWriter) -> None:
-    """Copy what the client sends, and pass on how it ends: a half-closed stream as one, a lost one as lost."""
+    """Copy what the client sends, and end the replica's stream the same way: half-closed or aborted."""
     try:
         await _copy(client, replica)
         if replica.can_write_eof():
@@ -125,17 +125,17 @@ async def _send_requests(client: asyncio.StreamReader, replica: asyncio.StreamWr
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy to the end of the stream, no faster than the receiver takes it."""
+    """Copy to the end of the stream, no faster than the receiver reads."""
     while data := await reader.read(_CHUNK_BYTES):
         writer.write(data)
         await writer.drain()
 
 
 async def _finish(client: _Stream) -> None:
-    """Close towards the client without losing what is still on its way to it.
+    """Close the connection to the client without losing the end of the response.
 
-    Closing a socket while unread bytes wait in it resets the connection, and the client may then lose the end of the
-    response. So: say that no more comes, and read on until the client has closed too, for a bounded time.
+    Closing a socket that holds unread bytes resets the connection, and a reset may discard bytes that the client has
+    not read yet. So send the end of the stream, then keep reading until the client closes too, for a bounded time.
     """
     reader, writer = client
     await writer.drain()

@@ -1,13 +1,13 @@
-"""The demo tools: each shows one thing that half-finished calls are good for.
+"""The demo tools. Each shows one use of calls that continue over several requests.
 
-`echo` always runs as a task, so it is there only where tasks are.
+`echo` always runs as a task, so it is served only if there is a task store.
 """
 
 from __future__ import annotations
 
 import os
 
-# Tools are listed in the order in which they are imported, and a newcomer tries the first one.
+# Tools are listed in the order of these imports, and a newcomer tries the first one.
 # isort: off
 from gateway.demo.weather import get_weather
 from gateway.demo.work_items import update_work_item

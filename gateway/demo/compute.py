@@ -1,4 +1,4 @@
-"""A long computation in units, with a checkpoint after each."""
+"""A long computation in units, with a checkpoint after each unit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def crunch(
     units: Annotated[int, Field(ge=1, le=10_000)],
     unitMs: Annotated[int, Field(ge=0, le=1_000)] = 10,
 ) -> str:
-    """Burn `unitMs` milliseconds of CPU for each unit, and tell how many units ran on which replica."""
+    """Use `unitMs` milliseconds of CPU time for each unit, and report how many units ran on which replica."""
     done: dict[str, int] = dict(ctx.resumed({}))
     while sum(done.values()) < units:
         _burn(unitMs)

@@ -1,4 +1,4 @@
-"""A task that asks while it runs; nothing waits with it, no process and no connection."""
+"""A task that asks a question while it runs. No process or connection waits for the answer."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ class EchoInput(BaseModel):
 
 @tool(task="required", asks={"echo_input": EchoInput})
 async def echo(ctx: Context) -> str:
-    """Echo what you tell it; asks for it as a task in the background."""
+    """Echo your input. Runs as a background task that asks for the input."""
     given = await ctx.elicit("echo_input", "Please provide the input string to echo back", EchoInput)
     return f"Echo: {given.input}"

@@ -1,4 +1,4 @@
-"""Two releases of one tool, for a rolling upgrade: the answer both need is asked once."""
+"""Two releases of one tool, for a rolling upgrade. The answer that both need is asked for only once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECOND_KEY, SECOND_SITE = ("google_login", "Google") if RELEASE == 1 else ("micr
 
 @tool(version=RELEASE, asks={"github_login": Login, SECOND_KEY: Login})
 async def link_accounts(ctx: Context) -> str:
-    """Link your accounts at two sites; which ones depends on the release."""
+    """Link your accounts at two sites. The second site depends on the release."""
     logins = await ctx.ask(
         **{
             "github_login": Elicit("Please provide your GitHub username", Login),

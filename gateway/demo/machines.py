@@ -1,4 +1,4 @@
-"""First a quick question, then a long wait: the call becomes a task in between."""
+"""A quick question followed by a long wait. The call becomes a task in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def _do(what: str) -> str:
 
 @tool(task="optional", start="call", asks={"size": Size, "confirm": Confirm})
 async def provision_vm(ctx: Context, size: str | None = None) -> str:
-    """Provision a virtual machine: asks for its size, goes on in the background, and asks before it costs money."""
+    """Provision a virtual machine. Asks for the size, continues in the background, and asks before it costs money."""
     if size is None:
         size = (await ctx.elicit("size", "Which size should the machine have?", Size)).size
     in_background = await ctx.detach()

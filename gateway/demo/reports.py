@@ -1,4 +1,4 @@
-"""A long result in segments: each is stored as soon as it is written, and written once."""
+"""A long result in segments. Each segment is written only once, and stored as soon as it is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def _write(city: str, number: int) -> str:
 
 @tool(task="optional", streams=True)
 async def report(ctx: Context, city: str, sections: Annotated[int, Field(ge=1, le=100)] = 3) -> None:
-    """Write a report about a city, section by section, and tell how far it is."""
+    """Write a report about a city, section by section, and report progress."""
     for number in range(1, sections + 1):
         section = await ctx.step(f"section {number}", _write, city, number)
         await ctx.emit(content.text(section))

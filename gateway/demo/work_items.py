@@ -1,4 +1,4 @@
-"""Two rounds: the second question depends on the first answer, which travels sealed."""
+"""Two rounds of questions. The second question depends on the first answer, which travels sealed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DuplicateOf(BaseModel):
 
 @tool(asks={"resolution": Resolution, "duplicate_of": DuplicateOf})
 async def update_work_item(ctx: Context, workItemId: int, fields: dict[str, str]) -> str:
-    """Update a work item; resolving a bug asks for what the project's rules require."""
+    """Update a work item. Asks for what the project's rules require when a bug is resolved."""
     if fields.get("System.State") != "Resolved":
         return f"Work item #{workItemId} updated: {', '.join(sorted(fields)) or 'nothing'}."
     how = await ctx.elicit(

@@ -1,7 +1,7 @@
-"""Pure: whether a client declared what a question needs.
+"""Pure: whether a client declared the capability that a question needs.
 
 A capability is named by its path in the object that the client declares, e.g. `("elicitation", "form")`. An extension
-is `("extensions", identifier)`: identifiers hold dots and a slash, so no dotted text could name one safely.
+is `("extensions", identifier)`: identifiers contain dots and a slash, so a dotted path would be ambiguous.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ ELICITATION_FORM: Final[CapabilityPath] = ("elicitation", "form")
 
 
 def supports(capabilities: Mapping[str, Any], path: CapabilityPath) -> bool:
-    """Whether checked capabilities declare `path`; null and false declare nothing.
+    """Return whether checked capabilities declare `path`; null and false declare nothing.
 
-    Where a capability is a list of names, as `tasks.responses.modes` is, each of them is declared. An `elicitation`
-    that does not name its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
+    If a capability is a list of names, such as `tasks.responses.modes`, each name in it is declared. An `elicitation`
+    that does not list its modes means forms only (2026-07-28 "Elicitation", "Capabilities").
     """
     declared: Any = capabilities
     for name in path:

@@ -1,4 +1,4 @@
-"""Pure: drives the author's function through one leg, whatever it does, to an outcome."""
+"""Pure: runs the author's function through one leg to an outcome, whatever the function does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LegFunction: TypeAlias = Callable[[Leg], Coroutine[Any, Any, Any]]
 
 
 async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
-    """Run one leg to its outcome, within the host's limit of time.
+    """Run one leg to its outcome, within the host's time limit.
 
-    Cancellation of the host's task passes through; every other end is an outcome. What the leg learned is
-    in its journal either way.
+    Cancellation of the host's task passes through; every other end is an outcome. In each case the leg's journal has
+    what the leg learned.
     """
     outcome: Outcome
     try:
@@ -26,7 +26,7 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
         try:
             wanted = running.send(None)
         except StopIteration as end:
-            # Most legs never wait for anything, and are spared what a limit costs; none could end what does not wait.
+            # Most legs never wait. They need no time limit: it costs time, and could not end code that does not wait.
             outcome = Completed(end.value)
         except (Exception, LegStopped):
             raise
@@ -36,7 +36,7 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
             outcome = Completed(await leg.host.bounded(_rest(running, wanted, leg), began))
     except LegStopped:
         outcome = Failed(AuthoringError("the tool raised the gateway's stop signal itself"))
-    except Exception as error:  # noqa: BLE001 - a tool may raise anything; that is its outcome
+    except Exception as error:  # noqa: BLE001 - a tool may raise anything, which is its outcome
         outcome = Failed(error)
     if leg.outcome is None:
         leg.outcome = outcome
@@ -45,9 +45,9 @@ async def run_leg(function: LegFunction, leg: Leg) -> Outcome:
 
 @types.coroutine
 def _rest(running: Coroutine[Any, Any, Any], wanted: Any, leg: Leg) -> Generator[Any, Any, Any]:
-    """Await `running`, which waits for `wanted`, but let go of it when the leg has given it up.
+    """Await `running`, which waits for `wanted`, until it ends or the leg abandons it.
 
-    It would swallow cancellation too.
+    An abandoned function would also swallow cancellation.
     """
     resume: Callable[[Any], Any]
     value: Any
@@ -57,13 +57,13 @@ def _rest(running: Coroutine[Any, Any, Any], wanted: Any, leg: Leg) -> Generator
         try:
             value = yield wanted
             resume = running.send
-        except BaseException as error:  # noqa: BLE001 - it is thrown on into the function
+        except BaseException as error:  # noqa: BLE001 - it is thrown into the function
             value, resume = error, running.throw
         try:
             wanted = resume(value)
         except StopIteration as end:
             return end.value
         except GeneratorExit as error:
-            if error is value:  # this is being closed, not the function ending by itself
+            if error is value:  # the coroutine is being closed; the function did not raise this itself
                 raise
             raise LegCrashed(type(error).__name__) from error

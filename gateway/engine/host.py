@@ -12,36 +12,36 @@ T = TypeVar("T")
 
 
 class Notices(Protocol):
-    """Where a leg tells of itself while it runs. May be called from any thread of the host."""
+    """Receives reports from a running leg. May be called from any thread of the host."""
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Tell how far the leg is."""
+        """Report the progress of the leg."""
         ...
 
     def log(self, level: str, data: Json, logger: str | None) -> None:
-        """Tell the client's developer something."""
+        """Send a message to the client's developer."""
         ...
 
 
 class Keeper(Protocol):
-    """Keeps what a leg learns while it runs: the carrier of a task. An ephemeral call has none.
+    """Stores what a leg learns while it runs: the carrier of a task. An ephemeral call has none.
 
-    Whatever it raises ends the leg at once: what it could not keep must not become part of the call.
+    Any exception ends the leg at once: what could not be stored must not become part of the call.
     """
 
     async def keep_step(self, key: str, value: Json) -> None:
-        """Keep the result of a step; it is durable when this returns."""
+        """Store the result of a step; it is durable when this returns."""
         ...
 
     async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
-        """Keep the `number`-th block that the call emits, from 1; it is durable when this returns."""
+        """Store the `number`-th block that the call emits, from 1; it is durable when this returns."""
         ...
 
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """Keep a checkpoint, now or with the next thing kept.
+        """Store a checkpoint, now or with the next thing stored.
 
         Returns:
-            Whether the leg is to end here, so that another process goes on.
+            Whether the leg should end here, so another process can continue.
         """
         ...
 
@@ -49,8 +49,8 @@ class Keeper(Protocol):
 class Host(Protocol):
     """Threads, yielding and time limits of the process that runs a leg.
 
-    The engine is written against this protocol so that it imports no event loop; replicas, workers and
-    the testing helper bring their own.
+    The engine uses this protocol, so it imports no event loop. Replicas, workers and the testing helper provide their
+    own implementations.
     """
 
     @property
@@ -59,11 +59,11 @@ class Host(Protocol):
         ...
 
     def changed(self, what: str) -> None:
-        """Announce that a list, or what a resource reads, has changed. May be called from any thread."""
+        """Announce that a list or the content of a resource has changed. May be called from any thread."""
         ...
 
     async def run_sync(self, function: Callable[..., T], *args: Any, caller: Hashable = None) -> T:
-        """Run a blocking function in a bounded pool of threads, which callers share; None is the anonymous one."""
+        """Run a blocking function in a bounded pool of threads that callers share; a `caller` of None is anonymous."""
         ...
 
     async def yield_now(self) -> None:
@@ -71,18 +71,18 @@ class Host(Protocol):
         ...
 
     async def park(self) -> None:
-        """Suspend the caller for good, at no cost. Must suspend even a coroutine that is being thrown away."""
+        """Suspend the caller for good, at no cost. Must suspend even a coroutine that is being closed."""
         ...
 
     def time(self) -> float:
-        """Return the time in seconds, by a clock that never goes back."""
+        """Return the time in seconds, on a clock that never goes back."""
         ...
 
     async def bounded(self, leg: Awaitable[T], began: float | None = None) -> T:
-        """Await `leg` within the time limit of this host, which counts from `began` (see `time`), or from now.
+        """Await `leg` within this host's time limit, which counts from `began` (see `time`), or from now.
 
-        An `Exception` of the leg and the engine's own stop signal pass through, and so does the
-        cancellation of the task that awaits this.
+        An `Exception` of the leg and the engine's stop signal pass through, and so does the cancellation of the task
+        that awaits this.
 
         Raises:
             LegTimedOut: the limit passed first; `leg` was cancelled.

@@ -1,8 +1,8 @@
-"""Pure: the journal, what a call has learned so far, and its form at rest.
+"""Pure: the journal, which holds what a call has learned so far, and its stored form.
 
-The form at rest is a map of JSON values and byte strings that `gateway.sealing.state` packs. Names in it
-are never reused for another meaning. A release reads the journals of the release before and after it:
-fields it does not know are kept and written back.
+The stored form is a map of JSON values and byte strings that `gateway.sealing.state` packs. A name in it never gets
+another meaning. A release reads the journals of the previous and the next release; fields it does not know are kept and
+written back.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ SEED_BYTES: Final = 16
 
 
 class MalformedJournal(Exception):
-    """A map that opened as authentic is not a journal this release can read."""
+    """An authentic map is not a journal that this release can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The value from which a long computation can go on.
+    """The value from which a long computation can resume.
 
     Attributes:
         version: of the tool that wrote it.
-        value: as the author gave it.
-        logs: log messages sent before it, so that a computation that goes on here does not skip later ones.
+        value: as the author passed it.
+        logs: log messages sent before it, so a computation that resumes here does not skip later ones.
         emits: blocks emitted before it, for the same reason.
     """
 
@@ -41,13 +41,13 @@ class Checkpoint:
     emits: int = 0
 
     def to_map(self) -> dict[str, Any]:
-        """Return the form at rest."""
+        """Return the stored form."""
         rest = {"version": self.version, "value": self.value, "logs": self.logs}
         return {**rest, "emits": self.emits} if self.emits else rest
 
     @classmethod
     def from_map(cls, rest: Mapping[Any, Any]) -> Checkpoint:
-        """Read the form at rest.
+        """Read the stored form.
 
         Raises:
             KeyError, TypeError: a field is missing or has another type.
@@ -57,26 +57,25 @@ class Checkpoint:
 
 
 class Journal(msgspec.Struct):
-    """What a call has learned so far.
+    """Everything a call has learned so far.
 
     Attributes:
         flow_id: names the flow in logs and in step ids; 32 hex digits.
-        seed: random bytes that `uuid` and `random` of the tool derive from.
+        seed: random bytes from which the tool's `uuid` and `random` are derived.
         started_ms: when the flow began, milliseconds since the epoch.
-        deadline_ms: after this the flow cannot go on, milliseconds since the epoch.
+        deadline_ms: when the flow ends at the latest, milliseconds since the epoch.
         legs: legs begun so far.
         input_rounds: legs that ended as input required.
         pending: key → digest of each question that was asked and has no answer yet.
-        answers: key → digest of the question → the answer. Two releases of a tool that ask differently
-            under one key keep their answers side by side.
+        answers: key → digest of the question → the answer. If two releases of a tool ask differently under one key,
+            both answers are kept.
         steps: key → result of a step.
-        checkpoint: the last checkpoint, if any.
-        progress: the highest progress told so far, if any.
-        total: the highest total told with it, if any.
+        progress: the highest progress reported so far, if any.
+        total: the highest total reported with it, if any.
         logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
-        sheds: legs that ended early at a checkpoint, so that another process went on.
-        trace: names the span of the first leg that was traced: ids of trace and span, and flags; None if none was.
+        sheds: legs that ended early at a checkpoint, so another process could continue.
+        trace: the span of the first traced leg: ids of trace and span, and flags; None if no leg was traced.
         unknown: fields of a newer release, kept as they came.
     """
 
@@ -110,21 +109,21 @@ class Journal(msgspec.Struct):
         )
 
     def record(self, key: str, digest: bytes, answer: Answer) -> None:
-        """Keep the answer to a question; it is no longer pending."""
+        """Record the answer to a question, which is no longer pending."""
         self.answers.setdefault(key, {})[digest] = answer
         if self.pending.get(key) == digest:
             del self.pending[key]
 
     def forget(self, key: str, digest: bytes) -> None:
-        """Drop an answer that turned out not to fit the question."""
+        """Drop an answer that does not fit the question."""
         by_digest = self.answers.get(key, {})
         by_digest.pop(digest, None)
         if not by_digest:
             self.answers.pop(key, None)
 
     def to_map(self) -> dict[str, Any]:
-        """Return the form at rest. Empty parts are left out."""
-        # In the order of the class: one look at all fields costs a fraction of one at each.
+        """Return the stored form. Empty parts are left out."""
+        # In the order of the class: reading all fields at once costs a fraction of reading each.
         (
             flow_id,
             seed,
@@ -175,7 +174,7 @@ class Journal(msgspec.Struct):
 
     @classmethod
     def from_map(cls, rest: Mapping[Any, Any]) -> Journal:
-        """Read the form at rest.
+        """Read the stored form.
 
         Raises:
             MalformedJournal: a field is missing or has another type.
@@ -218,7 +217,7 @@ def _number(value: Any) -> float | None:
 
 
 def _by_key(rest: Any) -> dict[str, Any]:
-    """Return what rests by the author's keys, once all of them are seen to be text."""
+    """Return a map by author's keys, after checking that all keys are text."""
     by_key: dict[str, Any] = _typed(rest, dict)
     for key in rest:
         _typed(key, str)

@@ -1,4 +1,4 @@
-"""Pure: the keys that authors give, and what is derived from them."""
+"""Pure: authors' keys, and values derived from them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from gateway.errors import AuthoringError
 
 MAX_KEY_LENGTH = 200
-"""Characters of an author's key."""
+"""The longest author's key, in characters."""
 
 
 def check_key(key: Any) -> None:
-    """Let only a key through that can name a question or a step on every wire.
+    """Check that a key can name a question or a step on every wire.
 
     Raises:
-        AuthoringError: it is no text of 1 to `MAX_KEY_LENGTH` printable characters without `~`.
+        AuthoringError: it is not a text of 1 to `MAX_KEY_LENGTH` printable characters without `~`.
     """
     if not isinstance(key, str):
         raise _no_key(key)
@@ -27,29 +27,29 @@ def check_key(key: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _check_text(key: str) -> None:
-    """Check a text. What raises is not remembered, so keys that are too long take no memory."""
+    """Check a text. The cache does not remember exceptions, so overlong keys take no memory."""
     if not key or len(key) > MAX_KEY_LENGTH or "~" in key or not key.isprintable():
         raise _no_key(key)
 
 
 def _no_key(key: Any) -> AuthoringError:
-    return AuthoringError(f"{key!r} is no key: 1 to {MAX_KEY_LENGTH} printable characters without '~'")
+    return AuthoringError(f"{key!r} is not a valid key; use 1 to {MAX_KEY_LENGTH} printable characters without '~'")
 
 
 def derived_uuid(seed: bytes, key: Any) -> uuid.UUID:
-    """Return a version 4 UUID that depends on the seed and the key alone."""
+    """Return a version 4 UUID that depends only on the seed and the key."""
     return uuid.UUID(bytes=_derive(seed, "uuid", key)[:16], version=4)
 
 
 def derived_random(seed: bytes, key: Any) -> float:
-    """Return a number from [0, 1) that depends on the seed and the key alone."""
+    """Return a number from [0, 1) that depends only on the seed and the key."""
     return int.from_bytes(_derive(seed, "random", key)[:7], "big") / 2**56
 
 
 def derived_id(seed: bytes, of: bytes) -> bytes:
-    """Return 32 bytes that depend on the seed and on what they name; nobody without the seed can guess them.
+    """Return 32 bytes that depend on the seed and on what they identify. They cannot be guessed without the seed.
 
-    Unlike what authors get, they are under HMAC: nothing that a tool derives from the seed is ever equal to them.
+    They use HMAC, unlike the values that authors get, so they never equal a value that a tool derives from the seed.
     """
     return hmac.digest(seed, b"sealed-gateway/id\0" + of, "sha256")
 

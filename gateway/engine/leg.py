@@ -1,7 +1,7 @@
 """Pure: one leg of a call, replayed from its journal.
 
-A leg runs the author's function from the top. What the journal knows is answered at once; the first thing
-it does not know ends the leg. Every rule of replay is kept here, whatever carries the journal.
+A leg runs the author's function from the top. The journal answers at once whatever it knows; the first thing it does
+not know ends the leg. All rules of replay are enforced here, whatever carries the journal.
 """
 
 from __future__ import annotations
@@ -22,70 +22,71 @@ from gateway.engine.values import Json, copy_json, json_value
 from gateway.errors import AuthoringError, MissingCapability
 
 MAX_IGNORED_STOPS = 1000
-"""How often a function may go on after its leg has ended before it is given up."""
+"""How often a function may continue after its leg has ended before the leg abandons it."""
 
 MAX_SHEDS = 2
-"""How often one call is shed. Clients give a call up after some ten rounds, and some take few without a question."""
+"""How often one call is shed. Clients abandon a call after about ten rounds, and some allow few rounds without a
+question."""
 
 MAX_ROUNDS_BEFORE_SHED = 6
-"""A call that has asked more often than this is not shed: the rounds that are left belong to its questions."""
+"""A call that has asked more often than this is not shed: its questions need the rounds that are left."""
 
 T = TypeVar("T")
 
 Migration: TypeAlias = Callable[[Json], Any]
-"""Makes a checkpoint of one version one of another: JSON, unless its author was mistaken."""
+"""Converts a checkpoint from one version to another. The result should be JSON, but the author may be wrong."""
 
 Questions: TypeAlias = Mapping[Any, Question]
-"""Questions by the author's key, which is no text until `check_key` has seen it."""
+"""Questions by the author's key, which may be any object until `check_key` has checked it."""
 
 Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
-"""Awaits what a step of that key runs, and returns what comes of it."""
+"""Awaits what a step with that key runs, and returns its result."""
 
 _NO_ANSWER: Final = object()
 
 
 class Detaching(Enum):
-    """What `detach` does in a leg."""
+    """The effect of `detach` in a leg."""
 
     DONE = "done"
     """The call is a task already."""
     POSSIBLE = "possible"
     """The call becomes a task."""
     IMPOSSIBLE = "impossible"
-    """The call goes on as it is: its client knows no tasks, or nothing stores them."""
+    """The call continues as it is: its client does not support tasks, or there is no store."""
     FORBIDDEN = "forbidden"
-    """What is called was not written to become a task."""
+    """The function was not written to become a task."""
 
 
 class LegStopped(BaseException):
-    """Ends the author's function early. Derives from `BaseException` so that `except Exception` lets it pass.
+    """Ends the author's function early. Derives from `BaseException`, so `except Exception` does not catch it.
 
-    The leg remembers its outcome besides, so that a function that swallows even this cannot go on: asking,
-    steps and checkpoints raise again, what it returns is ignored, and one that tries over and over is given up.
+    The leg also remembers its outcome, so a function that swallows even this cannot continue. Questions, steps and
+    checkpoints raise it again, and the return value is ignored. A function that keeps trying is abandoned.
     """
 
 
 class Leg:
-    """What one run of the author's function knows and learns.
+    """The knowledge of one run of the author's function.
 
-    What authors give is `Any` to it: nothing has held them to their type hints.
+    Values from authors are typed `Any`: nothing has checked them against their type hints.
 
     Args:
         journal: what the call has learned so far; this leg adds to it in place.
         fresh: the answers that came with this leg's request, by wire key.
         host: the process that runs the leg.
-        supports: tells whether the client declared a capability path, e.g. `("elicitation", "form")`.
+        supports: returns whether the client declared a capability path, e.g. `("elicitation", "form")`.
         version: the tool's version, written into checkpoints.
         migrations: version → (next version, function) for checkpoints of older versions.
-        declared: key → digest of the only questions that may be asked, or None where that is not checked.
-        notices: where progress and log messages go, or None if nobody asked for any.
-        keeper: keeps what is learned while the leg runs, in a task; None where only the journal carries it.
+        declared: key → digest of the only questions that may be asked, None if that is not checked.
+        notices: receives progress and log messages, None if the client did not ask for any.
+        keeper: stores what is learned while the leg runs, in a task; None if only the journal carries it.
         detaching: what `detach` does.
-        sheds: tells at a checkpoint whether another process should go on with the call; None where nobody could.
+        sheds: returns at a checkpoint whether another process should continue the call; None if none could.
         stepping: watches steps as they run, or None.
 
     Attributes:
-        caller: for whom it runs, told by whoever runs the function: threads are shared out among callers.
+        caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Leg:
         journal.legs += 1
 
     def _record_expected(self, fresh: Mapping[str, Answer]) -> dict[str, Answer]:
-        """Record the answers to what the journal asked; return the others (replay rule 2)."""
+        """Record the answers to questions that the journal asked; return the others (replay rule 2)."""
         unexpected: dict[str, Answer] = {}
         for key, answer in fresh.items():
             digest = self.journal.pending.get(key)
@@ -141,12 +142,12 @@ class Leg:
         return unexpected
 
     async def ask_one(self, key: Any, question: Question) -> Any:
-        """Return the value of a question, or end the leg asking for it.
+        """Return the value of a question, or end the leg to ask it.
 
         Raises:
             AskError: the client declined, dismissed or refused it.
-            AuthoringError: the key is malformed, was used before in this leg, or is not declared. A broken rule
-                is final: the leg fails with it even if the tool catches it.
+            AuthoringError: the key is malformed, was used before in this leg, or is not declared. A broken rule is
+                final: the leg fails with it even if the tool catches it.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -157,10 +158,10 @@ class Leg:
         return value
 
     async def ask(self, questions: Questions) -> dict[str, Any]:
-        """Return the value of each question, or end the leg asking for those that have none.
+        """Return the value of each question, or end the leg to ask those that have none.
 
         Raises:
-            AskError, AuthoringError: as `ask_one`, the first one.
+            AskError, AuthoringError: as `ask_one`, for the first question that raises.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -184,7 +185,7 @@ class Leg:
             raise self._broken(error) from None
 
     def _value(self, key: str, question: Question, default: Any) -> Any:
-        """Return the value of the answer that there is, else `default`."""
+        """Return the value of the recorded or fresh answer, else `default`."""
         digest = question.digest
         answer = self._answer(key, digest)
         if answer is not None:
@@ -195,7 +196,7 @@ class Leg:
         return default
 
     def _answer(self, key: str, digest: bytes) -> Answer | None:
-        """Return the recorded answer, else the fresh one that nobody had asked for yet."""
+        """Return the recorded answer, else the fresh answer to a question that was not asked before."""
         recorded = self.journal.answers.get(key)
         if recorded is not None and digest in recorded:
             return recorded[digest]
@@ -206,7 +207,7 @@ class Leg:
         return answer
 
     def _asking(self, missing: dict[str, Question]) -> LegStopped:
-        """Return what ends the leg: asking for input, or failing where the client takes no such questions."""
+        """Return the signal that ends the leg: it asks for input, or fails if the client supports no such question."""
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
             return self._stopping(Failed(MissingCapability(*lacking)))
@@ -217,7 +218,7 @@ class Leg:
         return self._stopping(InputRequired(missing))
 
     def answer(self, key: Any, question: Question, default: Any) -> Any:
-        """Return the value of a question without asking it: `default` if it has none.
+        """Return the value of a question without asking it, or `default` if it has none.
 
         Raises:
             AskError: the client declined, dismissed or refused it.
@@ -227,10 +228,10 @@ class Leg:
         return self._value(key, question, default)
 
     def require(self, questions: Questions) -> NoReturn:
-        """End the leg asking those of the questions that have no answer yet (return style).
+        """End the leg and ask those questions that have no answer yet (return style).
 
         Raises:
-            AuthoringError: all of them have one, so asking would never end; or a key is wrong.
+            AuthoringError: all of them have answers, so asking would never end; or a key is wrong.
         """
         self.check_running()
         missing: dict[str, Question] = {}
@@ -239,19 +240,19 @@ class Leg:
             if self.answer(key, question, _NO_ANSWER) is _NO_ANSWER:
                 missing[key] = question
         if not missing:
-            raise AuthoringError(f"the tool asks again for what it has answers to: {', '.join(questions)}")
+            raise AuthoringError(f"the tool asks questions that already have answers: {', '.join(questions)}")
         raise self._asking(missing)
 
     async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
         """Return the recorded result of a step, or run it once and record the result.
 
-        Coroutine functions are awaited; others run in the host's pool of threads. An exception is not
-        recorded: the step runs again when the tool reaches it again. The value is the tool's own: changing
-        it does not change the journal.
+        Coroutine functions are awaited; others run in the host's pool of threads. An exception is not recorded: the
+        step runs again when the tool reaches it again. The returned value belongs to the tool; changing it does not
+        change the journal.
 
         Raises:
-            AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is
-                final, see `ask_one`.
+            AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is final, see
+                `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -272,7 +273,7 @@ class Leg:
             recorded = json_value(value, f"the result of step {key!r}")
         except AuthoringError as error:
             raise self._broken(error) from None
-        # What was done is recorded even if another part of the function has ended the leg meanwhile.
+        # The result is recorded even if another part of the function has ended the leg by now.
         self.journal.steps[key] = recorded
         self._progressed = True
         if self._keeper is not None:
@@ -281,12 +282,12 @@ class Leg:
         return copy_json(recorded)
 
     def step_id(self, key: Any) -> str:
-        """Return the stable id of a step: the flow id and the key. Hand it on as an idempotency key."""
+        """Return the stable id of a step: the flow id and the key. Use it as an idempotency key."""
         check_key(key)
         return f"{self.journal.flow_id}:{key}"
 
     async def checkpoint(self, value: object) -> None:
-        """Keep the value from which this computation can go on; the last one wins. Always yields once.
+        """Store a value from which this computation can resume; the last one wins. Always yields once.
 
         Raises:
             AuthoringError: the value is not JSON. A broken rule is final, see `ask_one`.
@@ -305,9 +306,9 @@ class Leg:
         await self.host.yield_now()
 
     def _shed(self, wanted: Callable[[], bool], kept: Json) -> None:
-        """End the leg if the process wants to be rid of it: another one goes on, or the call becomes a task.
+        """End the leg if the process wants to shed it: another one continues, or the call becomes a task.
 
-        Only after progress, so that a call comes nearer to its end with each leg, and only so often.
+        Only after progress, so each leg brings the call closer to its end, and only a few times per call.
         """
         if not self._progressed and self._found is not None and self._found.value == kept:
             return
@@ -323,13 +324,13 @@ class Leg:
         """Add a content block to the result now; the n-th block of a call is emitted once (replay rule 6).
 
         Raises:
-            AuthoringError: another block is being emitted; only one after the other do they have an order. A
-                broken rule is final, see `ask_one`.
+            AuthoringError: another block is being emitted. Blocks have an order only if they are emitted one at a time.
+                A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
         if self._emitting:
-            raise self._broken(AuthoringError("two blocks are emitted at once; await one before the next"))
+            raise self._broken(AuthoringError("two blocks are emitted at once; await one before you emit the next"))
         self._emits += 1
         if self._emits <= len(self.journal.segments):
             return
@@ -343,7 +344,7 @@ class Leg:
             self._emitting = False
 
     async def detach(self) -> bool:
-        """Make the call a task, which ends this leg. Return True in a task, False where there is no way.
+        """Make the call a task, which ends this leg. Return True in a task, False if the call cannot become one.
 
         Raises:
             AuthoringError: the tool was not written to become a task. A broken rule is final, see `ask_one`.
@@ -360,14 +361,14 @@ class Leg:
         """Await the keeper; if it fails, end the leg in a way that the function cannot swallow."""
         try:
             return await keeping
-        except Exception as error:  # noqa: BLE001 - whatever it is, the leg must not go on
+        except Exception as error:  # noqa: BLE001 - after any failure, the leg must not continue
             self.stop(NotKept(error))
 
     def resumed(self, default: Any) -> Any:
         """Return the checkpoint of an earlier leg, migrated to this version, or `default`.
 
-        A checkpoint of a newer version, or of an older one that no chain of migrations leads from, is
-        dropped: the computation starts again, with its answers and steps kept.
+        The checkpoint is dropped if its version is newer, or older with no chain of migrations to this one. The
+        computation then starts again, with its answers and steps kept.
         """
         self.check_running()
         checkpoint = self.journal.checkpoint
@@ -385,17 +386,17 @@ class Leg:
         return value
 
     def progress(self, done: Any, total: Any, message: Any) -> None:
-        """Tell how far the call is. Told once: what an earlier leg told, or less than that, is not told again.
+        """Report how far the call has got. Values that an earlier leg reported, or lower ones, are not sent again.
 
-        A total that is told only rises, too: new work may turn up, and none goes away.
+        The total never falls either: new work may turn up, but none disappears.
 
         Raises:
-            AuthoringError: `done` or `total` is no finite number.
+            AuthoringError: `done` or `total` is not a finite number.
         """
         self.check_running()
         for number in (done, total):
             if number is not None and not _is_finite(number):
-                raise AuthoringError(f"progress is told in finite numbers, not {number!r}")
+                raise AuthoringError(f"progress takes finite numbers, not {number!r}")
         if self.journal.progress is not None and done <= self.journal.progress:
             return
         self.journal.progress = done = +done  # a plain number, whatever the author counts with
@@ -428,14 +429,14 @@ class Leg:
         return derived_random(self.journal.seed, key)
 
     def check_running(self) -> None:
-        """Raise again if this leg has already ended (replay rule 3)."""
+        """Raise the stop signal again if this leg has already ended (replay rule 3)."""
         if self.outcome is not None:
             raise LegStopped
 
     async def _stop_again(self) -> NoReturn:
-        """Raise again, as this leg has already ended; suspend for good a function that will not see it.
+        """Raise the stop signal again, or suspend for good a function that keeps ignoring it.
 
-        Those that call it look at `outcome` themselves, which spares a leg that goes on a coroutine.
+        Callers check `outcome` first, so a leg that continues does not pay for a coroutine.
         """
         self._ignored_stops += 1
         if self._ignored_stops > MAX_IGNORED_STOPS:
@@ -444,7 +445,7 @@ class Leg:
         raise LegStopped
 
     def _broken(self, error: AuthoringError) -> AuthoringError:
-        """Remember a broken rule as the outcome: a loop around `except Exception` would go on forever."""
+        """Record a broken rule as the outcome: otherwise a loop around `except Exception` would run forever."""
         self._stopping(Failed(error))
         return error
 
@@ -453,7 +454,7 @@ class Leg:
         raise self._stopping(outcome)
 
     def _stopping(self, outcome: Outcome) -> LegStopped:
-        """Note how the leg ends; return what ends it. Raised by the caller: each function that it passes costs."""
+        """Record how the leg ends, and return the signal for the caller to raise: each frame it passes costs time."""
         if self.outcome is None:
             self.outcome = outcome
         return LegStopped()
@@ -462,7 +463,7 @@ class Leg:
         check_key(key)
         if key in self._used:
             raise AuthoringError(
-                f"the key {key!r} is used twice in one call; keys tell questions and steps apart across legs"
+                f"the key {key!r} is used twice in one call; give each question and each step its own key"
             )
         self._used.add(key)
 
@@ -470,9 +471,9 @@ class Leg:
         if self._declared is None:
             return
         if key not in self._declared:
-            raise AuthoringError(f"the question {key!r} is not among the tool's declared `asks`")
+            raise AuthoringError(f"the question {key!r} is not declared in the tool's `asks`")
         if self._declared[key] != question.digest:
-            raise AuthoringError(f"the question {key!r} differs from what the tool declares in `asks`")
+            raise AuthoringError(f"the question {key!r} differs from its declaration in the tool's `asks`")
 
 
 def _is_finite(number: object) -> bool:

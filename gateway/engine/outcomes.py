@@ -11,11 +11,7 @@ from gateway.engine.questions import Question
 
 
 class LegTimedOut(Exception):
-    """The leg outlived its time limit.
-
-    Attributes:
-        seconds: the limit.
-    """
+    """The leg exceeded its time limit of `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the leg did not finish within {seconds:g} seconds")
@@ -23,7 +19,7 @@ class LegTimedOut(Exception):
 
 
 class LegCrashed(Exception):
-    """The function raised what would end the task or the process (`SystemExit`, …); `__cause__` is that error."""
+    """The function raised what would end the task or process (`SystemExit`, …); `__cause__` is that error."""
 
 
 class Completed(msgspec.Struct, frozen=True):
@@ -33,27 +29,27 @@ class Completed(msgspec.Struct, frozen=True):
 
 
 class InputRequired(msgspec.Struct, frozen=True):
-    """The function asked something that the journal does not answer. Keys are the author's, in asking order."""
+    """The function asked something that the journal cannot answer. Keys are the author's, in the order of asking."""
 
     questions: Mapping[str, Question]
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """The function raised, broke a rule, asked what the client cannot answer, or outlived its time."""
+    """The function raised, broke a rule, asked what the client does not support, or timed out."""
 
     error: Exception
 
 
 class Detached(msgspec.Struct, frozen=True):
-    """The function wants to go on as a task; its journal moves to the store."""
+    """The function wants to continue as a task; its journal moves to the store."""
 
 
 class Shed(msgspec.Struct, frozen=True):
-    """The leg ended early at a checkpoint, so that another process goes on."""
+    """The leg ended early at a checkpoint, so another process can continue."""
 
 
 class NotKept(msgspec.Struct, frozen=True):
-    """The carrier could not keep what the leg learned; nothing more may come of this leg."""
+    """The carrier could not store what the leg learned; this leg must have no further effect."""
 
     error: Exception
 

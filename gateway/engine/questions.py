@@ -1,4 +1,4 @@
-"""Pure: a question to the client, and the digest that tells whether a recorded answer still fits it."""
+"""Pure: a question to the client, and the digest that shows whether a recorded answer still fits it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 Answer: TypeAlias = dict[str, Any]
-"""The client's response to one question, as a journal keeps it: `{"result": {…}}` or `{"error": {…}}`."""
+"""The client's response to one question, as a journal stores it: `{"result": {…}}` or `{"error": {…}}`."""
 
 ELICIT = "elicitation/create"
 SAMPLE = "sampling/createMessage"
@@ -35,10 +35,10 @@ class Question(msgspec.Struct, frozen=True):
     Attributes:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request, as the released wire writes them.
-        capability: path into the client's capabilities that asking needs, e.g. `("elicitation", "form")`.
-        digest: what must stay equal for a recorded answer to count; see `question_identity`.
-        read: turns a recorded `Answer` into the value the tool gets. Raises `InvalidAnswer` when it does
-            not fit what was asked, and an `AskError` when the client gave no value.
+        capability: path of the client capability that asking needs, e.g. `("elicitation", "form")`.
+        digest: of everything that must stay equal for a recorded answer to count; see `question_identity`.
+        read: converts a recorded `Answer` to the value that the tool gets. Raises `InvalidAnswer` if it does not fit
+            the question, and an `AskError` if the client sent no value.
     """
 
     method: str
@@ -49,11 +49,11 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def question_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what makes a question a different one (replay rule 1).
+    """Return what distinguishes a question from others (replay rule 1).
 
-    A form counts by its mode and its schema without `title`, `description` and `default`, in whatever order its
-    fields are; a URL and a list of roots by the method alone; sampling by the method and its tools. Message texts
-    never count.
+    A form counts by its mode and its schema without `title`, `description` and `default`, with its fields in any order.
+    A URL and a list of roots count by the method alone, and sampling by the method and its tools. Message texts never
+    count.
     """
     identity: dict[str, Any] = {"method": method}
     if method == ELICIT:
@@ -66,7 +66,7 @@ def question_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def question_digest(method: str, params: Mapping[str, Any]) -> bytes:
-    """Digest the identity of a question. Journals hold it, so it stays the same over releases of the gateway."""
+    """Return the digest of a question's identity. Journals store it, so it must not change between releases."""
     parts = list(question_identity(method, params).values())
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES]

@@ -1,4 +1,4 @@
-"""Pure: what may rest in a journal. JSON values and nothing else (replay rule 7)."""
+"""Pure: the values that a journal may hold: JSON and nothing else (replay rule 7)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gateway.errors import AuthoringError
 Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], None]  # noqa: UP007 - recursive alias
 
 MAX_DEPTH = 100
-"""Deepest nesting of a value that a journal carries."""
+"""How deep a value in a journal may be nested."""
 
 MAX_INTEGER_BITS = 14_000
-"""Largest integer; Python writes no more than 4,300 digits as text."""
+"""The largest integer; Python writes at most 4,300 digits as text."""
 
 
 def json_value(value: object, where: str) -> Json:
     """Return `value` as plain JSON: tuples become lists, everything else must be JSON already.
 
-    The first leg and every replay hand the author the same value because both hand out this form.
+    The author gets this form in the first leg too, so every replay returns an equal value.
 
     Args:
-        value: what the author wants to keep.
+        value: the author's value.
         where: how to name the value in the error, e.g. `step 'fetch'`.
 
     Raises:
@@ -49,12 +49,12 @@ def _convert(value: object, where: str, depth: int) -> Json:
         return {_name(key, where): _convert(item, f"{where}.{key}", depth - 1) for key, item in value.items()}
     raise AuthoringError(
         f"{where}: {type(value).__name__} is not a JSON value; keep plain dicts, lists, strings and numbers"
-        " (a pydantic model gives one with model_dump(mode='json'))"
+        " (for a pydantic model, use model_dump(mode='json'))"
     )
 
 
 def copy_json(value: Json) -> Json:
-    """Return a copy that shares nothing that can change with `value`, which is JSON already."""
+    """Return a copy of a JSON value that shares nothing mutable with it."""
     if isinstance(value, dict):
         return {name: copy_json(member) for name, member in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Takes new connections from listening sockets, as many as there are at a time.
+"""Accepts all waiting connections of the listening sockets at once.
 
-uvloop takes one in each round of its loop (libuv does so since 1.47). Under load, when a round is long, clients then
-wait in the system's queue, where nobody sees them, refuses them or tells them to come again.
+uvloop accepts one in each round of its loop (as libuv does since 1.47). Under load, when a round takes long, clients
+then wait in the system's queue, where nothing counts them, refuses them or asks them to retry.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, Final
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE: Final = 256
-"""More than this wait for the next round, so that those who are connected have their turn."""
+"""More connections than this wait for the next round, so that open connections get their turn."""
 
 PAUSE_SECONDS: Final = 1.0
-"""How long nobody is taken after the system had no room for another connection."""
+"""How long no connection is accepted after the system had no room for one."""
 
 
 class Acceptor:
     """Accepts connections until it is closed.
 
     Args:
-        sockets: where clients connect; listening already.
-        make_protocol: makes what serves a connection: what does as `asyncio.Protocol`.
+        sockets: the sockets, which are already listening.
+        make_protocol: creates the `asyncio.Protocol` that serves a connection.
         loop: the running event loop.
     """
 
@@ -46,10 +46,10 @@ class Acceptor:
         self._resume()
 
     async def finish(self) -> None:
-        """Take the connections that wait already, then no more, and refuse those that come later.
+        """Accept the connections that already wait, then close the sockets, so that later ones are refused.
 
-        The system would reset what still waits when a listening socket is closed, although requests may have been sent
-        on it.
+        When a listening socket is closed, the system resets the connections that still wait, although clients may have
+        sent requests on them.
         """
         for listening in self._sockets:
             self._accept(listening)
@@ -60,7 +60,7 @@ class Acceptor:
         await asyncio.gather(*self._beginning)
 
     def close(self) -> None:
-        """Take no more connections; those that are open stay."""
+        """Stop accepting connections. Open connections stay open."""
         if self._pause is not None:
             self._pause.cancel()
         for listening in self._sockets:

@@ -1,4 +1,4 @@
-"""The types of ASGI, as the server and its applications name them."""
+"""The types of ASGI, for the server and its applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server reports to whoever runs it, and the one thing that it asks: how a refusal reads."""
+"""The callbacks of the server: it reports events, and asks how to write a refusal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.http.asgi import RawHeaders, Scope
 
 
 class Cause(Enum):
-    """Why the server refused a client before, or instead of, its application."""
+    """The reason why the server itself refused a client."""
 
     BAD_HTTP = "bad_http"
     HEADERS_TOO_LARGE = "headers_too_large"
@@ -25,9 +25,9 @@ class Refusal(Exception):
     """A request breaks a limit or the protocol.
 
     Args:
-        status: of the answer.
-        message: why, for the client.
-        cause: why, for whoever counts refusals.
+        status: the HTTP status of the response.
+        message: the reason, for the client.
+        cause: the reason, for metrics.
     """
 
     def __init__(self, status: int, message: str, cause: Cause = Cause.BAD_HTTP) -> None:
@@ -37,7 +37,7 @@ class Refusal(Exception):
 
 
 Written: TypeAlias = tuple[RawHeaders, bytes]
-"""The headers and the body of an answer."""
+"""The headers and the body of a response."""
 
 
 def in_plain_text(refusal: Refusal) -> Written:
@@ -51,15 +51,15 @@ def _ignore(*_: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Called on the event loop, in the middle of reading: each has to return at once, and may not raise.
+    """Functions that the server calls on the event loop while it reads. They must return quickly, and must not raise.
 
     Attributes:
-        arrived: the head of a request is complete, and its turn on the connection has come; gets its scope.
-        still_arriving: a part of its body has come and more is due; gets its scope.
-        connection_refused: a connection over the limit was closed.
-        client_refused: a client broke a limit or the protocol; gets the cause.
-        client_lost: a client has stopped acknowledging a stream and is taken for gone.
-        write_refusal: returns headers and body of the answer to a refused request.
+        arrived: called with the scope of a request, when its head is complete and its turn on the connection has come.
+        still_arriving: called with the scope of a request, when a part of its body has arrived and more must follow.
+        connection_refused: called when a connection over the limit was closed.
+        client_refused: called with the cause, when a client broke a limit or the protocol.
+        client_lost: called when a client has stopped acknowledging a stream, and so counts as disconnected.
+        write_refusal: returns the headers and the body of the response to a refused request.
     """
 
     arrived: Callable[[Scope], None] = _ignore

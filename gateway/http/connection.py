@@ -1,7 +1,7 @@
-"""One client's connection: HTTP/1.1, with limits on everything that comes before a request is ours.
+"""One client's connection: HTTP/1.1, with limits on everything that a client sends and reads.
 
-httptools refuses most of what two readers could take differently: two framings or lengths, bad chunk sizes, folded
-lines, NUL, bare LF (RFC 9112 sections 2.2, 5.2, 6.3). What it lets pass is refused here.
+httptools refuses most requests that two parsers could read differently: two framings or lengths, bad chunk sizes,
+folded lines, NUL, bare LF (RFC 9112 sections 2.2, 5.2, 6.3). This module refuses the rest.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gateway.http.shortcut import SHORTCUT
 log = logging.getLogger(__name__)
 
 MAX_PIPELINED: Final = 16
-"""How many requests may wait for the one before them to be answered: each costs memory, and hardly any client does."""
+"""How many pipelined requests may wait for the one before them. Each costs memory, and few clients use pipelining."""
 
 SWEEP_SECONDS: Final = 1.0
-"""How often all connections are looked at; a limit of time may be overrun by as much."""
+"""How often all connections are checked. A time limit may be exceeded by this much."""
 
 LONGEST_STEP_SECONDS: Final = 2 * SWEEP_SECONDS
-"""Time between two looks counts up to this much: when the event loop stood still, no client is to blame."""
+"""The most time that counts between two checks: if the event loop was blocked, it is not the clients' fault."""
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _ABSOLUTE: Final = re.compile(rb"https?://([^/?#]+)", re.IGNORECASE)
@@ -43,7 +43,7 @@ _REQUEST_LINE_OVERHEAD_BYTES: Final = len("  HTTP/1.1\r\n") + len("\r\n")
 
 
 class _Due(Enum):
-    """What a client is to send next: the body of a request, the rest of a head, another request if it has one."""
+    """The data that the client must send next: a body, the rest of a head, or another request if it has one."""
 
     BODY = "body"
     HEAD = "head"
@@ -51,22 +51,19 @@ class _Due(Enum):
 
 
 class UnreadAnswers:
-    """Bounds what waits to be sent to clients that do not read, over all connections.
+    """Limits the bytes that wait for clients that do not read, on all connections together.
 
-    Over the limit, the connections that have waited longest are closed first. The newest one stays: an answer larger
-    than the limit can still be sent.
-
-    Args:
-        max_bytes: the limit.
+    Above the limit, the connections that have waited longest are closed first. The newest one stays, so that a response
+    larger than the limit can still be sent.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._waiting: dict[Connection, int] = {}  # the longest first
+        self._waiting: dict[Connection, int] = {}  # the longest wait first
         self._total_bytes = 0
 
     def add(self, connection: Connection, size_bytes: int) -> None:
-        """Count what a connection holds until its client has read, and make room for it."""
+        """Count the bytes that wait on a connection, and make room for them."""
         self.remove(connection)
         self._waiting[connection] = size_bytes
         self._total_bytes += size_bytes
@@ -76,16 +73,16 @@ class UnreadAnswers:
             oldest.cut_off_slow_reader()
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more: its client has read, or is gone."""
+        """Stop counting a connection: its client has read everything, or is gone."""
         self._total_bytes -= self._waiting.pop(connection, 0)
 
 
 class ConnectionRules:
-    """What holds for all connections of a server.
+    """The rules for all connections of a server.
 
     Args:
         limits: what clients may do.
-        callbacks: what hears of them.
+        callbacks: notified of requests and refusals.
     """
 
     def __init__(self, limits: Limits, callbacks: Callbacks) -> None:
@@ -95,26 +92,26 @@ class ConnectionRules:
 
 
 class Connection:
-    """Serves one connection; satisfies `asyncio.Protocol`, and what uvicorn's server wants of its protocols.
+    """Serves one connection; implements `asyncio.Protocol` and the protocol interface of uvicorn's server.
 
-    The limits of time need no timer: `check_progress` is called each second.
+    The time limits need no timers, because `check_progress` is called every second.
 
     Args:
-        rules: what holds for all connections.
+        rules: the rules for all connections.
         app: the application.
-        state: of the server: its connections, its tasks, the headers of every answer.
-        app_state: of the application's lifespan.
+        state: the server's state: its connections, its tasks, and the headers of every response.
+        app_state: the state of the application's lifespan.
 
     Attributes:
-        cycle: the request that came last, with its answer; None before the first one.
-        transport: where bytes go, once the connection is made.
+        cycle: the last request and its response; None before the first one.
+        transport: sends bytes to the client, once the connection is made.
     """
 
     transport: asyncio.Transport
 
     def __init__(self, rules: ConnectionRules, app: AsgiApp, state: ServerState, app_state: dict[str, Any]) -> None:
         self.cycle: Cycle | None = None
-        self._serving: Cycle | None = None  # where others wait behind it, `cycle` is the last of them
+        self._serving: Cycle | None = None  # if pipelined requests wait behind it, `cycle` is the last of them
         self._pipeline: deque[Cycle] = deque()
         self._app = app
         self._state = state
@@ -127,9 +124,9 @@ class Connection:
         self._addresses: dict[str, Any] = {}
         self._parser: Any = self._new_parser()
         self._url = b""
-        self._target = (b"", "", b"", b"")  # the last one that was taken apart: as it came, path, raw path, query
-        self._line = b"\0"  # the last request line that was checked, with its end
-        self._piece = b""  # what came last; of a head in several pieces, all of them
+        self._target = (b"", "", b"", b"")  # the last parsed target: as received, path, raw path, query
+        self._line = b"\0"  # the last request line that was checked, with its line end
+        self._piece = b""  # the last data received; for a head in several pieces, all of them
         self._headers: list[tuple[bytes, bytes]] = []
         self._last_values: dict[bytes, bytes] = {}
         self._in_head = False
@@ -139,18 +136,18 @@ class Connection:
         self._body_due = False
         self._waited_for: tuple[Cycle | None, _Due] | None = None
         self._waited_seconds = 0.0
-        self._unread = 0  # bytes, when that was last looked at
+        self._unread = 0  # bytes, at the last check
         self._unread_seconds = 0.0
         self._presence: Presence | None = None
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
-        # What follows a request that ends the connection is not read; without this it would be an error.
+        # Data after a request that ends the connection is ignored. Without this, it would be an error.
         parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Begin to serve, unless too many connections are open."""
+        """Start to serve, unless too many connections are open."""
         self.transport = transport
         if len(self._state.connections) >= self._limits.max_connections:
             self._callbacks.connection_refused()
@@ -165,7 +162,7 @@ class Connection:
         }
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the requests that are not answered yet."""
+        """Disconnect the requests that are not answered yet."""
         self._state.connections.discard(self)
         self._unread_answers.remove(self)
         self._disconnect()
@@ -177,18 +174,18 @@ class Connection:
         self._parser = None
 
     def eof_received(self) -> None:
-        """Let the transport close the connection: who sends no more is not answered."""
+        """Let the transport close the connection. A client that has stopped sending gets no answer."""
 
     def pause_writing(self) -> None:
-        """Note that the client has to read first."""
+        """Stop writing until the client has read."""
         if self._flow is not None:
             self._flow.pause_writing()
-            # The whole of what was written last is held until all of it is sent.
+            # The last piece stays in memory until all of it is sent.
             size = max(self._flow.last_large_bytes, self.transport.get_write_buffer_size())
             self._unread_answers.add(self, size)
 
     def resume_writing(self) -> None:
-        """Note that the client has read."""
+        """Continue writing, because the client has read."""
         if self._flow is not None:
             self._flow.resume_writing()
             self._unread_answers.remove(self)
@@ -201,23 +198,23 @@ class Connection:
             self.cycle.keep_alive = False
 
     def cut_off(self) -> None:
-        """Close at once if the client does not read what is written; what waits for it is then told that it is gone."""
+        """Close immediately if the client does not read. Requests that wait for it are then disconnected."""
         if self._flow is not None and self._flow.write_paused:
             self.transport.abort()
 
     def cut_off_slow_reader(self) -> None:
-        """Close at once, and count a client that does not read its answer."""
+        """Close immediately, and count a client that does not read its response."""
         self._callbacks.client_refused(Cause.SLOW_READER)
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came."""
+        """Read the received data."""
         unread = data
         while unread:
             unread = self._read(unread)
 
     def _read(self, data: bytes) -> bytes:
-        """Read some data; return what is to be read in its place, or nothing."""
+        """Read some data, and return the data to read instead, or b""."""
         self._received += len(data)
         self._piece = self._piece + data if self._in_head else data
         try:
@@ -225,8 +222,8 @@ class Connection:
         except httptools.HttpParserUpgrade as upgrade:
             return self._without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            cause = error.__context__  # what a callback raised
-            self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "This is no valid HTTP/1.1"))
+            cause = error.__context__  # the exception that a callback raised
+            self._refuse(cause if isinstance(cause, Refusal) else Refusal(400, "Not a valid HTTP request"))
             return b""
         if not self._in_head:
             self._piece = b""
@@ -237,7 +234,7 @@ class Connection:
         return b""
 
     def on_message_begin(self) -> None:
-        """Begin to read a head."""
+        """Start to read a head."""
         self._url = b""
         self._headers = []
         self._last_values = {}
@@ -250,7 +247,7 @@ class Connection:
         self._url = self._url + url if self._url else url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field; those after a chunked body are no headers, whatever they are called (RFC 9110 6.5.1)."""
+        """Take a header. Fields after a chunked body are trailers, and are ignored (RFC 9110 section 6.5.1)."""
         if not self._in_head:
             return
         name = name.lower()
@@ -260,8 +257,8 @@ class Connection:
         self._last_values[name] = value
 
     def on_headers_complete(self) -> None:
-        """Check a head and begin to answer its request."""
-        # What came in one piece with the end of the request before it has not been counted.
+        """Check a head, and start to answer its request."""
+        # A head that arrived together with the end of the previous request has not been counted.
         if (
             not self._is_counted
             or self._received > self._limits.max_header_bytes
@@ -275,16 +272,16 @@ class Connection:
         if not self._url.startswith(b"/") or method == b"CONNECT":
             self._check_target(method)
         if len(self._pipeline) >= MAX_PIPELINED:
-            raise Refusal(400, f"No more than {MAX_PIPELINED} requests may wait for the one before them")
+            raise Refusal(400, f"No more than {MAX_PIPELINED} requests may be pipelined")
         if version != "1.1":
             self._check_version(version)
         self._in_head = False
-        if not self._parser.should_upgrade():  # else `data_received` goes on
+        if not self._parser.should_upgrade():  # otherwise `data_received` continues
             self._begin(version)
         self._body_due = True
 
     def _begin(self, version: str) -> None:
-        """Begin to answer a request, or put it in line."""
+        """Start to answer a request, or queue it."""
         flow = self._flow
         if flow is None:
             return
@@ -306,13 +303,13 @@ class Connection:
             self._pipeline.append(cycle)
 
     def _scope(self, version: str) -> Scope:
-        """Return what ASGI tells of a request ("HTTP", Connection Scope)."""
+        """Return the ASGI scope of a request ("HTTP", Connection Scope)."""
         url = self._url
-        if url != self._target[0]:  # most clients ask for one only
-            parts: Any = httptools.parse_url(url)  # its types do not say that a query may be None
+        if url != self._target[0]:  # most clients use only one target
+            parts: Any = httptools.parse_url(url)  # its type hints do not allow a query of None
             raw = parts.path or b"/"
-            # Unlike ASGI says, the path stays encoded: then no path stands for another one, that a proxy lets nobody
-            # reach. None that is served has anything to encode.
+            # Contrary to ASGI, the path stays encoded, so that no path can stand for another one that a proxy blocks.
+            # No path that is served needs encoding.
             self._target = (url, raw.decode("ascii"), raw, parts.query or b"")
         _, path, raw_path, query = self._target
         return {
@@ -333,12 +330,12 @@ class Connection:
         cycle.scope[SHORTCUT] = cycle
         self._callbacks.arrived(cycle.scope)
         self._serving = cycle
-        # As the loop's own `create_task`, without what that does for a task factory.
+        # The same as the loop's `create_task`, without its support for task factories.
         cycle.task = task = asyncio.Task(cycle.run(self._app, self._state.tasks), loop=self._loop, name="request")
         self._state.tasks.add(task)
 
     def _go_on(self) -> None:
-        """Go on with the next request."""
+        """Continue with the next request."""
         self._state.total_requests += 1
         if self.transport.is_closing() or self._flow is None:
             return
@@ -352,24 +349,24 @@ class Connection:
             self.cycle.add_body(body)
 
     def on_message_complete(self) -> None:
-        """Note that a request has arrived as a whole."""
+        """Record that a request has arrived completely."""
         self._body_due = False
         self._received = 0
         if self.cycle is not None and not self._parser.should_upgrade():
             self.cycle.end_body()
 
     def check_progress(self, elapsed_seconds: float) -> None:
-        """Cut the connection off if the client takes too long to send or to read what was begun; call it each second.
+        """Close the connection if the client takes too long to send or to read. Call this every second.
 
-        Of sending, only time in which we wait for the client counts: neither that in which a request is answered, nor
-        that in which we do not read. That between two requests has a limit of its own.
+        For sending, only time in which we wait for the client counts: not while a request is being answered, and not
+        while reading is paused. The time between two requests has a separate limit.
 
         Args:
-            elapsed_seconds: time since the last call.
+            elapsed_seconds: the time since the last call.
         """
         if self._flow is None:
             return
-        if self.transport.is_closing():  # as soon as the client has read the rest
+        if self.transport.is_closing():  # it closes when the client has read the rest
             self._check_reading(elapsed_seconds)
             return
         if self._flow.write_paused:
@@ -392,7 +389,7 @@ class Connection:
             self.transport.close()
 
     def _check_reading(self, elapsed_seconds: float) -> None:
-        """Cut the connection off if nothing of a full buffer was taken for too long; what fills it has long stopped."""
+        """Close the connection if the client has read nothing of a full buffer for too long."""
         unread = self.transport.get_write_buffer_size()
         self._unread_seconds = self._unread_seconds + elapsed_seconds if unread == self._unread else 0.0
         self._unread = unread
@@ -400,7 +397,7 @@ class Connection:
             self.cut_off_slow_reader()
 
     def _check_presence(self, serving: Cycle, elapsed_seconds: float) -> None:
-        """Close the connection of a client that has acknowledged nothing of a stream for too long: it is gone."""
+        """Close the connection if the client has acknowledged nothing of a stream for too long: it is gone."""
         if self._presence is None:
             self._presence = Presence(self.transport)
         silent_seconds = self._presence.look(elapsed_seconds)
@@ -411,7 +408,7 @@ class Connection:
             self.transport.abort()
 
     def _waits_for(self) -> tuple[Cycle | None, _Due] | None:
-        """Return what we wait for: after which request, and what is due."""
+        """Return the last request and the data that is due after it, or None if we do not wait for the client."""
         if self._body_due:
             return None if self._flow is None or self._flow.read_paused else (self.cycle, _Due.BODY)
         if self.cycle is None:
@@ -421,12 +418,11 @@ class Connection:
         return self.cycle, _Due.HEAD if self._received else _Due.REQUEST
 
     def _without_upgrade(self, rest: bytes) -> bytes:
-        """Return the request that was read, and the rest, as if it did not ask for another protocol.
+        """Return the head of an upgrade request without its `Upgrade`, followed by the rest of the data.
 
-        A server may answer such a request in this protocol (RFC 9110 section 7.8).
-
-        The parser takes whatever follows its head for that other protocol, or for the next request: a body would be
-        lost or, worse, served. So the request is read again without its `Upgrade`.
+        A server may ignore a request to change the protocol (RFC 9110 section 7.8). But the parser takes everything
+        after its head as the other protocol, or as the next request: a body would be lost or, worse, served as a
+        request. So the request is parsed again without its `Upgrade`.
         """
         lines = [b"%b %b HTTP/%b" % (self._parser.get_method(), self._url, self._parser.get_http_version().encode())]
         lines += [b"%b: %b" % field for field in self._headers if field[0] != b"upgrade"]
@@ -442,39 +438,39 @@ class Connection:
             raise Refusal(431, f"The request has more than {self._limits.max_headers} headers", Cause.HEADERS_TOO_LARGE)
 
     def _check_line(self, method: bytes, version: str) -> None:
-        """Refuse a request line that a proxy may read otherwise (RFC 9112 section 3).
+        """Refuse a request line that a proxy may read differently (RFC 9112 section 3).
 
-        httptools lets more than one blank in a place pass, and a target with a fragment.
+        httptools accepts repeated blanks, and a target with a fragment.
         """
         line = b"%b %b HTTP/%b" % (method, self._url, version.encode())
         if self._is_counted:
             is_single = self._piece.lstrip(b"\r\n").startswith(line)
-        else:  # it stands behind another request, somewhere in what came
+        else:  # it follows another request, somewhere in the received data
             pattern = b"%b +%b +HTTP/%b" % (method, re.escape(self._url), re.escape(version.encode()))
             is_single = set(re.findall(pattern, self._piece)) == {line}
         if not is_single or b"#" in self._url:
-            raise Refusal(400, "The request line must be a method, a target without fragment and a version")
+            raise Refusal(400, "The request line must be a method, a target without a fragment, and a version")
         self._line = line + b"\r\n"
 
     def _check_target(self, method: bytes) -> None:
-        """Refuse a target that is neither a path nor a URL of the host that the request is for."""
+        """Refuse a target that is neither a path nor a URL with the host of the request."""
         if method == b"CONNECT":
-            raise Refusal(400, "This is no proxy")
+            raise Refusal(400, "This server is not a proxy")
         if self._url == b"*":
             return
         absolute = _ABSOLUTE.match(self._url)
         hosts = [value.lower() for name, value in self._headers if name == b"host"]
         if absolute is None or hosts != [absolute.group(1).lower()]:
-            raise Refusal(400, "The target of the request and its Host differ")
+            raise Refusal(400, "The request target and the Host header differ")
 
     def _check_version(self, version: str) -> None:
         if version != "1.0":
-            raise Refusal(505, "This server speaks HTTP/1.1")
+            raise Refusal(505, "This server supports only HTTP/1.1")
         if any(name == b"transfer-encoding" for name, _ in self._headers):
             raise Refusal(400, "HTTP/1.0 has no Transfer-Encoding")  # RFC 9112 section 6.1
 
     def _check_received(self) -> None:
-        """Refuse what is too large before all of it is there."""
+        """Refuse a request that is too large before all of it has arrived."""
         if not self._body_due:
             self._refuse(self._head_too_large())
         elif self._received > self._limits.max_message_bytes:
@@ -486,7 +482,7 @@ class Connection:
         return Refusal(431, message, Cause.HEADERS_TOO_LARGE)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Say why, where the client would take it for the answer to the request at fault, and hang up."""
+        """Close the connection. Send the reason first if the client would match it with the refused request."""
         self._callbacks.client_refused(refusal.cause)
         log.debug("connection closed", extra={"status": refusal.status, "reason": str(refusal)})
         if self.cycle is None or self.cycle.response_complete:
@@ -499,7 +495,7 @@ class Connection:
         self.transport.close()
 
     def _disconnect(self) -> None:
-        """Tell the requests that are not answered yet that their client is gone."""
+        """Disconnect the requests that are not answered yet."""
         for cycle in (self.cycle, self._serving):
             if cycle is not None:
                 cycle.disconnect()
@@ -516,12 +512,7 @@ class Connection:
 
 
 class Sweeper:
-    """Looks at all connections each second while the server runs.
-
-    Args:
-        connections: those that are open.
-        loop: the event loop.
-    """
+    """Checks all open connections every second while the server runs."""
 
     def __init__(self, connections: Iterable[Any], loop: asyncio.AbstractEventLoop) -> None:
         self._connections = connections
@@ -530,7 +521,7 @@ class Sweeper:
         self._timer = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._timer.cancel()
 
     def _sweep(self) -> None:

@@ -1,4 +1,4 @@
-"""One request on a connection and its answer: with ASGI's events, or in one piece each."""
+"""One request on a connection and its response, with ASGI events or in one piece each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.http.shortcut import SHORTCUT
 log = logging.getLogger(__name__)
 
 MAX_REMEMBERED_BYTES: Final = 1024
-"""Headers of answers are written once and remembered, unless they are longer."""
+"""Encoded response headers are cached unless they are longer than this."""
 
 MAX_UNREAD_BYTES: Final = 65536
-"""No more is read of a connection while the application has not taken so much of a body."""
+"""Reading from a connection stops while the application has more than this of a body to read."""
 
 LARGE_BYTES: Final = 65536
-"""Larger pieces of an answer can make the connection wait for its client; smaller ones are gone by then."""
+"""A larger piece of a response may stay in memory until the client has read all of it. Smaller ones are soon sent."""
 
 _NO_NAME: Final = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")  # RFC 9110 section 5.6.2
 _NO_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")  # RFC 9110 section 5.5
@@ -34,15 +34,16 @@ _FAILED: Final = b"Internal Server Error"
 STATUS_LINES: Final = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status, status.phrase.encode()) for status in http.HTTPStatus
 }
-"""The first line of an answer, by its status."""
+"""The first line of a response, by its status."""
 
 
 @functools.lru_cache(maxsize=1024)
 def header_line(field: tuple[bytes, bytes]) -> bytes:
-    """Write a header of an answer.
+    """Encode a response header, and cache the result.
 
     Raises:
-        ValueError: it would not be one header, or is too long to be remembered: its value may be what a client sent.
+        ValueError: the name or the value has invalid characters, or the value is too long to be cached. It may contain
+            text that a client sent.
     """
     if len(field[1]) > MAX_REMEMBERED_BYTES:
         raise ValueError("a header of the answer is too long")
@@ -52,7 +53,7 @@ def header_line(field: tuple[bytes, bytes]) -> bytes:
 def _write_header(field: tuple[bytes, bytes]) -> bytes:
     name, value = field
     if not name or _NO_NAME.search(name) or _NO_VALUE.search(value):
-        raise ValueError("a header of the answer has characters that no header may have")
+        raise ValueError("a header of the answer has invalid characters")
     return b"%b: %b\r\n" % (name.lower(), value)
 
 
@@ -60,15 +61,12 @@ _CLOSE: Final = header_line((b"connection", b"close"))
 
 
 class Flow:
-    """Keeps each side of a connection from sending faster than the other one reads.
-
-    Args:
-        transport: of the connection.
+    """Prevents each side of a connection from sending faster than the other one reads.
 
     Attributes:
-        last_large_bytes: the size of the last piece that was written and may not fit what is sent at once.
-        read_paused: whether nothing more is read now.
-        write_paused: whether the client has to read before more is written.
+        last_large_bytes: the size of the last written piece that was too large to be sent immediately.
+        read_paused: whether reading is paused.
+        write_paused: whether the client must read before more is written.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -79,23 +77,23 @@ class Flow:
         self._writable: asyncio.Event | None = None
 
     def pause_reading(self) -> None:
-        """Read no more for now."""
+        """Pause reading."""
         if not self.read_paused:
             self.read_paused = True
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on."""
+        """Resume reading."""
         if self.read_paused:
             self.read_paused = False
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Let those who write wait."""
+        """Make writers wait."""
         self.write_paused = True
 
     def resume_writing(self) -> None:
-        """Let those who wait write on."""
+        """Let waiting writers continue."""
         self.write_paused = False
         self.last_large_bytes = 0
         if self._writable is not None:
@@ -111,28 +109,28 @@ class Flow:
 
 
 class Cycle:
-    """Brings one request to the application and its answer to the client; satisfies `gateway.http.shortcut.Shortcut`.
+    """Passes one request to the application, and its response to the client; implements `Shortcut`.
 
     Args:
-        scope: ASGI's, of the request.
-        transport: of the connection.
-        flow: of the connection.
-        default_headers: sent with every answer.
-        last_values: the last value of each of its headers.
-        keep_alive: whether the connection can be used again afterwards.
+        scope: the ASGI scope of the request.
+        transport: the transport of the connection.
+        flow: the flow control of the connection.
+        default_headers: sent with every response.
+        last_values: the last value of each request header.
+        keep_alive: whether the connection can be reused afterwards.
         expects_continue: whether the client waits to be asked for the body (RFC 9110 section 10.1.1).
-        on_complete: called once the answer is written.
+        on_complete: called when the response is written.
 
     Attributes:
-        scope: as given.
-        last_values: as given.
-        task: what runs the application for it, from its start to its end.
-        keep_alive: as given; false once an answer says otherwise.
+        scope: the ASGI scope of the request.
+        last_values: the last value of each request header.
+        task: the asyncio task that runs the application for the request.
+        keep_alive: whether the connection can be reused; False if the response says otherwise.
         disconnected: whether the client is gone.
-        more_body: whether the body is not complete yet.
-        response_started: whether a part of the answer is written.
-        response_complete: whether all of it is.
-        unconfirmed: whether a part of a stream was written since its client was last known to have all of it.
+        more_body: whether more of the body must arrive.
+        response_started: whether a part of the response is written.
+        response_complete: whether all of the response is written.
+        unconfirmed: whether a part of a stream was written since the client last had received everything.
     """
 
     def __init__(
@@ -174,19 +172,19 @@ class Cycle:
 
         Args:
             app: the application.
-            tasks: `task` is taken out of them in the end.
+            tasks: the server's tasks; `task` is removed from them at the end.
         """
         try:
             try:
                 await app(self.scope, self.receive, self.send)
-            except GeneratorExit:  # nobody runs it any more
+            except GeneratorExit:  # the coroutine is being closed
                 raise
-            except BaseException:  # whatever it is, it ends this request and nothing else
+            except BaseException:  # whatever it is, it ends only this request
                 log.exception("request failed")
             if not self.response_complete and not self.disconnected:
                 await self._fail()
         finally:
-            # What leads back here is let go, so that nothing waits for the collector.
+            # Break the reference cycles, so that nothing waits for the garbage collector.
             self.scope.pop(SHORTCUT, None)
             self._on_complete = None
             if self.task is not None:
@@ -194,7 +192,7 @@ class Cycle:
                 self.task = None
 
     async def _fail(self) -> None:
-        """End an answer that the application has left off."""
+        """End a response that the application did not complete."""
         if self.response_started:
             self._transport.close()
             return
@@ -216,19 +214,19 @@ class Cycle:
         self._wake_up()
 
     def end_body(self) -> None:
-        """Note that the body is complete."""
+        """Record that the body is complete."""
         if not self.response_complete:
             self.more_body = False
             self._wake_up()
 
     def disconnect(self) -> None:
-        """Note that the client is gone, or as good as gone."""
+        """Record that the client is gone, or that its connection will be closed."""
         if not self.response_complete:
             self.disconnected = True
         self._wake_up()
 
     def _wake_up(self) -> None:
-        """Wake up who waits for an event."""
+        """Wake up the application if it waits for an event."""
         self._news = True
         if self._wake is not None:
             self._wake.set()
@@ -252,14 +250,14 @@ class Cycle:
                 self._wake = asyncio.Event()
             self._wake.clear()
             await self._wake.wait()
-        self._news = self.disconnected or self.response_complete  # which is news to everybody who asks
+        self._news = self.disconnected or self.response_complete  # every later call must see these
 
     async def send(self, event: MutableMapping[str, Any]) -> None:
-        """Write what an event tells of the answer (ASGI "HTTP", Response Start and Response Body).
+        """Write the part of the response that an event contains (ASGI "HTTP", Response Start and Response Body).
 
         Raises:
-            RuntimeError: the event is not the next one, or its body is none of the length that was told.
-            ValueError: a header would not be one.
+            RuntimeError: the event is not the next one, or the body does not have the length of its Content-Length.
+            ValueError: a header has invalid characters.
         """
         if self._flow.write_paused and not self.disconnected:
             await self._flow.drain()
@@ -286,7 +284,7 @@ class Cycle:
         if length is not None:
             self._due_bytes = int(length)
         elif not self._is_head and status not in _WITHOUT_BODY:
-            self._until_close = self.scope["http_version"] == "1.0"  # which has no chunks (RFC 9112 section 6.1)
+            self._until_close = self.scope["http_version"] == "1.0"  # it has no chunks (RFC 9112 section 6.1)
             self._chunked = not self._until_close
             self.unconfirmed = True
             if self._chunked:
@@ -295,7 +293,7 @@ class Cycle:
         self._transport.write(b"".join(lines))
 
     def _end_head(self, lines: list[bytes]) -> None:
-        """Complete the head of an answer, of which nothing is written yet."""
+        """Complete the head of a response, before any of it is written."""
         self.response_started = True
         self._expects_continue = False
         if _CLOSE in lines:
@@ -328,7 +326,7 @@ class Cycle:
 
     def _complete(self) -> None:
         self.response_complete = True
-        self._body = b""  # which nobody reads any more
+        self._body = b""  # nobody will read it
         self._wake_up()
         if not self.keep_alive:
             self._transport.close()

@@ -1,4 +1,4 @@
-"""How many connections the process may hold: each needs a file descriptor."""
+"""The number of connections that the process can hold. Each needs a file descriptor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 from typing import Final
 
 RESERVED: Final = 128
-"""Descriptors for everything but clients: listening sockets, logs, key files, metrics, what tools open."""
+"""File descriptors for everything except clients: listening sockets, logs, key files, metrics, and files of tools."""
 
 MIN_CONNECTIONS: Final = 16
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 def make_room(connections: int) -> int:
-    """Let the process open enough files for so many connections, as far as the system lets it.
+    """Raise the limit of open files to fit this many connections, as far as the system allows.
 
-    Above the system's limit `accept` fails, and nobody can connect until somebody leaves; so the limit on connections
-    has to be below it.
+    Above the system's limit `accept` fails, and no client can connect until another one disconnects. So the limit on
+    connections must be below it.
 
     Returns:
-        How many connections it may hold: so many, or fewer if the hard limit of `ulimit -n` is too low.
+        The number of connections that the process can hold. It is lower if the hard limit of `ulimit -n` is too low.
     """
     wanted = connections + RESERVED
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""uvicorn's server with our connections: how it starts, how it drains, and whether it ended cleanly."""
+"""uvicorn's server with our own connections, an orderly drain, and an exit code that shows a clean end."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 
 LOOK_SECONDS = 0.1
-"""How often a replica that leaves looks whether all is done."""
+"""How often a replica that drains checks whether all work is finished."""
 
 NEWCOMER_LOOKS = 10
-"""How often a replica that leaves looks whether the clients that have just connected have sent their first request."""
+"""How many times a replica that drains checks whether new connections have sent their first request."""
 
 REPEATED_SIGNAL_SECONDS = 0.5
-"""Supervisors often signal a process and its group; within this time that is one signal, not two."""
+"""Supervisors often signal both a process and its group. Within this time, that counts as one signal."""
 
 
 class DrainingServer(uvicorn.Server):
-    """Serves until SIGTERM or SIGINT, gives notice, finishes what is in flight, and tells whether that went cleanly.
+    """Serves until SIGTERM or SIGINT, gives notice, and then finishes the work in flight.
 
-    During the notice everything is served as before, so that load balancers learn in peace that this replica leaves.
-    Unlike its parent it returns after a signal instead of raising it again, so that the process can exit
-    with 0 for a clean end and 1 for a forced one (`force_exit`). A second signal ends it at once.
+    During the notice it serves everything as before, so that load balancers have time to see that this replica shuts
+    down. A second signal ends it immediately. Unlike uvicorn's server, it returns after a signal instead of raising it
+    again. So the process can exit with 0 after a clean end, and with 1 after a forced end (`force_exit`).
 
     Args:
         app: the ASGI application.
         limits: what clients may do.
-        callbacks: what hears of them.
+        callbacks: notified of requests and refusals.
         notice_seconds: how long it still listens after a signal.
-        drain_seconds: how long what is in flight may take to finish after that.
-        path: what is served, for the log.
-        answers_checks: whether it goes on listening until what is in flight is done, so that health checks see a
-            replica that leaves and not one that is gone. Not for a socket that the next process serves.
+        drain_seconds: how long work in flight may take to finish after that.
+        path: the path of the endpoint, for the log.
+        answers_checks: whether to listen until the work in flight is finished, so that health checks can distinguish a
+            replica that drains from one that is gone. Do not use it for a socket that the next process serves.
         on_notice: called once, on the event loop, at the first signal.
         on_leaving: called once, on the event loop, when the notice is over.
         on_signal: called in the signal handler, at each signal.
@@ -96,7 +96,7 @@ class DrainingServer(uvicorn.Server):
         self._sweeper: Sweeper | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say where."""
+        """Start, and log the address."""
         await super().startup([])
         if self.started:
             self._acceptor = Acceptor(sockets or (), self.make_connection, asyncio.get_running_loop())
@@ -107,11 +107,11 @@ class DrainingServer(uvicorn.Server):
                 log.info("serving", extra={"url": f"http://{address}:{port}{self._path}"})
 
     def make_connection(self) -> Connection:
-        """Return what serves a new connection."""
+        """Return the protocol object for a new connection."""
         return Connection(self._rules, self.config.loaded_app, self.server_state, self.lifespan.state)
 
     async def on_tick(self, counter: int) -> bool:
-        """Do what is due ten times a second; tell whether it is time to stop listening."""
+        """Do the work that is due ten times a second, and return whether it is time to stop listening."""
         if not await super().on_tick(counter):
             return False
         now = time.monotonic()
@@ -121,7 +121,7 @@ class DrainingServer(uvicorn.Server):
         return self.force_exit or now >= self._notice_ends_at
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what is in flight finish within the drain time, stop accepting, then cut the rest off."""
+        """Let the work in flight finish within the drain time, stop accepting connections, and cut off the rest."""
         self._on_leaving()
         deadline = asyncio.get_running_loop().call_later(self._drain_seconds, self._cut_off)
         if self._answers_checks:
@@ -130,7 +130,7 @@ class DrainingServer(uvicorn.Server):
             self._acceptor.close()
         await super().shutdown(sockets)
         deadline.cancel()
-        # Those who are cancelled now still answer, and would wait for whoever does not read.
+        # Requests that are cancelled now still answer, and would wait for clients that do not read.
         for connection in list(self.server_state.connections):
             if isinstance(connection, Connection):
                 connection.cut_off()
@@ -138,10 +138,10 @@ class DrainingServer(uvicorn.Server):
             self._sweeper.stop()
 
     async def _finish_listening(self) -> None:
-        """Answer until what is in flight is done, then stop listening without losing who has just connected.
+        """Serve until the work in flight is finished, then stop listening without losing new connections.
 
-        A balancer without health checks sends requests until it is refused. It could not tell whether one ran whose
-        connection was closed without an answer.
+        A load balancer without health checks sends requests until a connection is refused. If a connection is closed
+        without an answer, it cannot know whether its request ran.
         """
         for connection in list(self.server_state.connections):
             if not _is_new(connection):
@@ -174,7 +174,7 @@ class DrainingServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signal module's
-        """Leave at the first signal, at once at the second."""
+        """Shut down at the first signal, and immediately at the second."""
         now = time.monotonic()
         self._on_signal()
         if not self.should_exit:
@@ -187,5 +187,5 @@ class DrainingServer(uvicorn.Server):
 
 
 def _is_new(connection: object) -> bool:
-    """Tell whether somebody has connected who has not sent a whole head yet."""
+    """Return whether this client has connected, but not yet sent the complete head of a request."""
     return isinstance(connection, Connection) and connection.cycle is None

@@ -1,4 +1,4 @@
-"""What clients may do before and after their requests reach the application."""
+"""The limits on what clients may send, and on how they read responses."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Limits:
     """The limits of one server.
 
     Attributes:
-        max_connections: how many connections may be open; more are closed at once.
+        max_connections: how many connections may be open. More are closed immediately.
         max_header_bytes: the largest head of a request, as sent: request line, headers and the empty line.
-        max_headers: how many headers it may have.
-        max_message_bytes: the largest request as sent, with the framing of its chunks.
-        head_seconds: how long the first head may take after connecting, others after their first byte.
+        max_headers: how many headers a request may have.
+        max_message_bytes: the largest request as sent, including the framing of its chunks.
+        head_seconds: how long a head may take: the first one after connecting, others after their first byte.
         body_seconds: how long a body may take after its head.
-        unread_seconds: how long a client may take nothing of an answer that waits to be sent.
-        silent_seconds: how long it may acknowledge nothing of a stream that it is sent.
-        max_unread_bytes: what may wait to be sent on all connections together.
-        idle_seconds: how long a connection is kept open on which nothing is asked.
+        unread_seconds: how long a client may read nothing while a response waits to be sent.
+        silent_seconds: how long a client may acknowledge nothing of a stream.
+        max_unread_bytes: how many bytes may wait to be sent, on all connections together.
+        idle_seconds: how long a connection without a request stays open.
     """
 
     max_connections: int

@@ -1,8 +1,8 @@
-"""Whether a client is still there, as far as the system knows from its connection.
+"""Finds out from the system whether a client is still connected.
 
-A client that loses its network or its power does not close its connection. The system repeats what was not acknowledged
-for a quarter of an hour before it gives up, so we look earlier. A client that reads slowly does acknowledge, and has a
-limit of its own.
+A client that loses its network or its power does not close its connection. The system resends unacknowledged data for a
+quarter of an hour before it gives up, so we check earlier. A slow reader does acknowledge data, and has a separate
+limit.
 """
 
 from __future__ import annotations
@@ -14,28 +14,24 @@ import sys
 from typing import Any, Final
 
 _ON_LINUX: Final = sys.platform == "linux"
-"""The only system whose `struct tcp_info` we can read."""
+"""Linux is the only system whose `struct tcp_info` we can read."""
 
 _INFO: Final = struct.Struct("=24xI28xI")
-"""Of `struct tcp_info` (tcp(7)): the number of unacknowledged segments, and the time since the last ACK (ms)."""
+"""Reads from `struct tcp_info` (tcp(7)) the number of unacknowledged segments, and the time since the last ACK (ms)."""
 
 
 class Presence:
-    """Watches one client while a stream is sent to it.
-
-    Args:
-        transport: of its connection.
-    """
+    """Watches one client while a stream is sent to it."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._socket: Any = transport.get_extra_info("socket") if _ON_LINUX else None
         self._silent_seconds: float | None = None
 
     def look(self, elapsed_seconds: float) -> float | None:
-        """Return for how long the client has acknowledged nothing of what it was sent; None if it has all of it.
+        """Return how long the client has acknowledged nothing, in seconds; None if it has received everything.
 
         Args:
-            elapsed_seconds: time since the last look.
+            elapsed_seconds: the time since the last call.
         """
         waiting = None if self._socket is None else _unacknowledged(self._socket)
         if waiting is None:
@@ -48,9 +44,9 @@ class Presence:
 
 
 def _unacknowledged(connection: Any) -> float | None:
-    """Return how long ago a client has last acknowledged anything; None if nothing is on its way to it."""
+    """Return how long ago a client last acknowledged data, in seconds; None if no data is in flight."""
     try:
         segments, since_ms = _INFO.unpack(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size))
     except OSError:
-        return None  # it is closed, or no TCP
+        return None  # it is closed, or not TCP
     return since_ms / 1000 if segments else None

@@ -1,4 +1,4 @@
-"""What the server offers beside ASGI's events: a whole request at once, and a whole answer."""
+"""A faster way than ASGI events: a whole request body, and a whole response, in one call each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, Protocol
 from gateway.http.asgi import RawHeaders
 
 SHORTCUT: Final = "gateway.http.shortcut"
-"""Where the scope of a request holds its `Shortcut`. Other servers have none."""
+"""The key in the ASGI scope of a request's `Shortcut`. Other servers do not have it."""
 
 
 class Shortcut(Protocol):
-    """One request and its answer, each in one piece.
+    """One request and its response, each in one piece.
 
     Attributes:
-        task: what answers the request.
+        task: the asyncio task that answers the request.
         last_values: the last value of each header of the request, by its name in lower case.
     """
 
@@ -23,9 +23,9 @@ class Shortcut(Protocol):
     last_values: dict[bytes, bytes]
 
     def body(self) -> bytes | None:
-        """Return the body, once: None while it is not complete."""
+        """Return the body, or None while it is not complete. It is returned only once."""
         ...
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> bool:
-        """Send a whole answer; return False, and send nothing, if that has to wait."""
+        """Send a whole response. If that would have to wait, return False and send nothing."""
         ...

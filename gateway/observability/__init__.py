@@ -1,1 +1,1 @@
-"""What operators see of a process: logs, metrics, the audit log and traces."""
+"""Logs, metrics, the audit log and traces: how operators observe a process."""

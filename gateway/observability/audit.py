@@ -1,9 +1,9 @@
-"""The audit log: who called what, and whether it was let through or refused and why.
+"""The audit log: who called what, and whether the call ran or was refused, and why.
 
-Lines have the form of the log (see `logs`): time, level, message, then the fields, always in the same order.
-One line a leg, one a refusal, and one each time that a caller answers or cancels a task. The flow id
-and the number of the leg join the legs of a call; those of a task name its id too. No line ever holds a token, a key,
-an argument, an answer or a result.
+Lines have the form of the log (see `logs`): time, level, message, then the fields, always in the same order. There is
+one line for each leg, each refusal, and each time that a caller answers or cancels a task. The flow id and the number
+of the leg connect the legs of a call; lines about a task have its id too. A line never contains a token, a key, an
+argument, an answer or a result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Write = Callable[[bytes], Any]
 Fields: TypeAlias = Mapping[str, Any]
 
 MAX_TARGET_CHARS = 256
-"""Methods, names and URIs come from the caller; longer ones are cut."""
+"""Methods, names and URIs come from the caller, so longer ones are cut."""
 
 LEVEL: Final = "info"
 MESSAGES: Final = {"leg": "leg finished", "refused": "request refused", "task": "task changed"}
-"""By the field `audit`, the message of a line."""
+"""The message of a line, by the value of its field `audit`."""
 
 _LEVEL: Final = LEVEL.ljust(LEVEL_WIDTH)
 _to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -41,11 +41,11 @@ class AuditLog:
     """Writes audit lines.
 
     Args:
-        write: takes one whole line, its line break included.
-        replica_id: told in every line.
+        write: writes one whole line, including its line break.
+        replica_id: the id that every line contains.
         clock: seconds since the epoch.
-        as_json: whether lines are JSON objects, for machines, or text for people.
-        is_writable: reports whether lines are written now; None where calls run without a line too.
+        as_json: whether lines are JSON objects, for programs, or text, for people.
+        is_writable: returns whether lines are written now; None if calls may run without an audit line.
     """
 
     def __init__(
@@ -66,14 +66,14 @@ class AuditLog:
 
     @property
     def may_run(self) -> bool:
-        """Whether calls may run: where every line is required, only while lines are written."""
+        """Whether calls may run. If every line is required, they may only while lines can be written."""
         return self._is_writable is None or self._is_writable()
 
     def require(self) -> None:
         """Refuse a call before it runs if its line could not be written.
 
         Raises:
-            AuditLogDown: every line is required, and none can be written now.
+            AuditLogDown: every line is required, but lines cannot be written now.
         """
         if self._is_writable is not None and not self._is_writable():
             raise AuditLogDown
@@ -90,8 +90,8 @@ class AuditLog:
         seconds: float,
         task: str = "",
     ) -> None:
-        """Note a leg that ran: how it ended, and how long it took; of a task, its id too."""
-        micros = max(0, int(seconds * 1_000_000 + 0.5))  # to write a float costs more than the rest of the line
+        """Record a leg: how it ended and how long it took, and the id of its task if it has one."""
+        micros = max(0, int(seconds * 1_000_000 + 0.5))  # formatting a float costs more than the rest of the line
         ran = AuditedLeg(
             method=method,
             target=target[:MAX_TARGET_CHARS],
@@ -104,7 +104,7 @@ class AuditLog:
         self._write(self._format.leg(self._timestamp(), ran, principal))
 
     def task(self, principal: Principal | None, method: str, tool: str, *, task: str, phase: str) -> None:
-        """Note what a caller did with a task, and in which phase that left it."""
+        """Record what a caller did with a task, and the phase of the task after that."""
         self._note("task", principal, method=method, target=tool[:MAX_TARGET_CHARS], task=task, phase=phase)
 
     def refused(
@@ -116,14 +116,14 @@ class AuditLog:
         target: str = "",
         client: str = "",
     ) -> None:
-        """Note a request that was refused, for the reason that it is counted under.
+        """Record a refused request, with the reason that it is counted under.
 
         Args:
-            error: what it was refused with.
-            principal: the caller, as far as known.
-            method: the JSON-RPC method, as far as known.
-            target: the name or URI asked for, as far as known.
-            client: the address the request came from, where the caller is not known.
+            error: the error that refused it.
+            principal: the caller, if known.
+            method: the JSON-RPC method, if known.
+            target: the requested name or URI, if known.
+            client: the address that the request came from, if the caller is unknown.
         """
         reason = RefusalReason.of(error).value
         fields = {"method": method, "target": target, "reason": reason, "cause": cause_of(error), "client": client}
@@ -133,7 +133,7 @@ class AuditLog:
         self._write(self._format.line(self._timestamp(), event, fields, principal))
 
     def _timestamp(self) -> str:
-        """Return the time in UTC, to the millisecond; all but the milliseconds is worked out once a second."""
+        """Return the time in UTC, to the millisecond. Everything but the milliseconds is formatted once a second."""
         now = self._clock()
         second = int(now)
         if second != self._second:
@@ -143,23 +143,23 @@ class AuditLog:
 
 
 def cause_of(error: GatewayError) -> str:
-    """Return what more there is to say of a refusal than its reason, which the client may not be told; else nothing."""
+    """Return the exact cause of a refusal, which clients may not learn; "" if the reason says it all."""
     if isinstance(error, InvalidRequestState):
         return error.reason.value
     return "scope" if isinstance(error, InsufficientScope) else ""
 
 
 class AuditedLeg:
-    """What is told of a leg.
+    """The fields of a leg's line.
 
     Args:
-        method: as the client gave it.
-        target: the name or URI asked for, cut.
-        task: the id of the task, "" for none.
-        flow: the id of the call, made by the gateway like all that follows.
+        method: the method, as the client sent it.
+        target: the requested name or URI, cut to `MAX_TARGET_CHARS`.
+        task: the id of the task; "" if there is none.
+        flow: the id of the call. The gateway makes this value and all that follow.
         leg: its number in the call.
         outcome: how it ended.
-        ms: how long it took, a decimal number.
+        ms: how many milliseconds it took, as a decimal number.
     """
 
     __slots__ = ("flow", "leg", "method", "ms", "outcome", "target", "task")
@@ -175,10 +175,10 @@ class AuditedLeg:
 
 
 class Format:
-    """How lines are written.
+    """The form in which lines are written.
 
     Args:
-        replica_id: told in every line.
+        replica_id: the id that every line contains.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -189,15 +189,15 @@ class Format:
         raise NotImplementedError
 
     def leg(self, time: str, ran: AuditedLeg, principal: Principal | None) -> bytes:
-        """Return the line for a leg, of which there are more than of all other events: one format, nothing nested.
+        """Return the line for a leg. Legs outnumber all other events, so one f-string formats the whole line.
 
-        What the gateway itself makes needs no quotes.
+        Values that the gateway itself makes need no quotes.
         """
         raise NotImplementedError
 
 
 class Json(Format):
-    """Lines of ASCII: some readers take U+0085 and U+2028 for line breaks too."""
+    """JSON lines in ASCII, because some readers also take U+0085 and U+2028 for line breaks."""
 
     def __init__(self, replica_id: str) -> None:
         super().__init__(replica_id)
@@ -276,5 +276,5 @@ def _in_json(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _quoted(text: str) -> str:
-    """Return a text that cannot be mistaken for another field or another line."""
+    """Return a text that cannot be mistaken for another field or line."""
     return text if text and _PLAIN.issuperset(text) else _to_json(text)

@@ -1,6 +1,6 @@
-"""Compares this process's clock with the clocks of those that it talks to, and reports one that is off.
+"""Compares this process's clock with those of the servers that it talks to, and reports if it is off.
 
-Nobody is asked for this: every comparison uses an answer that is needed for something else.
+This sends no requests: every comparison uses an answer that is needed for something else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from prometheus_client.registry import Collector
 log = logging.getLogger(__name__)
 
 OFF_SECONDS: Final = 5.0
-"""A clock that differs by more is reported. An answer that took longer is no evidence, and is ignored."""
+"""A clock that differs by more is reported. An answer that took longer proves nothing and is ignored."""
 
 RIGHT_SECONDS: Final = 30.0
-"""A clock is right again when nothing has shown it off for so long: of several servers, one may be off."""
+"""The clock counts as right again if no answer has shown it off for this long, since one of several servers may be
+off."""
 
 
 class ClockSource(StrEnum):
-    """Whose clock this process's is compared with."""
+    """The servers that this process compares its clock with."""
 
     REDIS = "redis"
     IDENTITY_PROVIDER = "identity_provider"
@@ -34,13 +35,13 @@ class ClockSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What somebody has told of the time.
+    """The time that a server reported.
 
     Attributes:
-        told: seconds since the epoch; the clock that they were read from showed this, or a fraction of `step` more.
-        step: what that clock's time is rounded down to, in seconds.
-        heard_at: what our own clock showed when the answer was there.
-        took: how many seconds before that it was asked for.
+        told: seconds since the epoch. The server's clock showed this time, or a fraction of `step` more.
+        step: the unit that the server rounds its time down to, in seconds.
+        heard_at: the time on our clock when the answer arrived.
+        took: how many seconds the answer took.
     """
 
     told: float
@@ -50,7 +51,7 @@ class Reading:
 
     @property
     def offset(self) -> float:
-        """By how many seconds our clock is ahead, or behind if negative, for certain; 0 if the two may agree."""
+        """The seconds that our clock is certainly ahead, or behind if negative; 0 if both clocks may agree."""
         at_most = self.heard_at - self.told
         at_least = at_most - self.took - self.step
         return at_least if at_least > 0 else min(at_most, 0.0)
@@ -64,7 +65,7 @@ class _Compared:
 
 
 class ClockWatch(Collector):
-    """Compares this process's clock with others. Any thread may tell it of a reading.
+    """Compares this process's clock with others. Any thread may report a reading.
 
     Args:
         clock: monotonic seconds.
@@ -76,7 +77,7 @@ class ClockWatch(Collector):
         self._lock = threading.Lock()
 
     def compare(self, source: ClockSource, reading: Reading) -> None:
-        """Note a reading. The log is told when the clock turns out to be off, and when it is right again."""
+        """Compare a reading with our clock. Log when the clock turns out to be off, and when it is right again."""
         if reading.took > OFF_SECONDS:
             return
         with self._lock:
@@ -94,12 +95,12 @@ class ClockWatch(Collector):
             log.warning(message, extra={"source": source.value, "seconds": round(reading.offset, 1)})
 
     def offsets(self) -> dict[str, float]:
-        """Return by how many seconds the clock is ahead of each that it was compared with, or behind if negative."""
+        """Return for each source by how many seconds our clock is ahead of it, or behind if negative."""
         with self._lock:
             return {source.value: round(compared.offset, 3) for source, compared in self._compared.items()}
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Show the last comparisons; called by the thread that serves metrics."""
+        """Yield the last comparisons; called by the thread that serves metrics."""
         (family,) = self.describe()
         for source, offset in self.offsets().items():
             family.add_metric([source], offset)
@@ -110,7 +111,7 @@ class ClockWatch(Collector):
         return [
             GaugeMetricFamily(
                 "gateway_clock_offset_seconds",
-                "By how much this process's clock is ahead of another one, or behind it if negative.",
+                "How far this process's clock is ahead of another one, or behind it if negative.",
                 labels=["source"],
             )
         ]

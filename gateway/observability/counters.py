@@ -1,7 +1,7 @@
-"""Metrics that cost next to nothing to count, for what happens on every request.
+"""Cheap metrics, for events that happen on every request.
 
-`prometheus_client`'s own take a lock each time, since any thread may count. These are counted by one thread alone,
-that of the event loop; the thread that serves them only reads.
+The metrics of `prometheus_client` take a lock each time, since any thread may count. These are counted only by the
+event loop's thread; the thread that serves metrics just reads them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ from prometheus_client.registry import Collector
 
 
 class Count:
-    """One counter. Whoever counts adds to `value`.
-
-    Attributes:
-        value: what has been counted.
-    """
+    """One counter. To count, add to `value`."""
 
     __slots__ = ("value",)
 
@@ -28,14 +24,7 @@ class Count:
 
 
 class Counts(Collector):
-    """A family of counters.
-
-    Args:
-        name: of the metric, without `_total`.
-        documentation: of the metric.
-        labels: the names of its labels.
-        registry: where it is shown.
-    """
+    """A counter with labels. Its name comes without `_total`."""
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
         self._about = name, documentation
@@ -44,11 +33,11 @@ class Counts(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> Count:
-        """Return the counter with these labels; keep it, for it costs more to find than to count."""
+        """Return the counter with these labels. Keep it: finding it costs more than counting."""
         return self._counts.setdefault(values, Count())
 
     def show(self, count: Count, *values: str) -> None:
-        """Show what somebody else counts, with these labels."""
+        """Show an existing counter with these labels."""
         self._counts[values] = count
 
     def describe(self) -> list[CounterMetricFamily]:
@@ -56,7 +45,7 @@ class Counts(Collector):
         return [CounterMetricFamily(*self._about, labels=self._labels)]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Return the metric as it is now."""
+        """Yield the metric with its current values."""
         (family,) = self.describe()
         for values, count in list(self._counts.items()):
             family.add_metric(values, count.value)
@@ -64,13 +53,13 @@ class Counts(Collector):
 
 
 class ReadCount(Collector):
-    """A counter that somebody else counts.
+    """A counter whose value is read from elsewhere.
 
     Args:
-        name: of the metric, without `_total`.
-        documentation: of the metric.
-        read: returns what has been counted; called on the thread that serves metrics.
-        registry: where it is shown.
+        name: the name of the metric, without `_total`.
+        documentation: its help text.
+        read: returns the current value; called on the thread that serves metrics.
+        registry: the registry that shows it.
     """
 
     def __init__(self, name: str, documentation: str, read: Callable[[], int], registry: CollectorRegistry) -> None:
@@ -83,7 +72,7 @@ class ReadCount(Collector):
         return [CounterMetricFamily(*self._about)]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """Return the metric as it is now."""
+        """Yield the metric with its current value."""
         yield CounterMetricFamily(*self._about, value=self._read())
 
 
@@ -91,7 +80,7 @@ class Distribution:
     """One histogram.
 
     Args:
-        bounds: the upper bounds of its buckets, rising; the last one is infinity.
+        bounds: the upper bounds of its buckets, ascending; the last one is infinity.
     """
 
     __slots__ = ("_bounds", "counts", "total")
@@ -108,14 +97,14 @@ class Distribution:
 
 
 class Distributions(Collector):
-    """A family of histograms.
+    """A histogram with labels.
 
     Args:
-        name: of the metric.
-        documentation: of the metric.
+        name: the name of the metric.
+        documentation: its help text.
         labels: the names of its labels.
-        bounds: the upper bounds of its buckets, rising, without infinity.
-        registry: where it is shown.
+        bounds: the upper bounds of its buckets, ascending, without infinity.
+        registry: the registry that shows it.
     """
 
     def __init__(
@@ -135,7 +124,7 @@ class Distributions(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> Distribution:
-        """Return the histogram with these labels; keep it, for it costs more to find than to count."""
+        """Return the histogram with these labels. Keep it: finding it costs more than counting."""
         return self._distributions.setdefault(values, Distribution(self._bounds))
 
     def describe(self) -> list[HistogramMetricFamily]:
@@ -143,7 +132,7 @@ class Distributions(Collector):
         return [HistogramMetricFamily(*self._about, labels=self._labels)]
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Return the metric as it is now."""
+        """Yield the metric with its current values."""
         (family,) = self.describe()
         for values, distribution in list(self._distributions.items()):
             so_far, buckets = 0, []

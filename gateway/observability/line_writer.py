@@ -1,7 +1,8 @@
-"""Writes log and audit lines from a thread, so that a disk or pipe that stands still holds nothing else up.
+"""Writes log and audit lines from a thread, so a stalled disk or pipe blocks nothing else.
 
-Lines wait in a queue bounded in bytes. A line that finds no room is dropped and counted; so are lines that the
-destination refuses (disk full, reader gone), unless every line is required: those are kept and tried again.
+Lines wait in a queue with a limit in bytes. A line that does not fit is dropped and counted. A line that the
+destination refuses, because the disk is full or the reader is gone, is dropped too, or retried if every line is
+required.
 """
 
 from __future__ import annotations
@@ -18,38 +19,37 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES: Final = 4 << 20
-"""What waits to be written at most: some seconds of lines of a busy replica."""
+"""The size of the queue: a few seconds of a busy replica's lines."""
 
 PAUSE_SECONDS: Final = 0.01
-"""Between two writes: at a thousand lines a second each write takes many of them."""
+"""The pause between two writes. It lets one write take many lines, such as ten at a thousand lines a second."""
 
 IDLE_SECONDS: Final = 1.0
-"""How often the writer looks by itself: a line that a finalizer puts just as it goes to sleep does not wake it."""
+"""How often an idle writer checks the queue. A line that a finalizer adds at the wrong moment does not wake it."""
 
 RETRY_SECONDS: Final = 0.25
-"""Between two attempts at a destination that refuses."""
+"""The pause between two attempts if the destination refuses lines."""
 
 STUCK_SECONDS: Final = 1.0
-"""A write that takes longer counts as one that cannot be made."""
+"""A write that takes longer counts as failing."""
 
 CLOSE_SECONDS: Final = 2.0
-"""What a process that ends waits for its last lines to be written."""
+"""How long an ending process waits for its last lines to be written."""
 
 
 class LineWriter:
-    """Appends lines to a file descriptor, in order and whole, from a thread of its own.
+    """Appends whole lines to a file descriptor, in order, from its own thread.
 
-    Use `Lines` to write: each is one kind of line, with a count of its own of what was lost.
+    Write through `Lines`, which counts the lost lines of each kind separately.
 
     Args:
-        descriptor: where to.
-        name: what the log calls it when it reports that lines cannot be written; "" where that is the log itself.
-        max_queued_bytes: what may wait at a time.
-        owns_descriptor: whether the writer closes the descriptor after its last line.
+        descriptor: the destination.
+        name: its name when the log reports that lines cannot be written; "" if it is the destination of the log itself.
+        max_queued_bytes: the size of the queue; also an attribute.
+        owns_descriptor: whether to close the descriptor after the last line.
 
     Attributes:
-        keeps: whether lines that the destination refuses are kept and tried again, instead of dropped.
-        max_queued_bytes: as given.
+        keeps: whether to keep and retry lines that the destination refuses, instead of dropping them.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class LineWriter:
         self._descriptor = descriptor
         self._owns_descriptor = owns_descriptor
         self._name = name
-        # Entered for each line, and unlike a condition without a call. A signal handler or a finalizer may log while
-        # its thread is inside.
+        # A lock that is entered for each line, without the Python call that entering a condition costs. It is reentrant
+        # because a signal handler or a finalizer may log while its own thread holds it.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._queue: list[tuple[Lines, bytes]] = []
@@ -80,14 +80,14 @@ class LineWriter:
         self._worker.start()
 
     def put(self, source: Lines, line: bytes, limit_bytes: int) -> bool:
-        """Queue one line; return False if there is no room for it. It never waits.
+        """Queue one line, or return False if there is no room for it. Never waits.
 
         Any thread may call this, and so may a signal handler or a finalizer, whatever it interrupts.
 
         Args:
             source: counts the line if it is lost later.
-            line: the whole line, its line break included.
-            limit_bytes: what may wait at a time, this line included.
+            line: the whole line, including its line break.
+            limit_bytes: how full the queue may become with this line.
         """
         with self._lock:
             if self._queued_bytes + len(line) > limit_bytes:
@@ -101,13 +101,13 @@ class LineWriter:
 
     @property
     def is_writable(self) -> bool:
-        """Whether lines reach their destination now, and there is room for more."""
+        """Whether lines currently reach their destination, and there is room for more."""
         since = self._writing_since
         is_stuck = since is not None and time.monotonic() - since > STUCK_SECONDS
         return not (self._is_refused or is_stuck or self._queued_bytes > self.max_queued_bytes // 2)
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what waits, but no longer than `seconds`, then end. Lines that come later are lost."""
+        """Write the queued lines, for at most `seconds`, then end. Later lines are lost."""
         self._closing.set()
         with self._changed:
             self._changed.notify()
@@ -125,13 +125,13 @@ class LineWriter:
                 break
             self._write_out(batch)
             self._closing.wait(PAUSE_SECONDS)
-        if self._owns_descriptor:  # closed here, since `close` does not wait for a write that is stuck
+        if self._owns_descriptor:  # closed here, because `close` does not wait for a stuck write
             os.close(self._descriptor)
 
     def _write_out(self, batch: list[tuple[Lines, bytes]]) -> None:
         left = b"".join([line for _, line in batch])
         size = len(left)
-        if self._broken_line:  # of an earlier batch, only a part of a line was written
+        if self._broken_line:  # an earlier batch ended in the middle of a line
             left = b"\n" + left
         while left:
             self._writing_since = time.monotonic()
@@ -149,7 +149,7 @@ class LineWriter:
             self._queued_bytes -= size
 
     def _write_some(self, lines: bytes) -> int | None:
-        """Return how many bytes the destination took, None if it refuses."""
+        """Return how many bytes were written; None if the destination refuses them."""
         try:
             written = os.write(self._descriptor, lines)
         except OSError as error:
@@ -159,7 +159,7 @@ class LineWriter:
         return written
 
     def _note(self, problem: str | None) -> None:
-        """Note whether the destination takes lines, and report when that has changed."""
+        """Remember whether the destination accepts lines, and log when that changes."""
         was_refused, self._is_refused = self._is_refused, problem is not None
         if not self._name or was_refused == self._is_refused:
             return
@@ -173,11 +173,11 @@ class Lines:
     """One kind of line that a `LineWriter` writes.
 
     Args:
-        writer: writes them.
-        share: of the room in its queue that these lines may fill, so that others always find some.
+        writer: writes the lines.
+        share: the share of its queue that these lines may fill. The rest stays free for other kinds.
 
     Attributes:
-        lost: how many were not written.
+        lost: how many of these lines were not written.
     """
 
     def __init__(self, writer: LineWriter, *, share: float = 1.0) -> None:
@@ -186,17 +186,17 @@ class Lines:
         self._limit_bytes = int(writer.max_queued_bytes * share)
 
     def write(self, line: bytes) -> None:
-        """Have one whole line written, or counted as lost. Never waits."""
+        """Queue one whole line, or count it as lost. Never waits."""
         if not self._writer.put(self, line, self._limit_bytes):
             self.lost += 1
 
     def close(self) -> None:
-        """Write what waits, then end the writer; see `LineWriter.close`."""
+        """Write the queued lines, then end the writer; see `LineWriter.close`."""
         self._writer.close()
 
     @property
     def is_writable(self) -> bool:
-        """Whether lines reach their destination now, and there is room for more."""
+        """Whether lines currently reach their destination, and there is room for more."""
         return self._writer.is_writable
 
 
@@ -210,17 +210,17 @@ def _count_lost(batch: list[tuple[Lines, bytes]], unwritten_bytes: int) -> None:
 
 @functools.cache
 def stderr_writer() -> LineWriter:
-    """Return the one writer of this process to its standard error, which log and audit log may share."""
+    """Return the process's only writer to standard error, which the log and the audit log may share."""
     return closed_at_exit(LineWriter(sys.stderr.fileno()))
 
 
 def closed_at_exit(writer: LineWriter) -> LineWriter:
-    """Have a writer write its last lines when the process ends; return it."""
+    """Close a writer when the process ends, and return it."""
     atexit.register(writer.close)
     return writer
 
 
 def close_before_exit(writer: LineWriter) -> None:
-    """Close a writer of `closed_at_exit` now."""
+    """Close a writer now that `closed_at_exit` would close later."""
     atexit.unregister(writer.close)
     writer.close()

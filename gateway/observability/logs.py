@@ -1,7 +1,7 @@
-"""Log lines: one an event, as text for people or JSON for machines, with the id of the call that it is about.
+"""Log lines: one per event, as text for people or JSON for programs, with the id of the call that it is about.
 
-Each line begins with time, level and message; in JSON `replica` and `logger` follow. Then come the fields of the event
-in the order in which they were given. Audit lines have the same form.
+Each line begins with time, level and message. In JSON, `replica` and `logger` follow. Then come the fields of the
+event, in the order in which they were passed. Audit lines have the same form.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final, TextIO
 from gateway.observability.line_writer import Lines, stderr_writer
 
 FLOW: Final[ContextVar[str]] = ContextVar("flow")
-"""The id of the call of which a leg runs here; unset where none does. Each line that is logged meanwhile has it."""
+"""The id of the call whose leg runs in this context, if one does. Each line that is logged in it has the id."""
 
 LOG_SHARE: Final = 0.5
-"""Of what may wait to be written: the rest is left to audit lines that go the same way."""
+"""The share of the write queue that log lines may fill. The rest is for audit lines with the same destination."""
 
 LEVEL_WIDTH: Final = 7
-"""Of the level in a line for people, so that messages stand below each other."""
+"""The width of the level in a line for people, which aligns the messages."""
 
 _INDENT: Final = "    "
 _PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -34,7 +34,7 @@ _PLAIN_RECORD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class CallFilter(logging.Filter):
-    """Lets every record pass; one of a leg gets the id of its call, unless it names one itself."""
+    """Adds the id of the call to records that a leg logs, unless they have one. Every record passes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Add the field `flow`."""
@@ -48,10 +48,7 @@ class LineHandler(logging.Handler):
     """Hands each record to a writer that never waits.
 
     Args:
-        lines: takes the lines.
-
-    Attributes:
-        lines: as given.
+        lines: writes the lines; also an attribute.
     """
 
     def __init__(self, lines: Lines) -> None:
@@ -66,7 +63,7 @@ class LineHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Write what waits, as the process ends."""
+        """Write the queued lines, as the process ends."""
         self.lines.close()
         super().close()
 
@@ -77,7 +74,7 @@ def log_lines_lost() -> int:
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people: `time level message key=value …`. A traceback follows it, each of its lines indented."""
+    """Formats a record as one line for people: `time level message key=value …`. An indented traceback may follow."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as text."""
@@ -92,10 +89,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line for machines; an exception is one field of it.
+    """Formats a record as one JSON object on one line, for programs. An exception is one of its fields.
 
     Args:
-        replica_id: told with each line.
+        replica_id: the id that each line contains.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -119,18 +116,18 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(level: str, log_format: str, replica_id: str, stream: TextIO | None = None) -> None:
-    """Send everything that is logged in this process, uvicorn's messages included, to one place in one form.
+    """Send everything that this process logs, including uvicorn's messages, to one place in one form.
 
-    Python's warnings are logged too; Python itself would write them in a form of its own.
+    Python's warnings are logged too; by default, Python would write them in another form.
 
-    Uvicorn's reports of its own stages come at level debug only: the process tells people itself when it serves and
-    when it leaves. Its access log is off.
+    Uvicorn's reports about its own stages appear only at level debug, because the gateway itself reports when it serves
+    and when it leaves. Uvicorn's access log is off.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
         log_format: `text` or `json`.
-        replica_id: the process's name.
-        stream: where to; None is stderr, written by a thread of its own so that it holds nothing up.
+        replica_id: the name of the process.
+        stream: where the lines go; None is stderr, written by a separate thread, so it blocks nothing.
     """
     handler: logging.Handler
     handler = LineHandler(Lines(stderr_writer(), share=LOG_SHARE)) if stream is None else logging.StreamHandler(stream)
@@ -159,7 +156,7 @@ def _log_warning(  # noqa: PLR0917 - as Python calls it
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Log a warning, instead of what `warnings.showwarning` does."""
+    """Log a warning; replaces `warnings.showwarning`."""
     del file, line
     logging.getLogger("py.warnings").warning(
         "Python warning", extra={"category": category.__name__, "where": f"{filename}:{lineno}", "reason": str(message)}
@@ -167,7 +164,7 @@ def _log_warning(  # noqa: PLR0917 - as Python calls it
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Take what a log call gave as `extra`, and what filters added."""
+    """Return the fields that a log call passed as `extra` or that filters added."""
     return {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD_FIELDS}
 
 
@@ -181,7 +178,7 @@ def _shown(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a text in which nothing breaks the line or moves the cursor."""
+    """Return a text without characters that break the line or move the cursor."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,7 +1,7 @@
-"""What operators see of a process in numbers: Prometheus metrics.
+"""The Prometheus metrics of a replica.
 
-Nothing here is global: each `Telemetry` has a registry of its own. Every label takes
-its values from a fixed set, so that no client can make the process remember what it sent.
+Nothing here is global: each `Telemetry` has its own registry. Every label takes its values from a fixed set, so no
+client can make the process remember what it sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEG_METHODS: Final = frozenset(method.name for method in METHODS.values() if met
 OUTCOMES: Final = frozenset({"completed", "input_required", "shed", "task_created", "failed", "cancelled"})
 WIRES: Final = frozenset({"2026-07-28", "2025-11-25", "draft"})
 CALL_OUTCOMES: Final = frozenset({"completed", "failed", "task_created"})
-"""How a call ends, as far as this replica is concerned."""
+"""The outcomes that end a call for this replica."""
 
 SEAL_OPERATIONS: Final = ("seal", "open")
 
@@ -71,7 +71,7 @@ class RefusalReason(StrEnum):
 
     @classmethod
     def of(cls, error: BaseException) -> RefusalReason:
-        """Tell under which reason an error counts."""
+        """Return the reason that an error is counted under."""
         if isinstance(error, errors.HttpRefusal):
             return _HTTP_REASONS.get(error.status, cls.HTTP)
         for kind in type(error).__mro__:
@@ -116,16 +116,16 @@ _ERROR_REASONS: Final[dict[type, RefusalReason]] = {
 
 
 class Load(Protocol):
-    """How much a replica has in hand, and how much it takes on. Read by the thread that serves metrics."""
+    """The load of a replica and its limits. Read by the thread that serves metrics."""
 
     @property
     def limit(self) -> int:
-        """Requests that may be worked on at once."""
+        """How many requests may be worked on at once."""
         ...
 
     @property
     def in_flight(self) -> int:
-        """Requests that are worked on or wait."""
+        """Requests that are worked on or wait for a place."""
         ...
 
     @property
@@ -140,22 +140,22 @@ class Load(Protocol):
 
     @property
     def share_refusals(self) -> Count:
-        """Requests refused because their caller had its share."""
+        """Requests refused because their caller already had its share."""
         ...
 
     @property
     def queue_wait_p90(self) -> float:
-        """How long requests wait, 90th percentile, those that still wait included, in seconds."""
+        """The 90th percentile of the waiting time in seconds, including requests that still wait."""
         ...
 
     @property
     def queue_target(self) -> float:
-        """How long they should wait at most, 90th percentile, in seconds."""
+        """The target for `queue_wait_p90`, in seconds."""
         ...
 
     @property
     def draining(self) -> bool:
-        """Whether the replica is leaving."""
+        """Whether the replica is draining."""
         ...
 
 
@@ -163,18 +163,16 @@ class Telemetry(ProcessTelemetry):
     """The metrics of one replica.
 
     Args:
-        tools: the names of the registered tools, prompts and resources; any other name counts as `other`.
+        tools: the names of the registered tools, prompts and resources; all others count as `other`.
     """
 
     def __init__(self, tools: Iterable[str] = ()) -> None:
         super().__init__()
         self._tools = frozenset(tools)
-        self._legs = Counts(
-            "gateway_legs", "Legs by how they ended.", ["method", "tool", "outcome", "wire"], self.registry
-        )
+        self._legs = Counts("gateway_legs", "Legs, by outcome.", ["method", "tool", "outcome", "wire"], self.registry)
         self._leg_seconds = Distributions(
             "gateway_leg_seconds",
-            "How long legs took.",
+            "Duration of legs.",
             ["method", "tool"],
             bounds=_LEG_SECONDS_BUCKETS,
             registry=self.registry,
@@ -184,45 +182,45 @@ class Telemetry(ProcessTelemetry):
         in_flight.set_function(lambda: self._running)
         calls = Distributions(
             "gateway_call_seconds",
-            "How long calls took from their first leg to their end.",
+            "Duration of calls, from the first leg to the end.",
             ["method", "outcome"],
             bounds=_CALL_SECONDS_BUCKETS,
             registry=self.registry,
         )
         seals = Distributions(
             "gateway_seal_seconds",
-            "How long it took to seal or open a request state.",
+            "Time to seal or open a request state.",
             ["operation"],
             bounds=_SEAL_SECONDS_BUCKETS,
             registry=self.registry,
         )
         self._states_sealed = self.count_by_key("gateway_states_sealed", "Request states sealed, by key id.")
         self._states_opened = self.count_by_key("gateway_states_opened", "Request states opened, by key id.")
-        self._sessions_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions begun, by key id.")
+        self._sessions_sealed = self.count_by_key("gateway_sessions_sealed", "Sessions started, by key id.")
         self._sessions_opened = self.count_by_key(
-            "gateway_sessions_opened", "Requests whose session opened, by key id."
+            "gateway_sessions_opened", "Session ids opened for requests, by key id."
         )
         rejections = Counter(
-            "gateway_state_rejections", "Request states not accepted, by reason.", ["reason"], registry=self.registry
+            "gateway_state_rejections", "Request states rejected, by reason.", ["reason"], registry=self.registry
         )
         sessions = Counter(
-            "gateway_session_rejections", "Sessions not accepted, by reason.", ["reason"], registry=self.registry
+            "gateway_session_rejections", "Session ids rejected, by reason.", ["reason"], registry=self.registry
         )
         responses = Counter(
             "gateway_response_rejections",
-            "Responses of clients that reached nobody who waits for them, by reason.",
+            "Responses of clients that no waiting call received, by reason.",
             ["reason"],
             registry=self.registry,
         )
         hops_sent = Counter(
             "gateway_hop_messages_sent",
-            "Messages sent to other replicas, by whether they were answered.",
+            "Messages sent to one other replica, by whether it answered.",
             ["result"],
             registry=self.registry,
         )
         hops_refused = Counter(
             "gateway_hop_messages_refused",
-            "Messages at the path for other replicas that were not accepted, by reason.",
+            "Messages at the path for other replicas that were rejected, by reason.",
             ["reason"],
             registry=self.registry,
         )
@@ -234,46 +232,46 @@ class Telemetry(ProcessTelemetry):
         )
         self._hints_dropped = Counter(
             "gateway_broadcast_hints_dropped",
-            "Cancelled requests and changes that were not sent to other replicas: there were too many at once.",
+            "Cancelled requests and changes that were not sent to other replicas because there were too many at once.",
             registry=self.registry,
         )
         self._state_bytes = Distributions(
             "gateway_state_bytes",
-            "The size of request states as the client carries them.",
+            "Size of request states as clients carry them.",
             (),
             bounds=_STATE_BYTES_BUCKETS,
             registry=self.registry,
         ).labels()
         refused = Counter(
             "gateway_requests_refused",
-            "Requests answered with an error, by reason.",
+            "Requests answered with an error or cut off, by reason.",
             ["reason"],
             registry=self.registry,
         )
         self._too_large = Counter(
             "gateway_states_too_large",
-            "Calls that ended because they had collected more than a request state may hold.",
+            "Calls that ended because their request state became too large.",
             registry=self.registry,
         )
         self._connections_refused = Counter(
             "gateway_connections_refused",
-            "Connections closed at once because as many were open as may be.",
+            "Connections closed at once because the limit of open connections was reached.",
             registry=self.registry,
         )
         self._clients_lost = Counter(
             "gateway_clients_lost",
-            "Connections closed because their client stopped acknowledging a stream.",
+            "Connections closed because the client stopped acknowledging a stream.",
             registry=self.registry,
         )
-        self._token_keys = Gauge("gateway_token_keys", "Public keys that verify tokens.", registry=self.registry)
+        self._token_keys = Gauge("gateway_token_keys", "Public keys that can verify tokens.", registry=self.registry)
         token_keys_read = Counter(
             "gateway_token_keys_read",
-            "Times the identity provider was asked for its keys.",
+            "Requests for the identity provider's keys, by result.",
             ["result"],
             registry=self.registry,
         )
         self._token_keys_read = {True: token_keys_read.labels("failed"), False: token_keys_read.labels("read")}
-        # Children bound once: looking one up by its labels costs more than counting.
+        # Bind the children once: looking one up by its labels costs more than counting.
         self._rejections = {reason: rejections.labels(reason) for reason in RejectReason}
         self._session_rejections = {reason: sessions.labels(reason) for reason in RejectReason}
         self._response_rejections = {reason: responses.labels(reason) for reason in RejectReason}
@@ -288,27 +286,27 @@ class Telemetry(ProcessTelemetry):
         self._leg_children: dict[tuple[str, str, str, str], tuple[Count, Distribution]] = {}
 
     def serve(self, tools: Iterable[str]) -> None:
-        """Know other tools, prompts and resources by their names from now on."""
+        """Count these tools, prompts and resources by name from now on."""
         self._tools = frozenset(tools)
 
     def watch_load(self, load: Load) -> None:
-        """Show what decides on admission; it is asked at each scrape, not told of each request."""
+        """Show the state of admission control, which is read at each scrape."""
         for name, documentation, value in (
-            ("gateway_inflight_limit", "Requests that may be worked on at once, as it is now.", lambda: load.limit),
-            ("gateway_requests_in_flight", "Requests worked on or waiting now.", lambda: load.in_flight),
+            ("gateway_inflight_limit", "How many requests may be worked on at once now.", lambda: load.limit),
+            ("gateway_requests_in_flight", "Requests that are worked on or wait now.", lambda: load.in_flight),
             ("gateway_requests_waiting", "Requests that wait for a place now.", lambda: load.waiting),
             ("gateway_callers_waiting", "Callers that wait for a place now.", lambda: load.callers_waiting),
             (
                 "gateway_queue_wait_p90_seconds",
-                "How long requests wait from their headers to their leg, 90th percentile, with those that still wait.",
+                "Time from a request's headers to its leg, 90th percentile, including requests that still wait.",
                 lambda: load.queue_wait_p90,
             ),
             (
                 "gateway_queue_target_seconds",
-                "How long requests should wait for their leg at most, 90th percentile.",
+                "Target for the time that requests wait for their leg, 90th percentile.",
                 lambda: load.queue_target,
             ),
-            ("gateway_draining", "Whether this replica is leaving: 1 or 0.", lambda: load.draining),
+            ("gateway_draining", "Whether this replica is draining: 1 or 0.", lambda: load.draining),
         ):
             Gauge(name, documentation, registry=self.registry).set_function(value)
         Counts(
@@ -328,7 +326,7 @@ class Telemetry(ProcessTelemetry):
         """Show how many calls wait for their clients."""
         Gauge(
             "gateway_calls_waiting",
-            "Calls of 2025-11-25 clients that have asked something and are not over.",
+            "Calls of 2025-11-25 clients that have asked a question and have not ended.",
             registry=self.registry,
         ).set_function(lambda: len(waiting))
 
@@ -337,7 +335,7 @@ class Telemetry(ProcessTelemetry):
         self._running += 1
 
     def leg_finished(self, method: str, tool: str, outcome: str, wire: str, seconds: float) -> None:
-        """Count the end of a leg that `leg_started` counted, however it ended."""
+        """Count the end of a leg that `leg_started` counted, whatever the outcome."""
         self._running -= 1
         labels = (method, tool, outcome, wire)
         children = self._leg_children.get(labels)
@@ -353,13 +351,13 @@ class Telemetry(ProcessTelemetry):
         lasted.observe(seconds)
 
     def call_ended(self, method: str, outcome: str, seconds: float) -> None:
-        """Note how long a call took in all, if the outcome of its leg is an end of it."""
+        """Record how long a call took in total, if the outcome of its leg ends the call."""
         call = self._calls.get((method, outcome))
         if call is not None:
             call.observe(seconds)
 
     def state_sealed(self, key_id: bytes, size_bytes: int, seconds: float) -> None:
-        """Count a request state given to a client: sealed with one of our keys, `size_bytes` long as a token."""
+        """Count a request state that was sealed for a client, `size_bytes` long as a token."""
         self._states_sealed.count(key_id)
         self._state_bytes.observe(size_bytes)
         self._seal_seconds.observe(seconds)
@@ -370,7 +368,7 @@ class Telemetry(ProcessTelemetry):
         self._open_seconds.observe(seconds)
 
     def session_sealed(self, key_id: bytes) -> None:
-        """Count a session that begins, sealed with one of our keys."""
+        """Count a session that starts, sealed with one of our keys."""
         self._sessions_sealed.count(key_id)
 
     def session_opened(self, key_id: bytes) -> None:
@@ -378,31 +376,31 @@ class Telemetry(ProcessTelemetry):
         self._sessions_opened.count(key_id)
 
     def token_keys(self, count: int) -> None:
-        """Tell how many public keys verify tokens now."""
+        """Show how many public keys can verify tokens now."""
         self._token_keys.set(count)
 
     def token_keys_read(self, *, failed: bool) -> None:
-        """Count that the identity provider was asked for its keys."""
+        """Count a request for the identity provider's keys."""
         self._token_keys_read[failed].inc()
 
     def state_rejected(self, reason: RejectReason) -> None:
-        """Count a request state that was not accepted."""
+        """Count a request state that was rejected."""
         self._rejections[reason].inc()
 
     def session_rejected(self, reason: RejectReason) -> None:
-        """Count a session that was not accepted."""
+        """Count a session id that was rejected."""
         self._session_rejections[reason].inc()
 
     def response_rejected(self, reason: RejectReason) -> None:
-        """Count a client's response that nobody waits for."""
+        """Count a client's response that no call waits for."""
         self._response_rejections[reason].inc()
 
     def hop_sent(self, *, answered: bool) -> None:
-        """Count a message to another replica, by whether a reply came that opened."""
+        """Count a message to another replica, and whether a valid reply came back."""
         self._hops_sent[answered].inc()
 
     def hop_refused(self, reason: HopReason) -> None:
-        """Count a message for this replica that was not accepted."""
+        """Count a message to this replica that was rejected."""
         self._hops_refused[reason].inc()
 
     def broadcast(self, *, failed: bool) -> None:
@@ -410,19 +408,19 @@ class Telemetry(ProcessTelemetry):
         self._broadcasts[failed].inc()
 
     def hint_dropped(self) -> None:
-        """Count a hint that is not sent to other replicas."""
+        """Count a hint that was not sent to other replicas."""
         self._hints_dropped.inc()
 
     def state_too_large(self) -> None:
-        """Count a call that could not go on because its state was over the size limit."""
+        """Count a call that ended because its state exceeded the size limit."""
         self._too_large.inc()
 
     def connection_refused(self) -> None:
-        """Count a connection closed at once because as many are open as may be."""
+        """Count a connection that was closed at once because too many are open."""
         self._connections_refused.inc()
 
     def client_lost(self) -> None:
-        """Count a connection closed because its client is gone."""
+        """Count a connection that was closed because its client is gone."""
         self._clients_lost.inc()
 
     def request_refused(self, reason: RefusalReason) -> None:

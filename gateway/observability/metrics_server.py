@@ -1,7 +1,7 @@
-"""`GET /metrics` on a port of its own, answered from a thread: a process whose event loop is busy can be watched.
+"""`GET /metrics` on a separate port, served from a thread, so a process with a busy event loop can be observed.
 
-Nobody who connects has to prove anything, so nobody may take anything: there are few connections at a time, each for a
-short time, and one thread for all of them.
+Clients need no authentication, so they may use few resources: there are few connections at a time, each for a short
+time, and one thread for all of them.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ log = logging.getLogger(__name__)
 
 PATH: Final = "/metrics"
 MAX_CONNECTIONS: Final = 8
-"""At a time. For one more, the one that has taken longest to say what it wants is closed."""
+"""How many connections may be open. To accept another one, the oldest without a complete head is closed."""
 HEAD_SECONDS: Final = 5.0
 """How long the head of a request may take."""
 REQUEST_SECONDS: Final = 10.0
-"""How long a request may take in all, until its answer has been read."""
+"""How long a request may take in total, until its response has been read."""
 MAX_HEAD_BYTES: Final = 8192
 
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _BACKLOG: Final = 128
 _PAUSE_SECONDS: Final = 1.0
-"""Between two attempts to accept where that fails, as it does while the process has no descriptor left."""
+"""The pause after a failed attempt to accept, as when the process has run out of file descriptors."""
 
 
 class MetricsServer:
     """Serves metrics until it is stopped.
 
     Args:
-        registry: what to serve.
+        registry: the metrics to serve.
         listener: the socket to accept connections on; `stop` closes it.
-        host: the name or address it listens on, for `url`.
+        host: the name or address that it listens on, for `url`.
         head_seconds: how long the head of a request may take.
-        request_seconds: how long a request may take in all.
+        request_seconds: how long a request may take in total.
 
     Attributes:
-        port: the port it listens on, also when any free one was asked for.
-        url: where the metrics are.
+        port: the port that it listens on, even if it was picked at random.
+        url: the URL of the metrics.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class MetricsServer:
         self._head_seconds = head_seconds
         self._request_seconds = request_seconds
         self._open: set[asyncio.Task[None]] = set()
-        self._without_head: dict[asyncio.Task[None], None] = {}  # in the order in which they came
+        self._without_head: dict[asyncio.Task[None], None] = {}  # oldest first
         self._loop = asyncio.SelectorEventLoop()
         self._serving = self._loop.create_task(self._serve())
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
@@ -94,7 +94,7 @@ class MetricsServer:
                 try:
                     connection, _ = self._listener.accept()
                 except (BlockingIOError, ConnectionAbortedError):
-                    continue  # it has gone again
+                    continue  # the client is gone again
                 except OSError as error:
                     log.warning("metrics cannot be served", extra={"reason": error.strerror or type(error).__name__})
                     await asyncio.sleep(_PAUSE_SECONDS)
@@ -104,7 +104,7 @@ class MetricsServer:
             await _end(self._open)
 
     async def _somebody_connects(self) -> None:
-        """Wait for a connection and leave it where it is; `sock_accept` loses one if it is cancelled just then."""
+        """Wait for a connection without accepting it, since a cancelled `sock_accept` may lose one."""
         ready = asyncio.Event()
         self._loop.add_reader(self._listener, ready.set)
         try:
@@ -113,7 +113,7 @@ class MetricsServer:
             self._loop.remove_reader(self._listener)
 
     def _take(self, connection: socket.socket) -> None:
-        if len(self._open) >= MAX_CONNECTIONS:  # and all of them are being answered
+        if len(self._open) >= MAX_CONNECTIONS:  # all of them are being answered
             connection.close()
             return
         connection.setblocking(False)
@@ -140,7 +140,7 @@ class MetricsServer:
                     await self._loop.sock_sendall(connection, self._response(head))
 
     async def _read_head(self, connection: socket.socket) -> bytes:
-        """Return what was sent up to the end of the head, or nothing if the client goes away before."""
+        """Return what was sent up to the end of the head; nothing if the client disconnects before."""
         head = b""
         while _END_OF_HEAD not in head and len(head) <= MAX_HEAD_BYTES:
             piece = await self._loop.sock_recv(connection, MAX_HEAD_BYTES)
@@ -169,12 +169,12 @@ class MetricsServer:
             environ[f"HTTP_{name.upper().replace('-', '_')}"] = value.strip()
         try:
             return self._rendered(environ)
-        except Exception:  # what one metric does must not end the thread
+        except Exception:  # a metric that fails must not end the thread
             log.exception("metrics not served")
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _rendered(self, environ: dict[str, str]) -> bytes:
-        """Return the metrics as the client takes them: in which format, compressed, all or some."""
+        """Return the metrics in the format, compression and selection that the client asks for."""
         told: list[tuple[str, str]] = []
 
         def start_response(_status: str, headers: list[tuple[str, str]]) -> None:
@@ -195,7 +195,7 @@ def _message(status: HTTPStatus, headers: Iterable[tuple[str, str]], body: bytes
 
 
 async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and wait for their end."""
+    """Cancel tasks and wait until they have ended."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -209,13 +209,13 @@ def start_metrics_server(
     """Serve `GET /metrics`.
 
     Args:
-        registry: what to serve.
+        registry: the metrics to serve.
         host: the name or address to listen on.
-        port: the port to listen on; 0 takes any free one.
-        listener: a socket that listens there already; None makes one.
+        port: the port to listen on; 0 picks a free one.
+        listener: a socket that already listens there; None opens one.
 
     Raises:
-        ConfigurationError: the port is taken or the address cannot be listened on.
+        ConfigurationError: the port is taken, or the address cannot be listened on.
     """
     if listener is not None:
         return MetricsServer(registry, listener, host)
@@ -224,7 +224,7 @@ def start_metrics_server(
     except CannotListen as error:
         raise ConfigurationError(
             f"cannot serve metrics on {host}:{port}: {error}; choose another address with --metrics-host "
-            "or GATEWAY_METRICS_HOST, another port with --metrics-port or GATEWAY_METRICS_PORT (0 takes any free one, "
-            "off serves none)"
+            "or GATEWAY_METRICS_HOST, or another port with --metrics-port or GATEWAY_METRICS_PORT (0 picks a free one, "
+            "off disables metrics)"
         ) from None
     return MetricsServer(registry, listener, host)

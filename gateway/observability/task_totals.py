@@ -1,4 +1,4 @@
-"""How many tasks there are in each phase, in the whole deployment, as every process shows it."""
+"""How many tasks of the whole deployment are in each phase. Every process shows the same numbers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from gateway.runtime.background import task_running
 from gateway.tasks.model import Phase
 
 PERIOD_SECONDS: Final = 10.0
-"""The longest time between two counts; it varies, so that processes which start together do not count together."""
+"""The longest time between two counts. It varies, so processes that start together do not count together."""
 
 STALE_SECONDS: Final = 3 * PERIOD_SECONDS
-"""A count that is older is not shown: nothing counts any more."""
+"""The age from which a count is not shown any more."""
 
 Read = Callable[[], Awaitable[Mapping[Phase, int]]]
 """Counts the tasks of all owners by phase; raises `TaskStoreDown`."""
 
 
 class TaskTotals(Collector):
-    """Counts tasks in the background, and shows the last count; none, if that failed or is old.
+    """Counts tasks in the background and shows the last count, unless it failed or is stale.
 
     Args:
-        read: counts them.
+        read: counts the tasks.
         clock: monotonic seconds.
     """
 
@@ -43,7 +43,7 @@ class TaskTotals(Collector):
 
     @contextlib.asynccontextmanager
     async def running(self, registry: CollectorRegistry) -> AsyncIterator[None]:
-        """Count, and show it in a registry, while the context is open."""
+        """Count while the context is open, and show the count in a registry."""
         registry.register(self)
         try:
             async with task_running(self._count_for_ever()):
@@ -60,7 +60,7 @@ class TaskTotals(Collector):
         self._counted_at = self._clock()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Show the last count; called by the thread that serves metrics."""
+        """Yield the last count; called by the thread that serves metrics."""
         (totals,) = self.describe()
         if self._clock() - self._counted_at < STALE_SECONDS:
             for phase, count in self._counted.items():
@@ -74,4 +74,4 @@ class TaskTotals(Collector):
     async def _count_for_ever(self) -> None:
         while True:
             await self.look()
-            await asyncio.sleep(PERIOD_SECONDS * random.uniform(0.8, 1))  # noqa: S311 - spreads, keeps no secret
+            await asyncio.sleep(PERIOD_SECONDS * random.uniform(0.8, 1))  # noqa: S311 - spreads the load, protects no secret

@@ -1,9 +1,8 @@
-"""Traces: one for a call, over all its legs and into the worker. The only module that knows OpenTelemetry.
+"""Traces: one for each call, over all its legs and into the worker. The only module that knows OpenTelemetry.
 
-It is imported only where the environment asks for traces, see `gateway.process.services`.
-Names and attributes of spans are
-those of OpenTelemetry's semantic conventions for MCP, and a few of our own that begin with `gateway.`. No span ever
-holds a token, a key, an argument, an answer or a result.
+It is imported only if the environment asks for traces; see `gateway.process.services`. Names and attributes of spans
+follow OpenTelemetry's semantic conventions for MCP. A few attributes of our own begin with `gateway.`. A span never
+contains a token, a key, an argument, an answer or a result.
 """
 
 from __future__ import annotations
@@ -40,24 +39,24 @@ T = TypeVar("T")
 
 SERVICE_NAME: Final = "sealed-gateway"
 FLUSH_SECONDS: Final = 2.0
-"""How long a process that stops tries to hand over what it has not sent."""
+"""How long a stopping process tries to send its last spans."""
 
 MAX_TEXT_CHARS: Final = 128
-"""Ids and keys are cut to this."""
+"""Ids and keys are cut to this length."""
 
 MAX_TRACEPARENT_CHARS: Final = 128
 MAX_TRACESTATE_CHARS: Final = 512
-"""What is longer is not read (W3C "Trace Context" asks for 512 at least)."""
+"""Longer values are ignored (W3C "Trace Context" requires support for 512)."""
 
 OTHER: Final = "_OTHER"
-"""Stands for the methods that the table does not have: clients could make up any number of them."""
+"""Replaces unknown methods, since clients could make up any number of them."""
 
 NAME_ATTRIBUTES: Final = {
     "tools/call": "gen_ai.tool.name",
     "prompts/get": "gen_ai.prompt.name",
     "resources/read": "mcp.resource.uri",
 }
-"""What the span of a leg calls the name of what is called, by method."""
+"""The attribute that holds the name of the tool, prompt or resource, by method."""
 
 _VERSIONS: Final = frozenset({*SUPPORTED_VERSIONS, DRAFT})
 _FAILED: Final = "failed"
@@ -68,9 +67,9 @@ _request: Final[ContextVar[_Request]] = ContextVar("request")
 
 
 class Traces:
-    """Makes spans and hands them to what processes them; satisfies `gateway.calls.ports.Tracing`.
+    """Creates spans and exports them; satisfies `gateway.calls.ports.Tracing`.
 
-    What asks for a sampler, limits of spans, and a collector is read from the environment by OpenTelemetry itself.
+    OpenTelemetry itself reads the sampler, the limits of spans and the collector from the environment.
 
     Args:
         replica_id: the name of this process.
@@ -89,7 +88,7 @@ class Traces:
         self._tracer = self._provider.get_tracer("gateway", __version__)
 
     def serve_libraries(self) -> None:
-        """Let the instrumented libraries of tools send their spans here too, and log lines name their span."""
+        """Collect the spans of instrumented libraries too, and add the ids of the current span to log lines."""
         trace.set_tracer_provider(self._provider)
         for handler in logging.getLogger().handlers:
             handler.addFilter(_SpanFilter())
@@ -147,19 +146,19 @@ class Traces:
             step.end()
 
     async def close(self) -> None:
-        """Hand over what was not sent yet, for `FLUSH_SECONDS` at most."""
+        """Send the remaining spans, for at most `FLUSH_SECONDS`."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await in_thread("traces", self._provider.shutdown)
         except TimeoutError:
-            log.warning("traces are lost: the collector did not take them in time")
+            log.warning("traces lost: the collector did not accept them in time")
 
 
 class _Request:
     """One request while it is answered.
 
-    Its span begins at once; that of a request that goes on with a call begins with the leg, since the journal says
-    which trace that belongs to.
+    Its span starts at once, unless the request continues a call. Then it starts with the leg, because only the journal
+    says which trace the call belongs to.
     """
 
     def __init__(self, tracer: trace.Tracer, message: Request | Notification, headers: Headers) -> None:
@@ -199,7 +198,12 @@ class _Request:
         return span
 
     def go_on(self, begun: SpanContext | None, name: str) -> Span:
-        """Return the span, begun in the trace of the call at the latest; `begun` is the span of its first request."""
+        """Return the span of the request; start it in the trace of the call if it has not started yet.
+
+        Args:
+            begun: the span of the call's first request, if the journal names one.
+            name: the tool, prompt or resource.
+        """
         span = self._attached.span if self._attached is not None else self._begin(*self._place(begun))
         named = NAME_ATTRIBUTES.get(self._method)
         if named is not None:
@@ -211,14 +215,14 @@ class _Request:
         return span
 
     def _place(self, begun: SpanContext | None) -> tuple[SpanContext | None, Sequence[SpanContext]]:
-        """Return the parent, and what else is linked: a call stays in its trace whatever its client sends later."""
+        """Return the parent and the links. A call stays in its trace, whatever its client sends later."""
         client = self._client
         if begun is None or client is None or client.trace_id == begun.trace_id:
             return client or begun, self._links
         return begun, [client, *self._links]
 
     def fail(self, error: BaseException) -> None:
-        """Tell that there is an error instead of a result; not its message, which may quote arguments."""
+        """Mark the span as failed, without the error's message, which may quote arguments."""
         span = self._span()
         if isinstance(error, RpcError):
             span.set_attribute("rpc.response.status_code", str(error.code))
@@ -236,7 +240,7 @@ class _Request:
 
 
 class _Attached:
-    """A span that is the current one, in this asyncio task and in threads run for it, until it ends."""
+    """A span that is current in this asyncio task, and in threads that run for it, until it ends."""
 
     def __init__(self, span: Span, *, ends: bool = False) -> None:
         self.span = span
@@ -250,7 +254,7 @@ class _Attached:
 
 
 class _LegSpan:
-    """The span of a leg: that of its request, or one of its own where a request has several legs."""
+    """The span of a leg: its request's span, or its own if a request has several legs."""
 
     def __init__(self, attached: _Attached, journal: Journal) -> None:
         self._attached = attached
@@ -273,14 +277,14 @@ class _TaskSpan:
     def __init__(self, attached: _Attached) -> None:
         self._attached = attached
 
-    def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - it is told at the start
+    def end(self, outcome: str, task_id: str = "") -> None:  # noqa: ARG002 - the span has it from the start
         """See `gateway.calls.ports.LegTrace.end`."""
         _record_outcome(self._attached.span, outcome)
         self._attached.end()
 
 
 class _ToldOnce(SpanExporter):
-    """Tells once that spans are not taken, and once that they are again; OpenTelemetry itself would over and over."""
+    """Logs an outage of the collector once, and its end once. OpenTelemetry itself would repeat the warning."""
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
@@ -289,27 +293,27 @@ class _ToldOnce(SpanExporter):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Hand spans over; called on a thread of OpenTelemetry's own."""
+        """Send spans; called on a thread of OpenTelemetry."""
         result = self._exporter.export(spans)
         failed = result is not SpanExportResult.SUCCESS
         if failed and not self._reported:
-            log.warning("traces are not taken by the collector")
+            log.warning("the collector does not accept traces")
         elif self._reported and not failed:
-            log.info("traces are taken by the collector again")
+            log.info("the collector accepts traces again")
         self._reported = failed
         return result
 
     def shutdown(self) -> None:
-        """Take no more."""
+        """Accept no more spans."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Hand over what waits in the exporter."""
+        """Send the spans that wait in the exporter."""
         return self._exporter.force_flush(timeout_millis)
 
 
 class _SpanFilter(logging.Filter):
-    """Lets every record pass; one that is written within a span gets the ids of that and of its trace."""
+    """Adds the ids of the current span and its trace to a record. Every record passes."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         place = trace.get_current_span().get_span_context()
@@ -321,7 +325,7 @@ class _SpanFilter(logging.Filter):
 
 
 def _extracted(carrier: Mapping[str, Any]) -> SpanContext | None:
-    """Return the W3C trace context that came with a request; None if there is none that could be one."""
+    """Return the W3C trace context that came with a request; None if there is no valid one."""
     traceparent, tracestate = carrier.get("traceparent"), carrier.get("tracestate")
     if type(traceparent) is not str or len(traceparent) > MAX_TRACEPARENT_CHARS:
         return None
@@ -337,13 +341,13 @@ def _in_context(parent: SpanContext) -> Context:
 
 
 def _written(place: SpanContext) -> bytes:
-    """Return what a journal keeps of a span: the ids of the trace and of the span, and the flags."""
+    """Return the form in which a journal stores a span: the ids of the trace and the span, and the flags."""
     values = (place.trace_id, place.span_id, place.trace_flags)
     return b"".join(value.to_bytes(size) for value, size in zip(values, _ID_BYTES, strict=True))
 
 
 def _read(kept: object) -> SpanContext | None:
-    """Return the span that a journal names, None if it names none."""
+    """Return the span that a journal names; None if it names none."""
     if type(kept) is not bytes or len(kept) != sum(_ID_BYTES):
         return None
     place = SpanContext(

@@ -1,1 +1,1 @@
-"""What a process is made of, and what it does from its start to its end."""
+"""Assembles a process from its parts, and runs it from start to end."""

@@ -43,29 +43,29 @@ from gateway.web.site import Guard, Metadata, NotReady, create_site
 log = logging.getLogger(__name__)
 
 running_apps: Final[dict[GatewayApp, asyncio.AbstractEventLoop]] = {}
-"""Those of this process that run, each with its event loop."""
+"""The running gateways of this process, each with its event loop."""
 
 SILENT_SECONDS = 12.0
 """How long a client may acknowledge nothing of a stream. A quiet stream gets a comment every 15 seconds, so a client
 that is gone is noticed within 30."""
 
 IDLE_SECONDS = 75.0
-"""Idle connections live longer here than in usual load balancers, so that it is they who close them."""
+"""How long idle connections stay open: longer than in common load balancers, so the balancer closes them first."""
 
 
 class GatewayApp:
-    """One replica as an ASGI application: FastAPI's, but with `/mcp` and messages of replicas led past its router.
+    """One replica as an ASGI application: that of FastAPI, except that `/mcp` and replicas' messages bypass its router.
 
     Args:
-        services: what it serves with.
-        bound_to: the address it listens on.
-        reload: whether to re-read the tool modules when their files change.
+        services: the services of the replica.
+        bound_to: the address that it listens on.
+        reload: whether to reload the tool modules when their files change.
         health: whether it answers health checks.
-        metrics: whether it serves its metrics, beside those on a port of their own.
-        metadata_paths: where it serves the protected-resource metadata, if there is some; None for the usual paths.
+        metrics: whether it serves its metrics itself, in addition to a separate port.
+        metadata_paths: the paths of the protected-resource metadata; None for the usual ones.
 
     Attributes:
-        site: the FastAPI application. It serves everything, `/mcp` too.
+        site: the FastAPI application. It serves everything, including `/mcp`.
         is_running: whether `running` is open.
     """
 
@@ -133,7 +133,7 @@ class GatewayApp:
         return Metadata(lambda: metadata.document(dispatcher.registry.scopes), paths or metadata.paths)
 
     def _load_again(self) -> Registry:
-        """Load the tools that files hold now; raises whatever is wrong with them."""
+        """Load the tools from their current files; raise if anything is wrong with them."""
         registry = load_tools(self._services.settings)
         self._services.wires.check(registry)
         return registry
@@ -154,20 +154,20 @@ class GatewayApp:
             self._endpoint.arrived(scope)
 
     def still_arriving(self, scope: Scope) -> None:
-        """Let a request whose body is on its way take nobody's place meanwhile."""
+        """Let a request give up its place while its body arrives."""
         arrival: Arrival | None = scope.get(ARRIVAL)
         if arrival is not None:
             arrival.step_aside()
 
     def drain(self) -> None:
-        """Begin to leave: say so, hand legs on at their checkpoints, and let clients go to other replicas."""
+        """Start draining: report not ready, shed legs at their checkpoints, and close connections after responses."""
         if not self.leaving:
             self.leaving = True
             self._services.load.drain()
             self._endpoint.close_connections()
 
     def leave(self) -> None:
-        """Take no new work: hand the rest on, and end the streams that would otherwise stay open."""
+        """Accept no new work, shed the rest, and end the streams that would otherwise stay open."""
         self._endpoint.takes_on = False
         self._services.load.end_notice()
         self._services.changes.close()
@@ -183,10 +183,10 @@ class GatewayApp:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run what serves beside requests while the context is open. It can be opened once.
+        """Run background work while the context is open. It can be opened once.
 
         Raises:
-            ConfigurationError: by the context, as it is entered: it cannot start as configured.
+            ConfigurationError: when the context is entered, if the replica cannot start as configured.
         """
         async with contextlib.AsyncExitStack() as stack:
             stack.push(self._close_audit)
@@ -209,7 +209,7 @@ class GatewayApp:
                 self.is_running = False
 
     def _close_audit(self, error: type[BaseException] | None, *_: object) -> None:
-        """Close the audit log, except at a forced exit: the requests that it cuts off have lines to write yet."""
+        """Close the audit log, except at a forced exit, which cuts off requests that still have lines to write."""
         if error is not asyncio.CancelledError:
             self._services.close_audit()
 
@@ -229,18 +229,18 @@ class GatewayApp:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:
             log.info(
-                "GATEWAY_REPLICA_URL is not set: answers of 2025-11-25 clients must reach this replica by themselves"
+                "GATEWAY_REPLICA_URL is not set, so answers of 2025-11-25 clients must reach this replica directly"
             )
         if self._services.settings.redis_url is None and not self._services.settings.peers:
-            log.info("GATEWAY_PEERS is not set: a cancellation works only at the replica that runs the request")
+            log.info("GATEWAY_PEERS is not set, so a request can be cancelled only at the replica that runs it")
 
 
 def _origin_policy(settings: Settings, bound_to: str) -> OriginPolicy:
     loopback = is_loopback(bound_to)
     hosts = settings.allowed_hosts if settings.allowed_hosts or loopback else None
     if hosts is None:
-        log.warning("any Host is served; name yours in GATEWAY_ALLOWED_HOSTS")
-    else:  # other replicas ask for these
+        log.warning("requests for any Host are accepted; list your hosts in GATEWAY_ALLOWED_HOSTS")
+    else:  # requests of other replicas name these
         own = () if settings.replica_url is None else (settings.replica_url,)
         hosts = (*hosts, *(urlsplit(url).netloc for url in (*own, *settings.peers)))
     return OriginPolicy(hosts, settings.allowed_origins, loopback=loopback)
@@ -251,7 +251,7 @@ def _connection_limits(settings: Settings) -> Limits:
         max_connections=make_room(settings.max_connections),
         max_header_bytes=settings.max_header_bytes,
         max_headers=settings.max_headers,
-        # What frames the chunks of a body may be as large as the body, but not without end.
+        # The framing of a chunked body may take as much as the body itself, but no more.
         max_message_bytes=settings.max_header_bytes + 2 * settings.max_body_bytes,
         head_seconds=settings.head_seconds,
         body_seconds=settings.body_seconds,
@@ -266,7 +266,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the FastAPI application, configured from the environment unless `settings` are given.
 
     Raises:
-        ConfigurationError: the process cannot serve as configured; the message says what to change.
+        ConfigurationError: the process cannot serve as configured. The message says what to change.
     """
     return GatewayApp(build(settings or Settings.load())).site
 
@@ -278,14 +278,7 @@ def make_server(
     answers_checks: bool = False,
     on_signal: Callable[[], None] = lambda: None,
 ) -> DrainingServer:
-    """Return the server of one replica, with the limits that its settings put on connections; it does not run yet.
-
-    Args:
-        services: what it serves with.
-        app: what it serves.
-        answers_checks: see `DrainingServer`.
-        on_signal: see `DrainingServer`.
-    """
+    """Return the server of one replica, with the connection limits of its settings. It does not run yet."""
     settings = services.settings
     limits = _connection_limits(settings)
     if settings.auth != "none":
@@ -314,17 +307,17 @@ def serve(
     reload: bool = False,
     metrics_sock: socket.socket | None = None,
 ) -> int:
-    """Serve on a bound socket until told to stop; return the exit code: 0 clean, 1 forced.
+    """Serve on a listening socket until asked to stop; return the exit code: 0 clean, 1 forced.
 
     Args:
-        settings: the settings.
-        sock: listens; it is closed in the end.
-        inherited: whether the socket outlives this process: connections then wait there for the next one.
-        reload: whether to re-read the tool modules when their files change.
-        metrics_sock: listens for the metrics; None makes a socket from the settings. It is closed in the end.
+        settings: the settings of the replica.
+        sock: the listening socket; it is closed at the end.
+        inherited: whether the socket outlives this process. Connections then wait in it for the next process.
+        reload: whether to reload the tool modules when their files change.
+        metrics_sock: the listening socket for the metrics; None opens one from the settings. It is closed at the end.
 
     Raises:
-        ConfigurationError: the process cannot serve as configured; the message says what to change.
+        ConfigurationError: the process cannot serve as configured. The message says what to change.
     """
     ending = Ending()
     services = build(settings)
@@ -338,7 +331,7 @@ def serve(
             services.telemetry.registry, settings.metrics_host, settings.metrics_port, metrics_sock
         )
         log.info("metrics", extra={"url": metrics.url})
-    # What start-up made lives as long as the process: the collector need not look at it again.
+    # The objects made so far live as long as the process, so the garbage collector need not examine them again.
     gc.collect()
     gc.freeze()
     try:
@@ -357,7 +350,7 @@ def serve(
 
 @contextlib.contextmanager
 def _own_words(app: GatewayApp) -> Iterator[None]:
-    """Keep uvicorn from telling a problem at start-up too: it is told in one line, by whoever called `serve`."""
+    """Keep uvicorn from also logging a problem at start-up, which the caller of `serve` reports in one line."""
     logger = logging.getLogger("uvicorn.error")
 
     def is_news(_record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""The end of a process: its last line in the log, and an exit that waits for no thread."""
+"""The end of a process: its last log line, and an exit that does not wait for threads."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ log = logging.getLogger(__name__)
 
 
 class Ending:
-    """Times a process, from when this is made, and reports its end."""
+    """Times a process from the creation of this object, and reports its end."""
 
     def __init__(self) -> None:
         self._began: Final = time.monotonic()
         self._signalled_at: float | None = None
 
     def signalled(self) -> None:
-        """Note that the process was asked to stop. Only the first time counts."""
+        """Record that the process was asked to stop. Only the first time counts."""
         if self._signalled_at is None:
             self._signalled_at = time.monotonic()
 
     def stopped(self, exit_code: int, busy_threads: int = 0) -> int:
-        """Log that the process has stopped, as its last line; return the exit code.
+        """Log that the process has stopped, as its last line, and return the exit code.
 
         Args:
-            exit_code: its exit code.
-            busy_threads: how many threads run blocking functions of tools. Nothing can stop them, and Python would
-                wait for them, so the process ends here if there are any.
+            exit_code: the exit code.
+            busy_threads: how many threads run blocking functions of tools. If there are any, the process exits here:
+                nothing can stop them, and Python would wait for them.
         """
         if busy_threads:
             log.warning("blocking functions of tools are left behind", extra={"threads": busy_threads})
@@ -43,7 +43,7 @@ class Ending:
 
 
 def exit_now(exit_code: int) -> NoReturn:
-    """End the process though threads still run."""
+    """End the process even if threads still run."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""A gateway that is mounted in somebody else's FastAPI application."""
+"""A gateway that is mounted in another FastAPI application."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 _NO_SETTINGS: Final = frozenset({"environ", "metrics_port", "named", "problems"})
-"""Names that `Settings.load` takes and that mean nothing here: there is no server of ours to listen on a port."""
+"""Arguments of `Settings.load` that a mounted gateway does not have, since it listens on no port itself."""
 
 
 def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Mapping[str, Any]) -> None:
@@ -46,7 +46,7 @@ def add(app: FastAPI, prefix: str, *, health: bool, metrics: bool, settings: Map
                 "mount the gateway before that route is added"
             )
     app.mount(prefix, mounted)
-    # Clients look for it at the root, with the path of the endpoint behind it (RFC 9728 section 3.1).
+    # Clients look for the metadata at the root, followed by the path of the endpoint (RFC 9728 section 3.1).
     app.router.routes.extend(Endpoint(path, mounted) for path in sorted(mounted.metadata_paths))
     app.router.lifespan_context = mounted.lifespan
 
@@ -57,7 +57,7 @@ def _serves(route: BaseRoute, method: str, path: str) -> bool:
 
 
 class Mounted:
-    """A gateway below a path. It is built whenever its host starts: nothing of it outlives an event loop or a fork.
+    """A gateway below a path. It is built each time its host starts, so none of it outlives an event loop or a fork.
 
     Args:
         host: the application that it is mounted in.
@@ -67,10 +67,10 @@ class Mounted:
         metrics: whether it serves its metrics.
 
     Attributes:
-        metadata_paths: the paths of the host at which it serves the protected-resource metadata.
+        metadata_paths: the host's paths that serve the protected-resource metadata.
 
     Raises:
-        ConfigurationError: settings are missing, or do not go together.
+        ConfigurationError: settings are missing or contradict each other.
     """
 
     def __init__(self, host: FastAPI, prefix: str, settings: Settings, *, health: bool, metrics: bool) -> None:
@@ -98,7 +98,7 @@ class Mounted:
 
     @contextlib.asynccontextmanager
     async def lifespan(self, host: Any) -> AsyncIterator[Any]:
-        """Run the gateway inside the host's lifespan, so that tools can use what the host has opened."""
+        """Run the gateway inside the host's lifespan, so tools can use what the host has opened."""
         async with self._host_lifespan(host) as state:
             settings = self._settings
             if "replica_id" not in settings.model_fields_set:
@@ -118,7 +118,7 @@ class Mounted:
 
 
 def _warn_of_urls(settings: Settings, prefix: str) -> None:
-    """Warn about URLs without the mount path: they reach no gateway unless a proxy rewrites paths."""
+    """Warn about URLs without the mount path, which do not reach the gateway unless a proxy rewrites paths."""
     public = settings.public_url and settings.public_url.rstrip("/").removesuffix(ENDPOINT_PATH)
     for name, url in {"GATEWAY_PUBLIC_URL": public, "GATEWAY_REPLICA_URL": settings.replica_url}.items():
         if url is not None and not url.endswith(prefix):

@@ -1,4 +1,4 @@
-"""`gateway.mount` and `gateway.draining`. What they need, FastAPI too, is loaded when they are called."""
+"""`gateway.mount` and `gateway.draining`. They import what they need, such as FastAPI, when they are called."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def mount(app: FastAPI, prefix: str, *, health: bool = True, metrics: bool = False, **settings: object) -> None:
-    """Serve the gateway below a path of a FastAPI application, from its start until its end.
+    """Serve the gateway below a path of a FastAPI application while the application runs.
 
     After `gateway.mount(app, "/tools", tools="bugs")`, clients call `/tools/mcp`. Tools are loaded when the application
     starts.
 
     Args:
-        app: the application that the server runs. One that is itself mounted in another one never starts.
+        app: the application that the server runs. An application that is itself mounted in another one never starts.
         prefix: the path, such as `/tools`.
         health: whether to serve `/healthz` and `/readyz` below the prefix.
-        metrics: whether to serve `/metrics` below the prefix, to everybody who reaches it by an allowed host.
-        settings: settings by their names in lower case, without `GATEWAY_`. Others come from the environment.
+        metrics: whether to serve `/metrics` below the prefix, to anyone who can reach an allowed host.
+        settings: settings by name, in lower case and without `GATEWAY_`. All others come from the environment.
 
     Raises:
-        ConfigurationError: a setting is wrong or missing, or the path is taken; the message says what to change.
+        ConfigurationError: a setting is wrong or missing, or the path is taken. The message says what to change.
     """
     from gateway.process.mounted import add  # noqa: PLC0415 - it loads FastAPI
 
@@ -35,9 +35,9 @@ def mount(app: FastAPI, prefix: str, *, health: bool = True, metrics: bool = Fal
 def draining() -> None:
     """Start draining every gateway of this process. Call it when the process is asked to stop.
 
-    A server such as uvicorn waits for open connections before it stops an application, so held streams end now. Calls
-    are handed on at their checkpoints, `/readyz` answers 503, and new calls are refused. You can call it in a signal
-    handler, from any thread, and more than once.
+    A server such as uvicorn waits for open connections before it stops an application. So this ends open streams, sheds
+    calls at their checkpoints, and refuses new ones; `/readyz` returns 503. You can call it in a signal handler, from
+    any thread, and more than once.
     """
     from gateway.process.app import running_apps  # noqa: PLC0415 - the same
 

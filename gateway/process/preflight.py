@@ -1,4 +1,4 @@
-"""Finds everything that is wrong with the configuration of a process before it starts, without a connection."""
+"""Finds all problems of a process's configuration before it starts, without connecting to anything."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 
 def find_problems(settings: Settings, problems: Problems, *, works: bool = False) -> None:
-    """Note what is wrong with the settings, and with the files and keys that they name; but not with the tools.
+    """Find problems of the settings, and of the files and keys that they name, but not of the tools.
 
     Args:
-        settings: as far as they could be read.
-        problems: takes what is wrong.
-        works: whether it is a worker that starts, and not a replica.
+        settings: the settings, with defaults in place of wrong values.
+        problems: collects the problems.
+        works: whether a worker starts, instead of a replica.
     """
     with problems.noted():
         if works:
@@ -47,12 +47,12 @@ def find_problems(settings: Settings, problems: Problems, *, works: bool = False
 
 
 def find_tool_problems(settings: Settings, problems: Problems, *, serves: bool = True) -> None:
-    """Import the tool modules, and note what is wrong with them.
+    """Import the tool modules, and find problems with them.
 
     Args:
-        settings: they name the modules.
-        problems: takes what is wrong.
-        serves: whether tools that need a task store must have one.
+        settings: name the modules.
+        problems: collects the problems.
+        serves: whether to require a task store if tools need one.
     """
     before = len(problems.lines)
     for module in settings.tools:
@@ -64,17 +64,17 @@ def find_tool_problems(settings: Settings, problems: Problems, *, serves: bool =
 
 
 def load_tools(settings: Settings) -> Registry:
-    """Load what the settings name.
+    """Load the tool modules that the settings name.
 
     Raises:
-        ConfigurationError: a module is wrong, or tools need a task store and the settings name none.
+        ConfigurationError: a module is wrong, or tools need a task store but the settings name none.
     """
     registry = load_registry(settings.tools)
     if settings.redis_url is None and not settings.is_wrong("redis_url"):
         needy = [tool for tool in registry.tools.values() if tool.needs_store]
         lines = [
             f"GATEWAY_REDIS_URL: not set, but the tool {tool.name!r} "
-            f"{'may be used once only' if tool.single_use else 'runs as a task only'}, which needs a task store; set it"
+            f"{'is single-use' if tool.single_use else 'runs only as a task'}, which needs a task store; set it"
             for tool in needy
         ]
         if lines:
@@ -83,23 +83,23 @@ def load_tools(settings: Settings) -> Registry:
 
 
 def check_appendable(path: str) -> None:
-    """Check that the file of the audit log can be written, and leave no file behind where there is none.
+    """Check that the file of the audit log can be written, without creating it.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: it cannot be written.
     """
     file = Path(path)
     if file.is_dir():
         raise not_appendable(path, errno.EISDIR)
     if not file.parent.is_dir():
         raise not_appendable(path, errno.ENOENT)
-    # A pipe is not opened on trial: its reader would notice.
+    # Do not try by opening: the reader of a pipe would notice.
     if not (os.access(file, os.W_OK) if file.exists() else os.access(file.parent, os.W_OK | os.X_OK)):
         raise not_appendable(path, errno.EACCES)
 
 
 def not_appendable(path: str, number: int) -> ConfigurationError:
-    """Return the error for a file of the audit log that cannot be written, from the number of the system's error."""
+    """Return the error for an audit log that cannot be written; `number` is the system's error number."""
     return ConfigurationError(
         f"GATEWAY_AUDIT_LOG: {path!r} cannot be written: {os.strerror(number)}; name a file in a folder that this "
         "user may write to"
@@ -107,7 +107,7 @@ def not_appendable(path: str, number: int) -> ConfigurationError:
 
 
 def warn_of_unknown(settings: Settings) -> None:
-    """Log the variables that look like settings and are none."""
+    """Log the variables that look like settings but are not."""
     for name, meant in settings.unknown.items():
         hint = {} if meant is None else {"hint": f"did you mean {meant}?"}
         log.warning("not a setting, so it has no effect; see docs/run/settings.md", extra={"setting": name, **hint})

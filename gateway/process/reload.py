@@ -1,4 +1,4 @@
-"""Re-reads tool modules when their files change, for `--reload` of `gateway serve`, `worker` and `dev`."""
+"""Reloads tool modules when their files change, for `--reload` of `gateway serve`, `worker` and `dev`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ Snapshot = dict[Path, tuple[int, int]]
 
 
 class Reloader:
-    """Watches the files of the tool modules, of their packages' submodules too, and the modules beside a tool file.
+    """Watches the files of tool modules, of the submodules of their packages, and of modules next to a tool file.
 
-    A change that cannot be served is told in the log, and what was served before stays. Legs in flight go on
-    with what they began with; lifespans that the new modules define are opened, those of the old ones stay open
-    until the process ends.
+    If a change cannot be loaded, the log says so and the previous tools stay in use. Running legs keep the tools that
+    they started with. Lifespans of the new modules are opened; those of the old ones stay open until the process ends.
 
     Args:
-        modules: the names of the tool modules, or the paths of their files; they have been imported.
-        load: imports them again; raises whatever is wrong with them.
+        modules: the names of the tool modules, or the paths of their files. They must be imported already.
+        load: imports them again; raises if anything is wrong with them.
         take: called with what they define now.
     """
 
@@ -54,7 +53,7 @@ class Reloader:
 
     async def _watch(self) -> None:
         log.info("watching tool modules", extra={"files": len(self._snapshot)})
-        # Lifespans close in the task that opened them: that is a rule of task groups and the like.
+        # The task that opens a lifespan also closes it, as task groups require.
         async with contextlib.AsyncExitStack() as stack:
             while True:
                 await asyncio.sleep(POLL_SECONDS)
@@ -62,7 +61,8 @@ class Reloader:
                 if seen != self._snapshot:
                     _forget_bytecode(seen)
                     await self._reload(stack)
-                    # What changed meanwhile is a change still; only files that are new to us count as they are now.
+                    # Keep the earlier state of known files, so a change during the reload is noticed. Only files that
+                    # appeared with the reload get their current state.
                     self._snapshot = {path: seen.get(path, state) for path, state in self._look().items()}
 
     async def _reload(self, stack: contextlib.AsyncExitStack) -> None:
@@ -76,8 +76,8 @@ class Reloader:
                 del sys.modules[name]
             sys.modules.update(old)
             self._is_refused = True
-            log.error(  # noqa: TRY400 - a broken module is the author's news, told without a trace
-                "not reloaded; serving what was there before",
+            log.error(  # noqa: TRY400 - the author needs the reason, not a traceback of the gateway
+                "reload failed; the previous tools stay in use",
                 extra={"reason": str(error)},
                 exc_info=None if isinstance(error, ConfigurationError) else error,
             )
@@ -93,7 +93,7 @@ class Reloader:
 
     def _look(self) -> Snapshot:
         paths = {path for name in self._loaded() for path in _files_of(sys.modules[name])}
-        if self._is_refused:  # the reason may be in a new file beside it, which is loaded nowhere
+        if self._is_refused:  # the reason may be in a new file next to a tool file, which was never loaded
             paths |= {path for folder in self._folders for path in Path(folder).glob("*.py")}
         snapshot: Snapshot = {}
         for path in paths:
@@ -104,7 +104,7 @@ class Reloader:
 
 
 def _files_of(module: ModuleType) -> Iterator[Path]:
-    """Give the module's file, and all files of a package: one that failed to import is loaded nowhere."""
+    """Yield the module's file and, for a package, all its files, since a file that failed to import is not a module."""
     spec = module.__spec__
     if spec is None:
         return
@@ -115,7 +115,7 @@ def _files_of(module: ModuleType) -> Iterator[Path]:
 
 
 def _forget_bytecode(sources: Iterable[Path]) -> None:
-    """Remove cached bytecode: Python takes an edit of the same size in the same second for none."""
+    """Remove cached bytecode, since Python does not notice an edit of the same size within the same second."""
     for source in sources:
         with contextlib.suppress(OSError, NotImplementedError):
             Path(importlib.util.cache_from_source(str(source))).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Makes what a replica serves with of its settings."""
+"""Builds the services of a replica from its settings."""
 
 from __future__ import annotations
 
@@ -57,10 +57,7 @@ SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
 
 @dataclass(slots=True)
 class Services:
-    """What a replica serves with; made once per process.
-
-    Only what `keys` holds changes while it serves.
-    """
+    """The services of a replica, built once per process. While it serves, only the keys in `keys` change."""
 
     settings: Settings
     keys: KeyHolder
@@ -82,7 +79,7 @@ class Services:
     tracing: Traces | None
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Give what watches the file of the seal keys, if they come from one."""
+        """Yield the watcher of the seal keys' file, if they come from a file."""
         yield from watch_key_file(self.settings, self.keys)
 
 
@@ -90,7 +87,7 @@ def build(settings: Settings) -> Services:
     """Build the services of one replica.
 
     Raises:
-        ConfigurationError: a setting, a key or a tool module is wrong; the message says what to change.
+        ConfigurationError: a setting, a key or a tool module is wrong. The message says what to change.
     """
     settings.check_serving()
     keys = make_key_holder(settings)
@@ -114,10 +111,10 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
     keys.show(telemetry.seal_keys)
     metadata = ResourceMetadata.of(settings)
     if metadata is not None and not metadata.authorization_servers:
-        log.warning("clients are not told where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
+        log.warning("clients cannot find out where to get tokens; set GATEWAY_AUTHORIZATION_SERVERS")
     if metadata is not None and metadata.resource not in settings.token_audiences:
         log.info(
-            "clients ask for tokens for the resource, but only those for GATEWAY_JWT_AUDIENCE count",
+            "clients request tokens for the resource, but only tokens for GATEWAY_JWT_AUDIENCE are accepted",
             extra={"resource": metadata.resource, "audience": settings.jwt_audience},
         )
     challenges = Challenges(None if metadata is None else metadata.url, settings.login_scopes)
@@ -184,7 +181,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
 def _carriers(
     settings: Settings, store: RedisTaskStore | None, client: HopClient, telemetry: Telemetry
 ) -> list[Carrier]:
-    """Return what delivers messages to all other replicas: the store first, then the network."""
+    """Return the carriers of messages to all other replicas: the task store first, then the network."""
     carriers: list[Carrier] = []
     if store is not None:
         carriers.append(store.replica_channel())

@@ -1,4 +1,4 @@
-"""What replicas and workers are both made of: the task store, the audit log, traces, and key files."""
+"""The parts that replicas and workers share: the task store, the audit log, traces, and key files."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ HOW_TO_ADD_TRACES = "run `pip install opentelemetry-sdk opentelemetry-exporter-o
 
 
 def make_key_holder(settings: Settings) -> KeyHolder:
-    """Return the holder of the seal keys that the settings give.
+    """Return a holder for the seal keys in the settings.
 
     Raises:
         ConfigurationError: a key is wrong.
     """
-    assert settings.seal_keys is not None  # noqa: S101 - the checks of both kinds of process have seen to it
+    assert settings.seal_keys is not None  # noqa: S101 - the checks of both kinds of process ensure it
     assert settings.audience is not None  # noqa: S101 - the same
     ring = KeyRing.parse(settings.seal_keys.get_secret_value())
     return KeyHolder(ring, settings.audience, clock=time.time, random_bytes=os.urandom)
 
 
 def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisTaskStore | None:
-    """Return the task store that the settings name, or None if they name none. Connects to nothing yet."""
+    """Return the task store that the settings name; None if they name none. It does not connect yet."""
     if settings.redis_url is None:
         return None
     from gateway.storage import RedisTaskStore, connect  # noqa: PLC0415 - it loads redis, which takes memory
@@ -61,8 +61,8 @@ def make_task_store(settings: Settings, keys: KeyHolder, telemetry: ProcessTelem
 
 
 def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelemetry) -> RedisWorkQueue:
-    """Return the queue of the task store, for a worker named like this process. Connects to nothing yet."""
-    assert settings.redis_url is not None  # noqa: S101 - check_working has seen to it
+    """Return the task store's queue for a worker with the name of this process. It does not connect yet."""
+    assert settings.redis_url is not None  # noqa: S101 - check_working ensures it
     from gateway.storage import RedisWorkQueue, connect  # noqa: PLC0415 - the same
 
     return RedisWorkQueue(
@@ -77,23 +77,24 @@ def make_work_queue(settings: Settings, keys: KeyHolder, telemetry: ProcessTelem
 
 
 async def check(store: TaskStore) -> None:
-    """Check at the start that the task store can be relied on.
+    """Check at the start that the task store is suitable.
 
-    A store that cannot be reached yet stops nothing: it is checked by its first use, and tasks are refused until then.
+    An unreachable store does not prevent the start. It is checked when it is first used, and tasks are refused until
+    then.
 
     Raises:
-        ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+        ConfigurationError: its version, eviction policy or number of partitions does not fit.
     """
     try:
         await store.check()
     except TaskStoreDown:
-        log.warning("task store cannot be reached yet; tasks wait for it")
+        log.warning("task store cannot be reached yet; tasks have to wait for it")
 
 
 def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Traces | None:
-    """Return what makes traces if the environment asks for them, or None. OpenTelemetry is imported only then.
+    """Return the maker of traces if the environment asks for traces, otherwise None. Only then import OpenTelemetry.
 
-    No trace is a reason not to serve: what is wrong with the environment goes to the log.
+    Traces never prevent the start: if their configuration is wrong, the log says so.
     """
     if not asks_for_traces(environ):
         return None
@@ -110,7 +111,7 @@ def make_tracing(replica_id: str, environ: Mapping[str, str] = os.environ) -> Tr
 
 
 def asks_for_traces(environ: Mapping[str, str]) -> bool:
-    """Tell whether OpenTelemetry's own variables ask for traces: by naming a collector, or an exporter."""
+    """Return whether OpenTelemetry's own variables ask for traces, by naming a collector or an exporter."""
     exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
     if _wanted(environ, "OTEL_SDK_DISABLED") == "true" or exporter == "none":
         return False
@@ -118,7 +119,7 @@ def asks_for_traces(environ: Mapping[str, str]) -> bool:
 
 
 def trace_problem(environ: Mapping[str, str]) -> str | None:
-    """Return why the traces that are asked for cannot be sent, None if they can."""
+    """Return why the requested traces cannot be sent; None if they can."""
     exporter = _wanted(environ, "OTEL_TRACES_EXPORTER")
     if exporter not in ("", "otlp"):
         return "OTEL_TRACES_EXPORTER must be otlp or none"
@@ -133,7 +134,7 @@ def _wanted(environ: Mapping[str, str], name: str) -> str:
 
 
 def watch_key_file(settings: Settings, keys: KeyHolder) -> Iterator[FileWatcher[KeyRing]]:
-    """Give what watches the file of the seal keys, if they come from one, and replaces them when it changes."""
+    """Yield a watcher that replaces the seal keys when their file changes, if they come from a file."""
     path = settings.file_of("seal_keys")
     if path is not None:
         yield FileWatcher(SEAL_KEYS_FILE, path, _parse_ring, keys.replace)
@@ -149,12 +150,12 @@ def _parse_ring(content: bytes) -> KeyRing:
 
 @dataclass(frozen=True, slots=True)
 class OpenAuditLog:
-    """An audit log, and where its lines go.
+    """An audit log and its destination.
 
     Attributes:
         log: the audit log.
         lost: returns how many of its lines were lost.
-        close: writes what waits and closes its file. Later lines are lost. The end of the process closes it too.
+        close: writes the queued lines and closes the file; later lines are lost. Also happens when the process ends.
     """
 
     log: AuditLog
@@ -163,7 +164,7 @@ class OpenAuditLog:
 
 
 def make_audit_log(settings: Settings) -> OpenAuditLog:
-    """Return the audit log that the settings ask for.
+    """Open the audit log that the settings describe.
 
     Raises:
         ConfigurationError: its file cannot be written.
@@ -190,4 +191,4 @@ def _file_writer(path: str) -> LineWriter:
 
 
 def _nothing() -> None:
-    """Close nothing: the process keeps its standard error."""
+    """Close nothing: standard error stays open."""

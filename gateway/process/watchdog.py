@@ -1,7 +1,7 @@
-"""Logs that an event loop is blocked, and by what: a tool, or the gateway's own work for its call. No call pays for it.
+"""Logs when an event loop is blocked, and by what: a tool, or the gateway's own work for a call.
 
-A loop that runs shows a sign of life now and then. Another thread looks for it. If there is none for a while, that
-thread reads the stack of the loop's thread.
+A running loop shows signs of life at intervals, and another thread looks for them. If there is none for a while, that
+thread reads the stack of the loop's thread. This adds no work to calls.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from gateway.authoring.served import Work, work_in
 log = logging.getLogger(__name__)
 
 BLOCKED_SECONDS: Final = 1.0
-"""The event loop is told to be blocked when it has not run for so long."""
+"""An event loop that has not run for this long is reported as blocked."""
 
 LOOK_SECONDS: Final = 0.25
-"""Time between two looks at a loop that has a watchdog of its own."""
+"""How often `watchdog` looks at its loop."""
 
 _SHOWN_FRAMES: Final = 3
 _BLOCKED: Final = "the event loop is blocked"
 _BLOCKED_BY_GATEWAY: Final = "the gateway blocks the event loop"
 _BLOCKED_BY_TOOL: Final = "a tool blocks the event loop"
 _CERTAINTY: Final = ("", _BLOCKED, _BLOCKED_BY_GATEWAY, _BLOCKED_BY_TOOL)
-"""Only a message further on follows another one: a tool may run in the same turn of the loop as what blocked before."""
+"""In order of certainty. A message follows only a less certain one about the same block, because a tool may run in the
+same turn of the loop as whatever blocked before it."""
 
 _OURS: Final = frozenset({"gateway", "gateway_workers"})
 _DEMO: Final = "gateway.demo."
-"""Our modules that are written as those of an author are."""
+"""Our modules that count as an author's modules."""
 
 _LIBRARIES: Final = sys.stdlib_module_names | {
     *("fastapi", "jwt", "msgspec", "opentelemetry", "pydantic", "pydantic_core", "redis", "starlette", "uvicorn"),
     "coverage",
 }
-"""What both an author and we call, and what measures us: the caller is what blocks."""
+"""Modules that authors and the gateway call, or that measure them. Their caller is what blocks."""
 
 _LOOP: Final = frozenset({"asyncio.base_events", "asyncio.events", "asyncio.runners"})
 
@@ -51,15 +52,15 @@ def _nothing_more(_blocker: asyncio.Task[object]) -> Mapping[str, str]:
 
 
 class LoopWatch:
-    """Tells whether an event loop runs; what blocks it goes to the log, once for each time.
+    """Watches an event loop, and logs once for each block what causes it.
 
     Args:
-        loop: the loop.
+        loop: the loop to watch.
         period: seconds between two signs of life.
-        describe: returns what else to log of the asyncio task that blocks it; called on the thread that looks.
+        describe: returns more log fields for the asyncio task that blocks; called on the thread that looks.
 
     Attributes:
-        blocker: the asyncio task that blocks it now, as far as known.
+        blocker: the asyncio task that blocks now, if known.
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to show signs of life; called on the loop's thread."""
+        """Start showing signs of life; called on the loop's thread."""
         self._thread_id = threading.get_ident()
         self._show_life()
 
     def stop(self) -> None:
-        """Show no more signs of life; called on the loop's thread."""
+        """Stop showing signs of life; called on the loop's thread."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -94,7 +95,7 @@ class LoopWatch:
         self._timer = self._loop.call_later(self._period, self._show_life)
 
     def look(self) -> float:
-        """Return for how many seconds the loop has been blocked, 0 if it runs; called on any other thread."""
+        """Return for how many seconds the loop has been blocked; 0 if it runs. Called on any other thread."""
         seen = self._seen_running
         now = time.monotonic()
         if now - seen < self._period + BLOCKED_SECONDS:
@@ -130,7 +131,7 @@ class LoopWatch:
 
 @contextlib.contextmanager
 def watchdog() -> Iterator[None]:
-    """Watch the running event loop from a thread of its own while the context is open."""
+    """Watch the running event loop from a separate thread while the context is open."""
     watch = LoopWatch(asyncio.get_running_loop(), LOOK_SECONDS)
     stopped = threading.Event()
 
@@ -150,9 +151,9 @@ def watchdog() -> Iterator[None]:
 
 
 def _what_blocks(frame: FrameType | None, work: Work | None) -> str:
-    """Return the message for a stack: the innermost frame that is no library's tells what blocks.
+    """Return the message for a stack. The innermost frame outside the libraries decides what blocks.
 
-    Compiled modules of ours have no frames, so what an author's function calls there counts as the function's.
+    Our compiled modules have no frames, so their work for an author's function counts as the function's.
     """
     while frame is not None:
         module = str(frame.f_globals.get("__name__"))
@@ -168,7 +169,7 @@ def _what_blocks(frame: FrameType | None, work: Work | None) -> str:
 
 
 def _where(frame: FrameType | None) -> str:
-    """Tell what a thread is doing, the innermost call first."""
+    """Return the innermost calls of a stack, innermost first."""
     places: list[str] = []
     while frame is not None and len(places) < _SHOWN_FRAMES:
         code = frame.f_code

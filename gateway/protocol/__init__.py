@@ -1,1 +1,1 @@
-"""Pure: what travels on the wire, without the wire: JSON, JSON-RPC, header rules, versions, one package per wire."""
+"""Pure: the rules of the protocol, without I/O: JSON, JSON-RPC, headers, versions, and a package for each wire."""

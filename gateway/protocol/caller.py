@@ -1,4 +1,4 @@
-"""Pure: who sent a request."""
+"""Pure: the caller of a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.sealing.principal import Principal
 
 
 class Caller(Protocol):
-    """Who sent a request, as far as its token was verified."""
+    """The sender of a request, as far as the token identifies it."""
 
     @property
     def principal(self) -> Principal | None:
@@ -17,19 +17,19 @@ class Caller(Protocol):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """What the token grants."""
+        """The scopes that the token grants."""
         ...
 
     @property
     def ends_at(self) -> float:
-        """From when on the token is not accepted any more, in seconds since the epoch."""
+        """When the token expires, in seconds since the epoch."""
         ...
 
     @property
     def key(self) -> bytes:
-        """Names the key that signed the token, b"" for one that never changes."""
+        """The id of the key that signed the token; b"" if the key never changes."""
         ...
 
     def grants(self, scopes: frozenset[str]) -> bool:
-        """Tell whether the token grants all of these scopes (RFC 6749 section 3.3)."""
+        """Return whether the token grants all of these scopes (RFC 6749 section 3.3)."""
         ...

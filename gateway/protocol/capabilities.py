@@ -1,6 +1,6 @@
-"""Pure: what a client declared it can do (`ClientCapabilities`), checked, and as the flags of a session.
+"""Pure: the capabilities that a client declares (`ClientCapabilities`): their checks, and the flags of a session.
 
-How a capability is named, and whether a client has it, is in `gateway.engine.capabilities`.
+`gateway.engine.capabilities` defines how a capability is named, and whether a client has it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOTS: Final[CapabilityPath] = ("roots",)
 TASKS: Final[CapabilityPath] = ("extensions", "io.modelcontextprotocol/tasks")
 HANDSHAKE_TASKS: Final[CapabilityPath] = ("tasks",)
 
-# Each known capability with those of its members that must be objects; None: every member must be.
+# Each known capability, with its members that must be objects. None: all members must be objects.
 _OBJECT_MEMBERS: Final[Mapping[str, tuple[str, ...] | None]] = {
     "elicitation": ("form", "url"),
     "sampling": ("tools", "context"),
@@ -27,10 +27,10 @@ _OBJECT_MEMBERS: Final[Mapping[str, tuple[str, ...] | None]] = {
 
 
 def capability_path(name: str) -> CapabilityPath:
-    """Read an author's text, e.g. `elicitation.form` or `extensions.com.example/files`.
+    """Return the path of a capability that an author names, e.g. `elicitation.form` or `extensions.com.example/files`.
 
     Raises:
-        ValueError: the text has an empty part.
+        ValueError: a part of the name is empty.
     """
     first, dot, rest = name.partition(".")
     path = (first, rest) if first in {"extensions", "experimental"} and dot else tuple(name.split("."))
@@ -40,14 +40,14 @@ def capability_path(name: str) -> CapabilityPath:
 
 
 def flags_of(capabilities: Mapping[str, Any]) -> frozenset[str]:
-    """Return which flags a session remembers of checked capabilities; everything else in them is dropped."""
+    """Return the flags that a session keeps of checked capabilities. Everything else is dropped."""
     return frozenset(flag for flag in FLAGS if supports(capabilities, capability_path(flag)))
 
 
 def from_flags(flags: Collection[str]) -> dict[str, Any]:
-    """Write the flags of a session as capabilities that support the same as those they were read from.
+    """Return capabilities that are equivalent to those that the flags were made from.
 
-    Each member is an object, also where the schema has `true` or a list of names. A flag that is not known is dropped.
+    Each member is an object, even if the schema has `true` or a list of names there. Unknown flags are dropped.
     """
     capabilities: dict[str, Any] = {}
     for flag in FLAGS:
@@ -59,14 +59,14 @@ def from_flags(flags: Collection[str]) -> dict[str, Any]:
 
 
 def check_capabilities(capabilities: Any, field: str) -> dict[str, Any]:
-    """Return `capabilities` if its known members have the types of the schema; unknown members are kept.
+    """Return `capabilities` if its known members have the types of the schema. Unknown members are kept.
 
     Args:
-        capabilities: the value as decoded.
-        field: where it stands in the message, for the error.
+        capabilities: the decoded value.
+        field: its place in the message, for the error.
 
     Raises:
-        InvalidParams: a member has another type; the message names it.
+        InvalidParams: a member has the wrong type; the message names it.
     """
     checked = _check_object(capabilities, field)
     for name, value in checked.items():

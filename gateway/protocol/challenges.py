@@ -1,6 +1,6 @@
-"""Pure: what `WWW-Authenticate` tells a client whose token is missing, not valid, or not enough.
+"""Pure: the `WWW-Authenticate` header for a client whose token is missing, invalid, or grants too little.
 
-RFC 6750 section 3 with `resource_metadata` of RFC 9728 section 5.1, as MCP "Authorization" asks for them.
+It follows RFC 6750 section 3, with `resource_metadata` of RFC 9728 section 5.1, as MCP "Authorization" requires.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import Final
 
 HEADER: Final = "www-authenticate"
 MAX_SCOPE_CHARACTERS: Final = 1024
-"""For scopes that a caller has already. Proxies answer 502 for a head above their limit, 4 KiB with nginx."""
+"""Limits the scopes in a challenge. Proxies answer 502 if the response head is too large: 4 KiB for nginx."""
 
 _REALM: Final = "mcp"
-# RFC 6750 section 3 lets this stand in `error_description` and, with blanks between, in `scope`. No quote and no
-# backslash: nothing ever needs an escape, and no reader can take one value for two.
+# The characters that RFC 6750 section 3 allows in `error_description` and, separated by spaces, in `scope`. Without
+# quotes and backslashes nothing needs an escape, and no reader can mistake one value for two.
 _TEXT: Final = re.compile(r"[ !#-\[\]-~]+")
 _SCOPE: Final = re.compile(r"[!#-\[\]-~]+")
-# Clients ask for it by themselves where they want a refresh token; no resource needs it.
+# Clients request this scope themselves if they want a refresh token; no resource needs it.
 _REFRESH: Final = "offline_access"
 
 
 class Challenges:
-    """Writes the values of `WWW-Authenticate` of one server.
+    """Writes the `WWW-Authenticate` values of one server.
 
     Args:
-        resource_metadata: the URL of the protected-resource metadata, or None where there is none.
-        login_scopes: what a client needs to begin; without any, `scope` is left out until something needs one.
+        resource_metadata: the URL of the protected-resource metadata, or None.
+        login_scopes: the scopes that a client needs to log in. Without any, `scope` is omitted until one is needed.
 
     Raises:
-        ValueError: the URL holds what no URL and no quoted text may hold, or a scope is none.
+        ValueError: the URL has characters that a quoted string cannot have, or a scope is not valid.
     """
 
     __slots__ = ("_login_scopes", "_metadata")
@@ -40,11 +40,11 @@ class Challenges:
         self._metadata = [] if resource_metadata is None else [_parameter("resource_metadata", resource_metadata)]
 
     def no_token(self) -> str:
-        """Return the challenge to a request without a token: no error code (RFC 6750 section 3.1)."""
+        """Return the challenge for a request without a token. It has no error code (RFC 6750 section 3.1)."""
         return self._challenge(self._login_scopes)
 
     def invalid_token(self, description: str) -> str:
-        """Return the challenge to a token that is not accepted, for 401.
+        """Return the challenge for a token that is not accepted, to send with 401.
 
         Args:
             description: for developers; printable ASCII without quotes and backslashes.
@@ -55,18 +55,18 @@ class Challenges:
         return self._challenge(self._login_scopes, error="invalid_token", error_description=description)
 
     def insufficient_scope(self, description: str, scopes: Iterable[str], granted: Iterable[str] = ()) -> str:
-        """Return the challenge to a valid token that grants too little, for 403.
+        """Return the challenge for a valid token that grants too little, to send with 403.
 
-        Many clients ask for a new token with the scopes of the challenge and no others. So it names those of the old
-        token too, unless they would make the header longer than proxies take.
+        Many clients request a new token with exactly the scopes of the challenge. So the challenge also names the
+        scopes of the old token, unless that would make the header longer than proxies accept.
 
         Args:
             description: for developers; printable ASCII without quotes and backslashes.
-            scopes: everything that the request needs, granted or not.
-            granted: what the token grants, as its issuer wrote it.
+            scopes: all scopes that the request needs, granted or not.
+            granted: the scopes that the token grants, as its issuer wrote them.
 
         Raises:
-            ValueError: the description has other characters, or a scope is none (RFC 6749 section 3.3).
+            ValueError: the description has other characters, or a scope is not valid (RFC 6749 section 3.3).
         """
         needed = _checked(scopes)
         both = {*needed, *(scope for scope in granted if scope != _REFRESH and _SCOPE.fullmatch(scope))}
@@ -90,5 +90,5 @@ def _checked(scopes: Iterable[str]) -> frozenset[str]:
 
 def _parameter(name: str, value: str) -> str:
     if not _TEXT.fullmatch(value):
-        raise ValueError(f"{value!r} cannot be told in {name}")
+        raise ValueError(f"{value!r} cannot be sent in {name}")
     return f'{name}="{value}"'

@@ -1,4 +1,4 @@
-"""Pure: reads the members of a request's parameters, each with an error that names it."""
+"""Pure: reads the members of a request's parameters. Each error names the member."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _QUOTED_CHARS: Final = 100
 
 
 def read_object(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, Any]:
-    """Read an object that may be left out; null is as absent.
+    """Read an optional object; null counts as absent, and the result is then empty.
 
     Raises:
-        InvalidParams: it is something else.
+        InvalidParams: the member is not an object.
     """
     return {} if node.get(name) is None else require_object(node, name, parent)
 
@@ -23,7 +23,7 @@ def require_object(node: Mapping[str, Any], name: str, parent: str = "params") -
     """Read an object.
 
     Raises:
-        InvalidParams: it is missing or something else.
+        InvalidParams: the member is missing or not an object.
     """
     value = node.get(name)
     if type(value) is not dict:
@@ -35,7 +35,7 @@ def read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> s
     """Read a string.
 
     Raises:
-        InvalidParams: it is missing or something else.
+        InvalidParams: the member is missing or not a string.
     """
     value = node.get(name)
     if type(value) is not str:
@@ -44,10 +44,10 @@ def read_string(node: Mapping[str, Any], name: str, parent: str = "params") -> s
 
 
 def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> dict[str, str]:
-    """Read an object of strings; absent and null are an empty one.
+    """Read an optional object of strings; null counts as absent, and the result is then empty.
 
     Raises:
-        InvalidParams: it, or a member of it, is something else.
+        InvalidParams: the member is not an object, or one of its values is not a string.
     """
     values = read_object(node, name, parent)
     for key, value in values.items():
@@ -57,10 +57,10 @@ def read_strings(node: Mapping[str, Any], name: str, parent: str = "params") -> 
 
 
 def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
-    """Read a boolean that is false when left out.
+    """Read an optional boolean, false by default.
 
     Raises:
-        InvalidParams: it is something else.
+        InvalidParams: the member is not a boolean.
     """
     value = node.get(name, False)
     if type(value) is not bool:
@@ -69,10 +69,10 @@ def read_flag(node: Mapping[str, Any], name: str, parent: str) -> bool:
 
 
 def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | None:
-    """Read a duration in milliseconds that may be left out; null is as absent, a part of one does not count.
+    """Read an optional duration and return whole milliseconds, rounded down; null counts as absent.
 
     Raises:
-        InvalidParams: it is no number, or less than nothing.
+        InvalidParams: the member is not a number, or is negative.
     """
     value = node.get(name)
     if value is None:
@@ -83,10 +83,10 @@ def read_duration_ms(node: Mapping[str, Any], name: str, parent: str) -> int | N
 
 
 def read_names(node: Mapping[str, Any], name: str, parent: str, *, max_entries: int, max_chars: int) -> tuple[str, ...]:
-    """Read an array of strings that may be left out; return each once, in order.
+    """Read an optional array of strings, and return each string once, in order.
 
     Raises:
-        InvalidParams: it or an entry is something else, or there is more of it than is allowed.
+        InvalidParams: the member or an entry has the wrong type, or there are too many entries, or too long ones.
     """
     values = node.get(name, [])
     if type(values) is not list:
@@ -102,5 +102,5 @@ def read_names(node: Mapping[str, Any], name: str, parent: str, *, max_entries: 
 
 
 def quote(text: str) -> str:
-    """Return a client's text as an error repeats it: in quotes, and not all of a long one."""
+    """Return a client's text as errors repeat it: in quotes, and cut if it is long."""
     return repr(text if len(text) <= _QUOTED_CHARS else text[:_QUOTED_CHARS] + "…")

@@ -1,7 +1,7 @@
 """Pure: the rules for request headers (2026-07-28 "Streamable HTTP", section "Request Metadata").
 
-Works on the raw headers of ASGI: names in lower case, values as bytes. What a proxy routed by must be what
-we act on, so a header that decides something may come only once.
+It works on the raw headers of ASGI: names in lower case, values as bytes. We must act on the same values that a proxy
+routed by, so a header that decides something may occur only once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Headers:
     """The headers of one request, by lower-case name.
 
     Args:
-        raw: as they came.
-        last: the last value of each, if that is known already.
+        raw: the headers as received.
+        last: the last value of each header, if the caller has it already.
 
     Raises:
-        InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` came more than once (HTTP 400).
+        InvalidRequest: an `Mcp-*` header, `Host` or `Authorization` occurs more than once (HTTP 400).
     """
 
     __slots__ = ("_values",)
@@ -51,16 +51,16 @@ class Headers:
             self._values = _join_repeated(raw)
 
     def get(self, name: bytes) -> str | None:
-        """The value of `name` (lower case) without blanks around it, or None.
+        """Return the value of `name` (lower case) without surrounding blanks, or None.
 
-        Bytes beyond ASCII come as Latin-1. Repeated headers that may repeat are joined with `", "`
+        Bytes beyond ASCII are decoded as Latin-1. Headers that may be repeated are joined with `", "`
         (RFC 9110 section 5.3).
         """
         value = self._values.get(name)
         return None if value is None else value.strip(_BLANKS).decode("latin-1")
 
     def get_bytes(self, name: bytes) -> bytes | None:
-        """The value of `name` (lower case) as it came, or None; for comparing with what is usual."""
+        """Return the value of `name` (lower case) as received, or None. Use it for quick comparisons."""
         return self._values.get(name)
 
 
@@ -68,8 +68,8 @@ def check_content(headers: Headers) -> None:
     """Refuse a body that is not plain JSON in UTF-8, before it is read.
 
     Raises:
-        HttpRefusal: 415, because of `Content-Type` or `Content-Encoding`; 501, because of a `Transfer-Encoding` with
-            more in it than the chunks that a server takes apart (RFC 9112 section 6.1).
+        HttpRefusal: 415 for an unsupported `Content-Type` or `Content-Encoding`; 501 for a `Transfer-Encoding` other
+            than `chunked` (RFC 9112 section 6.1).
     """
     if headers.get_bytes(b"content-type") != _USUAL_TYPE and not _is_json(headers.get(b"content-type") or ""):
         raise HttpRefusal(
@@ -86,11 +86,11 @@ def check_content(headers: Headers) -> None:
 
 
 def decode_header_value(value: str) -> str | None:
-    """Read an `Mcp-Name` or `Mcp-Param-*` value, plain or in the Base64 sentinel form ("Value Encoding").
+    """Decode an `Mcp-Name` or `Mcp-Param-*` value, plain or in the Base64 sentinel form ("Value Encoding").
 
     Returns:
-        The text, or None if the value is malformed: characters that no header may hold, or a sentinel
-        around something that is not canonical Base64 of UTF-8. A start without an end is plain text.
+        The text, or None if the value is malformed: it has characters that a header cannot have, or a sentinel around
+        something that is not canonical Base64 of UTF-8. A start of a sentinel without its end is plain text.
     """
     if not _is_header_text(value):
         return None
@@ -130,7 +130,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _is_header_text(value: str) -> bool:
-    """RFC 9110 section 5.5 as MCP narrows it: visible ASCII, space and tab."""
+    """Return whether a value has only visible ASCII, spaces and tabs (RFC 9110 section 5.5, restricted by MCP)."""
     return value.isascii() and (value.isprintable() or value.replace("\t", " ").isprintable())
 
 

@@ -1,8 +1,8 @@
-"""Pure: JSON-RPC 2.0 messages as MCP narrows them (2026-07-28 "basic", section "Messages").
+"""Pure: JSON-RPC 2.0 messages, as restricted by MCP (2026-07-28 "basic", section "Messages").
 
-One HTTP body is one message: batches are refused, an id is a string or an integer, never null, and
-parameters are an object. The records are `msgspec.Struct`: frozen, slotted, and several times cheaper
-to make than frozen dataclasses, which counts because every request makes some.
+One HTTP body is one message, and batches are refused. An id is a string or an integer, never null, and parameters are
+an object. The records are frozen `msgspec.Struct` classes, because every request creates some, and they are several
+times cheaper to create than frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gateway.protocol.strict_json import encode
 RequestId: TypeAlias = str | int
 
 MAX_ID_CHARS: Final = 2048
-"""Longest id accepted. Room for a sealed request id, short enough for logs and every event that repeats it."""
+"""The longest id that is accepted: long enough for a sealed request id, short enough for logs and events."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A message that is owed exactly one response. `params` is `{}` when the member is absent."""
+    """A message that gets exactly one response. `params` is `{}` if the member is absent."""
 
     id: RequestId
     method: str
@@ -30,17 +30,16 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A message that is never answered. `params` is `{}` when the member is absent."""
+    """A message that gets no response. `params` is `{}` if the member is absent."""
 
     method: str
     params: dict[str, Any]
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A client's response to a server's request; exactly one of `result` and `error` is set.
+    """A client's response to a server's request. Exactly one of `result` and `error` is set.
 
-    Only wires older than 2026-07-28 know these. The id is None only in an error whose sender could
-    not read ours.
+    Only wires older than 2026-07-28 have these. The id is None only in an error from a client that could not read ours.
     """
 
     id: RequestId | None
@@ -52,10 +51,10 @@ Message: TypeAlias = Request | Notification | Response
 
 
 def parse_message(value: Any) -> Message:
-    """Tell what kind of message a decoded body is.
+    """Return the request, notification or response in a decoded body.
 
     Raises:
-        InvalidRequest: it is none; the message says why. The id to answer with is `request_id_of(value)`.
+        InvalidRequest: the body is not a message; the error says why. Answer with the id `request_id_of(value)`.
     """
     if type(value) is not dict:
         if type(value) is list:
@@ -66,7 +65,7 @@ def parse_message(value: Any) -> Message:
     if "method" not in value:
         return _parse_response(value)
     if "result" in value or "error" in value:
-        raise InvalidRequest('A message has either "method" or one of "result" and "error"')
+        raise InvalidRequest('A message must have either "method" or one of "result" and "error"')
     method = value["method"]
     if type(method) is not str:
         raise InvalidRequest('"method" must be a string')
@@ -81,9 +80,9 @@ def parse_message(value: Any) -> Message:
 
 
 def request_id_of(value: Any) -> RequestId | None:
-    """The id to repeat in an error about a decoded body, or None if there is no usable one.
+    """Return the id to repeat in an error about a decoded body, or None if there is no usable id.
 
-    The id of a posted response is ours, not a request of the client's: it is not repeated.
+    The id of a posted response belongs to our own request, so it is not repeated.
     """
     if type(value) is not dict or "id" not in value:
         return None
@@ -105,12 +104,11 @@ def result_response(request_id: RequestId, result: Any) -> bytes:
 
 
 def error_response(request_id: RequestId | None, error: RpcError) -> bytes:
-    """Encode an error; without a readable id it is `null` (JSON-RPC 2.0, section 5).
+    """Encode an error. Without a readable id, `id` is `null` (JSON-RPC 2.0, section 5).
 
-    MCP's schema lets the member `id` be left out, but clients that read answers by JSON-RPC's rules then show nothing
-    of the error.
+    MCP's schema allows `id` to be absent, but clients that follow the rules of JSON-RPC then ignore the error.
 
-    Never fails: if `error.data` or the message has no JSON form, the client is told of an internal error.
+    This never fails: if the message or `error.data` has no JSON form, it encodes an internal error instead.
     """
     head: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id}
     try:
@@ -132,7 +130,7 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
 
 
 def server_request(request_id: RequestId, method: str, params: Mapping[str, Any]) -> bytes:
-    """Encode a request to the client, as wires older than 2026-07-28 have them.
+    """Encode a request to the client. Only wires older than 2026-07-28 have these.
 
     Raises:
         TypeError, ValueError, RecursionError: the parameters have no JSON form, see `strict_json.encode`.
@@ -164,7 +162,7 @@ def _parse_response(value: dict[str, Any]) -> Response:
 
 
 def _check_id(value: Any) -> RequestId:
-    """Exact types on purpose: a bool is an int in Python, and an integral float would not be echoed as sent."""
+    """Return a valid id. The types are exact: a bool is an int in Python, and a float would not be echoed as sent."""
     if type(value) is int:
         return value
     if type(value) is not str:

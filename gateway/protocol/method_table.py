@@ -1,8 +1,8 @@
-"""Pure: the one table of the methods that clients may call, and what there is to know of each.
+"""Pure: the table of all methods that clients may call, and their properties.
 
-Handlers, the endpoint, headers, metrics, traces and the audit log read it. A method that it does not have cannot be
-served: `gateway.wires.handlers` compares it with the handlers of each version as a process starts.
-What a server sends is not in it: those methods belong to what sends them.
+Handlers, the endpoint, headers, metrics, traces and the audit log read it. A method that is not in the table cannot be
+served: when a process starts, `gateway.wires.handlers` compares the table with the handlers of each version. Methods
+that the server sends are not in it; the modules that send them define them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, INITIALIZE, LEGACY, RELEASED
 
 NOTIFICATION_PREFIX: Final = "notifications/"
-"""How the names of all notifications begin, and of nothing else."""
+"""The prefix of all notifications, and of no other method."""
 
 _SESSIONS: Final = (LEGACY, BEFORE_TASKS, DRAFT)
 _EVERYWHERE: Final = (RELEASED, *_SESSIONS)
@@ -25,14 +25,15 @@ class Method:
     """A method that clients may call.
 
     Attributes:
-        name: as the member `method` has it.
-        versions: the protocol versions that have it.
-        target: the parameter that names what the request is about, "" if none does.
-        runs_function: whether an author's function answers it: each request is a leg of a call.
-        never_refused: whether load is no reason to refuse it, as clients that see 503 there try an older version.
-        waits_elsewhere: whether it waits for the store or for news, and takes no place of those who compute meanwhile.
-        needs_tasks: whether only a deployment with a task store has it.
-        needs_identity: the versions that have it only where callers say who they are.
+        name: the value of the member `method`.
+        versions: the protocol versions that have the method.
+        target: the parameter that names what the request is about, or "".
+        runs_function: whether an author's function answers it, so that each request is a leg of a call.
+        never_refused: whether it is served under any load. A client that gets 503 here would try an older version.
+        waits_elsewhere: whether it only waits for the store or for news, and so takes no place among the requests
+            that compute.
+        needs_tasks: whether it needs a task store.
+        needs_identity: the versions that have the method only if callers are authenticated.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Method:
 
     @property
     def is_notification(self) -> bool:
-        """Whether it has no response."""
+        """Whether the method is a notification, which has no response."""
         return self.name.startswith(NOTIFICATION_PREFIX)
 
 
@@ -91,24 +92,24 @@ METHODS: Final[Mapping[str, Method]] = {
         _task("tasks/input_response", DRAFT, target=""),  # `_meta` names the task
     )
 }
-"""All methods, by name. A notification that is not here is accepted, and means nothing."""
+"""All methods, by name. Other notifications are accepted and ignored."""
 
 TARGETS: Final[Mapping[str, str]] = {method.name: method.target for method in METHODS.values() if method.target}
-"""The parameter that names what a request is about, by method."""
+"""By method: the parameter that names what a request is about."""
 
 NAMED_METHODS: Final[Mapping[str, str]] = {
     name: target for name, target in TARGETS.items() if RELEASED in METHODS[name].versions
 }
-"""The methods that need an `Mcp-Name` header, with the parameter it repeats (2026-07-28 "Streamable HTTP")."""
+"""The methods that need an `Mcp-Name` header, with the parameter that it repeats (2026-07-28 "Streamable HTTP")."""
 
 
 def requests_of(version: str, *, has_tasks: bool, has_identity: bool) -> frozenset[str]:
-    """Return the names of the requests that a version takes.
+    """Return the names of the requests that a version accepts.
 
     Args:
         version: the protocol version.
         has_tasks: whether the deployment has a task store.
-        has_identity: whether callers say who they are.
+        has_identity: whether callers are authenticated.
     """
     return frozenset(
         method.name

@@ -1,8 +1,8 @@
-"""Pure: arguments that a tool wants repeated in headers.
+"""Pure: arguments of a tool that clients repeat in headers.
 
-A property of the input schema that is annotated with `x-mcp-header` travels in `Mcp-Param-{name}` too, so
-that proxies can route by it. What they routed by must be what the tool gets: header and argument are compared
-(2026-07-28 "Streamable HTTP", section "Custom Headers from Tool Parameters").
+A property of the input schema with the annotation `x-mcp-header` is also sent in `Mcp-Param-{name}`, so that proxies
+can route by it. The tool must get the same value that they routed by, so header and argument are compared (2026-07-28
+"Streamable HTTP", section "Custom Headers from Tool Parameters").
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 """RFC 9110 section 5.6.2."""
 _TYPES: Final = frozenset({"string", "integer", "boolean"})
 _INTEGER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
-"""A decimal integer as clients write it; `42.0` is 42. Not `042`, which some readers take for octal."""
+"""A decimal integer as clients write it; `42.0` is 42. `042` is not allowed, because some readers take it as octal."""
 
 _MAPS_OF_SCHEMAS: Final = frozenset(
     {"properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"}
 )
 _DATA: Final = frozenset({"const", "enum", "default", "examples", "dependentRequired"})
-"""Keywords whose value is no schema: an `x-mcp-header` in there is data."""
+"""Keywords whose value is not a schema: an `x-mcp-header` in it is data."""
 _QUOTED_CHARS: Final = 100
 
 _Path = tuple[str, ...]
 
 
 class InvalidParamHeader(ValueError):
-    """An `x-mcp-header` breaks a rule, and clients would not list the tool. The message addresses its author."""
+    """An `x-mcp-header` breaks a rule, so clients would not list the tool. The message is for the tool's author."""
 
 
 class ParamHeader(msgspec.Struct, frozen=True):
-    """One annotated property.
+    """An annotated property.
 
     Attributes:
-        name: of the header, as its author wrote it: `Mcp-Param-Region`.
-        key: the name in lower case, as `Headers` knows it.
+        name: the name of the header as the author wrote it: `Mcp-Param-Region`.
+        key: the name in lower case, for `Headers`.
         path: the names of the properties that lead to the argument.
     """
 
@@ -54,11 +54,11 @@ class ParamHeader(msgspec.Struct, frozen=True):
 
 
 def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
-    """Find the annotated properties of a tool's input schema; most tools have none.
+    """Return the annotated properties of a tool's input schema. Most tools have none.
 
     Raises:
-        InvalidParamHeader: an annotation is no RFC 9110 token, repeats another one but for case, is on a property
-            that is no string, integer or boolean, or stands where `properties` alone do not lead.
+        InvalidParamHeader: an annotation is not an RFC 9110 token, or equals another one except for case. Or its
+            property is not a string, integer or boolean, or is not reached through `properties` alone.
     """
     found: dict[bytes, ParamHeader] = {}
     for path, schema in _schemas(input_schema):
@@ -69,7 +69,7 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
         if earlier is not header:
             raise InvalidParamHeader(
                 f"{_where(earlier.path)} and {_where(header.path)} have the same {ANNOTATION}"
-                f" {schema[ANNOTATION]!r}; upper and lower case are alike"
+                f" {schema[ANNOTATION]!r}; case is ignored"
             )
     return tuple(found.values())
 
@@ -77,17 +77,17 @@ def compile_param_headers(input_schema: Any) -> tuple[ParamHeader, ...]:
 def check_param_headers(compiled: tuple[ParamHeader, ...], arguments: Mapping[str, Any], headers: Headers) -> None:
     """Compare the headers of a call with its arguments ("Server Behavior for Custom Headers").
 
-    Either both are there and equal, or both are absent; null is absent. What counts is the type of the value
-    sent, not that of the schema: whether the argument fits the tool is the tool's own check.
+    Header and argument must both be present and equal, or both be absent; null counts as absent. The type of the sent
+    value counts, not that of the schema: the tool itself checks its arguments.
 
     Args:
-        compiled: what `compile_param_headers` made of the tool's input schema.
-        arguments: as parsed.
-        headers: of the request; a repeated `Mcp-Param-*` was refused with them.
+        compiled: the result of `compile_param_headers` for the tool's input schema.
+        arguments: the decoded arguments.
+        headers: the headers of the request; a repeated `Mcp-Param-*` is refused before.
 
     Raises:
-        HeaderMismatch: a header is missing, superfluous or malformed, differs from the argument, or stands for
-            one that no header can hold.
+        HeaderMismatch: a header is missing, superfluous or malformed, differs from its argument, or belongs to an
+            argument that a header cannot hold.
     """
     for header in compiled:
         _check(header, _value_at(header.path, arguments), headers.get(header.key))
@@ -97,17 +97,17 @@ def _check(header: ParamHeader, value: Any, sent: str | None) -> None:
     where = f"arguments.{'.'.join(header.path)}"
     if value is None:
         if sent is not None:
-            raise _mismatch(header, f"is {_quote(sent)}, the body has no {where}")
+            raise _mismatch(header, f"is {_quote(sent)}, but the body has no {where}")
         return
     if not _can_be_mirrored(value):
         raise _mismatch(header, f"cannot hold {where}: only a string, an integer or a boolean can be mirrored")
     if sent is None:
-        raise _mismatch(header, f"is missing, the body has {where}")
+        raise _mismatch(header, f"is missing, but the body has {where}")
     decoded = decode_header_value(sent)
     if decoded is None:
         raise _mismatch(header, f"value {_quote(sent)} is malformed")
     if not _equal(decoded, value):
-        raise _mismatch(header, f"is {_quote(decoded)}, the body has another value in {where}")
+        raise _mismatch(header, f"is {_quote(decoded)}, but the body has another value in {where}")
 
 
 def _can_be_mirrored(value: Any) -> bool:
@@ -115,7 +115,7 @@ def _can_be_mirrored(value: Any) -> bool:
 
 
 def _equal(text: str, value: str | int | float) -> bool:
-    """Compare numbers by their digits: exact at any size, and no header is long to convert."""
+    """Return whether header and argument are equal. Numbers are compared by digits: exact at any size, and cheap."""
     if isinstance(value, str):
         return text == value
     if isinstance(value, bool):
@@ -137,11 +137,11 @@ def _value_at(path: _Path, arguments: Mapping[str, Any]) -> Any:
 
 
 def _schemas(root: Any) -> Iterator[tuple[_Path | None, Mapping[str, Any]]]:
-    """Give every schema in `root` with its path of properties, or None where anything else leads to it.
+    """Yield every schema in `root` with its path of properties, or None if another keyword leads to it.
 
-    A keyword that is not known is taken for one that holds a schema: there too, an annotation is misplaced.
+    An unknown keyword is assumed to contain a schema, because an annotation there is misplaced too.
     """
-    # The list grows while it is walked: breadth first, and no depth is too much.
+    # The list grows while we iterate over it: breadth first, with no limit of depth.
     nodes: list[tuple[_Path | None, Any]] = [((), root)]
     for path, node in nodes:
         if isinstance(node, list | tuple):
@@ -160,19 +160,19 @@ def _compile(path: _Path | None, schema: Mapping[str, Any]) -> ParamHeader:
     token = schema[ANNOTATION]
     if not path:
         raise InvalidParamHeader(
-            f"{ANNOTATION} {token!r} is not on a property that `properties` alone lead to"
-            " (no items, anyOf, $ref, $defs or the like in between)"
+            f"{ANNOTATION} {token!r} must be on a property that is reached through `properties` alone"
+            " (not through items, anyOf, $ref, $defs or the like)"
         )
     where = _where(path)
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
         raise InvalidParamHeader(
-            f"{where}: {ANNOTATION} {token!r} is no header name: letters, digits and !#$%&'*+-.^_`|~ only"
+            f"{where}: {ANNOTATION} {token!r} is not a header name; use only letters, digits and !#$%&'*+-.^_`|~"
         )
     kind = schema.get("type")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise InvalidParamHeader(
             f"{where}: {ANNOTATION} needs a property whose type is string, integer or boolean, not {kind!r}"
-            " (for one that may be left out, give it a default of that type, not None)"
+            " (for an optional property, use a default of that type, not None)"
         )
     name = _PREFIX + token
     return ParamHeader(name, name.lower().encode("ascii"), path)

@@ -1,7 +1,7 @@
-"""Pure: a request as the core sees it, whatever wire it came on, and the parameters that all wires share.
+"""Pure: a request in the form that all wires share, and the parameters that are the same on every wire.
 
-Who a request is from, what its client can do and what it wants to be told is said in other places on each wire; that
-is read by the wire's own package. What `tools/call` and the like take is the same everywhere.
+Each wire has its own place for the client's capabilities and wishes, and its own package reads them. The parameters of
+`tools/call` and similar methods are the same everywhere.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.versions import META_PROGRESS_TOKEN
 
 MAX_TASK_ID_CHARS: Final = 128
-"""Longest id of a task that is looked up."""
+"""The longest task id that is looked up."""
 
 
 class McpRequest(msgspec.Struct, frozen=True):
-    """A request whose wire found nothing wrong with all that comes beside its parameters.
+    """A request after its wire has checked everything except the parameters of the method.
 
     Attributes:
         id: to be echoed exactly.
         method: not yet looked up.
-        params: as sent, `_meta` included; the parameters of the method are not yet checked.
+        params: as sent, including `_meta`; the parameters of the method are not yet checked.
         meta: `params._meta`.
         capabilities: what the client declared for this request.
         log_level: one of `LOG_LEVELS`, or None if the client wants no log messages.
-        progress_token: what progress must be marked with, or None if the client wants none.
+        progress_token: identifies the request in progress notifications; None if the client wants none.
     """
 
     id: RequestId
@@ -43,12 +43,12 @@ class McpRequest(msgspec.Struct, frozen=True):
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """The part of a retry that goes on with an earlier leg ("Multi Round-Trip Requests").
+    """The part of a retry that continues an earlier leg ("Multi Round-Trip Requests").
 
     Attributes:
-        input_responses: the client's answers by key, each still unchecked.
-        request_state: as sent, of any type; None if there is none. What is no sealed token is refused by
-            whoever opens it, in the same words as a forged one.
+        input_responses: the client's answers by key, not yet checked.
+        request_state: as sent, of any type, or None. A value that is not a sealed token is refused when it is opened,
+            with the same message as a forged token.
     """
 
     input_responses: dict[str, Any]
@@ -56,7 +56,7 @@ class Continuation(msgspec.Struct, frozen=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """The parameters of `tools/call`; `arguments` is `{}` when absent or null."""
+    """The parameters of `tools/call`. `arguments` is `{}` if absent or null."""
 
     name: str
     arguments: dict[str, Any]
@@ -64,7 +64,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class PromptGet(msgspec.Struct, frozen=True):
-    """The parameters of `prompts/get`; `arguments` is `{}` when absent or null."""
+    """The parameters of `prompts/get`. `arguments` is `{}` if absent or null."""
 
     name: str
     arguments: dict[str, str]
@@ -72,7 +72,7 @@ class PromptGet(msgspec.Struct, frozen=True):
 
 
 class ResourceRead(msgspec.Struct, frozen=True):
-    """The parameters of `resources/read`; that `uri` is one is for whoever looks it up."""
+    """The parameters of `resources/read`. The lookup checks whether `uri` is a URI."""
 
     uri: str
     continuation: Continuation
@@ -82,11 +82,11 @@ class CompletionRequest(msgspec.Struct, frozen=True):
     """The parameters of `completion/complete`.
 
     Attributes:
-        kind: what is being completed an argument of.
-        target: the name of the prompt, or the uri or uri template of the resource.
+        kind: what the argument belongs to.
+        target: the name of the prompt, or the URI or URI template of the resource.
         argument: the name of the argument.
-        value: what the user typed so far.
-        context: the arguments that are settled already.
+        value: what the user has typed so far.
+        context: the arguments that are already filled in.
     """
 
     kind: Literal["prompt", "resource"]
@@ -109,7 +109,7 @@ def read_prompt_get(params: Mapping[str, Any]) -> PromptGet:
     """Read the parameters of `prompts/get`.
 
     Raises:
-        InvalidParams: `name`, `arguments`, one of them or `inputResponses` has the wrong type; the message names it.
+        InvalidParams: `name`, `arguments`, an argument or `inputResponses` has the wrong type; the message names it.
     """
     return PromptGet(read_string(params, "name"), read_strings(params, "arguments"), read_continuation(params))
 
@@ -127,7 +127,7 @@ def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
     """Read the parameters of `completion/complete`.
 
     Raises:
-        InvalidParams: a field is missing, has the wrong type, or `ref` is of no known type; the message names it.
+        InvalidParams: a field is missing or has the wrong type, or the type of `ref` is unknown; the message names it.
     """
     ref = require_object(params, "ref")
     kind: Literal["prompt", "resource"]
@@ -149,7 +149,7 @@ def read_completion(params: Mapping[str, Any]) -> CompletionRequest:
 
 
 def read_continuation(params: Mapping[str, Any]) -> Continuation:
-    """Read `inputResponses` and `requestState`, the same on every method that may ask; null is as absent.
+    """Read `inputResponses` and `requestState`, which every method that can ask has; null counts as absent.
 
     Raises:
         InvalidParams: `inputResponses` is not an object.
@@ -158,10 +158,10 @@ def read_continuation(params: Mapping[str, Any]) -> Continuation:
 
 
 def read_cursor(params: Mapping[str, Any]) -> str | None:
-    """Read the `cursor` of a list request; None asks for the first page.
+    """Read the `cursor` of a list request; None requests the first page.
 
     Raises:
-        InvalidParams: it is not a string.
+        InvalidParams: the cursor is not a string.
     """
     cursor = params.get("cursor")
     if type(cursor) is str:
@@ -172,10 +172,10 @@ def read_cursor(params: Mapping[str, Any]) -> str | None:
 
 
 def read_progress_token(meta: Mapping[str, Any]) -> str | int | None:
-    """Read what progress must be marked with; None where the client wants none (MCP "Progress").
+    """Read the progress token, or None if the client wants no progress (MCP "Progress").
 
     Raises:
-        InvalidParams: it is neither a string nor an integer.
+        InvalidParams: the token is neither a string nor an integer.
     """
     token = meta.get(META_PROGRESS_TOKEN)
     if type(token) is str or type(token) is int:

@@ -1,4 +1,4 @@
-"""Pure: what every wire can say of a call, each in its own words."""
+"""Pure: the results that every wire can write, each in its own format."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ CacheScope: TypeAlias = Literal["public", "private"]
 
 
 class Words(Protocol):
-    """Writes the results of one wire, and reads what its clients answer."""
+    """Writes the results of one wire, and reads the answers of its clients."""
 
     @property
     def wire(self) -> Wire:
-        """Which wire this is."""
+        """The wire that this format belongs to."""
         ...
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a final result with these fields, and more of `_meta` if given."""
+        """Return a final result with these fields, and additional `_meta` if given."""
         ...
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
-        """Return a final result that the client may keep for `ttl_ms`, where the wire can tell so."""
+        """Return a final result that the client may cache for `ttl_ms`, if the wire has a field for that."""
         ...
 
     def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
-        """Return a result that asks the client, who brings the answers together with the state."""
+        """Return a result that asks questions. The client sends the answers back together with the state."""
         ...
 
     def shed(self, request_state: str) -> dict[str, Any]:
-        """Return a result that asks nothing: the client brings the state to another replica."""
+        """Return a result without questions: the client sends the state to another replica."""
         ...
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
@@ -42,9 +42,9 @@ class Words(Protocol):
         ...
 
     def unable(self, error: MissingCapability) -> str | None:
-        """Return what the model is told of a tool that needs more than the client can; None to tell the error."""
+        """Return the text for the model if a tool needs more than the client can do; None to return the error."""
         ...
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
-        """Return the answers of a retry in the engine's form; what is none counts as missing."""
+        """Return the answers of a retry in the engine's form. A value that is not an answer counts as missing."""
         ...

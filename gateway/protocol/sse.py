@@ -1,7 +1,7 @@
 """Pure: Server-Sent Events as MCP uses them (2026-07-28 "Streamable HTTP", "Receiving Messages").
 
-An event is one message on one `data:` line. It has no id and no name: streams cannot be resumed, and
-readers that look at single lines find each message whole.
+An event is one message on one `data:` line, so that readers of single lines get whole messages. It has no id and no
+name, because streams cannot be resumed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ HEADERS: Final = (
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),
 )
-"""Response headers of a stream. The last one tells proxies to pass each event on at once."""
+"""The response headers of a stream. The last one makes proxies forward each event immediately."""
 
 _COMMENT: Final = b":\n\n"
 
@@ -24,13 +24,13 @@ def event(data: bytes) -> bytes:
     """Frame one encoded message, as `strict_json.encode` writes it.
 
     Raises:
-        ValueError: the data holds a line break, which would end the line and could begin another field.
+        ValueError: the data contains a line break, which would end the line and could start another field.
     """
     if b"\n" in data or b"\r" in data:
-        raise ValueError("the data of an event is one line")
+        raise ValueError("the data of an event must be one line")
     return b"data: " + data + b"\n\n"
 
 
 def comment() -> bytes:
-    """Return a line that clients ignore, to keep a quiet connection open."""
+    """Return a comment, which clients ignore. It keeps a quiet connection open."""
     return _COMMENT

@@ -1,12 +1,11 @@
-"""Pure: JSON that every reader reads alike (RFC 8259, narrowed by the advice of RFC 7493, I-JSON).
+"""Pure: JSON that every parser reads the same way (RFC 8259, restricted as RFC 7493, I-JSON, advises).
 
-A gateway binds a digest of the arguments into its sealed state, and other parties look at the same
-bytes (proxies, audit logs). So a body that two parsers could read differently is refused as a whole:
-duplicate names, lone surrogates, numbers out of range, a byte order mark, invalid UTF-8.
+The gateway seals a digest of the arguments into its state, and other parties, such as proxies and audit logs, read the
+same bytes. So a body that two parsers could read differently is refused: duplicate names, lone surrogates, numbers out
+of range, a byte order mark, invalid UTF-8.
 
-`msgspec` refuses all of that except duplicate names, which cost no second parser here: every member
-of an object brings one colon. The value is encoded again, and when the two texts do not hold the same
-number of colons, a member was lost on the way.
+`msgspec` refuses all of these except duplicate names. Finding them needs no second parser, because every member of an
+object has one colon: if the value, encoded again, has fewer colons than the body, a member was lost.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ import msgspec
 from gateway.errors import ParseError, TooDeep
 
 MAX_DEPTH: Final = 100
-"""How deep arrays and objects may nest unless told otherwise; the outermost one is level 1."""
+"""How deep arrays and objects may nest by default; the outermost one is level 1."""
 
 MAX_NUMBER_DIGITS: Final = 308
-"""How many digits a number may have in a row: every integer accepted also converts to a float."""
+"""How many digits a number may have in a row, so that every accepted integer also converts to a float."""
 
 MAX_PLAIN_EXPONENTS: Final = 500
-"""With more exponents than this, `float` reads the numbers; see `_has_many_exponents`."""
+"""If there are more exponents than this, `float` reads the numbers; see `_has_many_exponents`."""
 
 _decode = msgspec.json.Decoder().decode
 _decode_exponents = msgspec.json.Decoder(float_hook=float).decode
@@ -37,7 +36,7 @@ _BACKSLASH: Final = ord("\\")
 _ALL_DIGITS_TO_ZERO: Final = bytes.maketrans(b"123456789", b"000000000")
 _TOO_MANY_DIGITS: Final = b"0" * (MAX_NUMBER_DIGITS + 1)
 
-# A run of too many digits also shows as a run in every 16th byte, which is cheap to look for.
+# A run of too many digits is also a run in every 16th byte, which is cheap to search for.
 _SAMPLE_EVERY: Final = 16
 _TOO_MANY_SAMPLED: Final = b"0" * ((MAX_NUMBER_DIGITS + 1) // _SAMPLE_EVERY)
 
@@ -60,9 +59,9 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
     Raises:
         TooDeep: the body nests deeper than `max_depth`.
-        ParseError: the body is empty, not JSON, not UTF-8, starts with a byte order mark, repeats a
-            name in one object, holds a lone surrogate or a number out of range, or has a number of
-            more than `MAX_NUMBER_DIGITS` digits. Nothing else is ever raised, whatever the bytes.
+        ParseError: the body is empty, not JSON or not UTF-8, starts with a byte order mark, or repeats a name in one
+            object. Or it has a lone surrogate, a number out of range, or a number with more than `MAX_NUMBER_DIGITS`
+            digits. No input raises anything else.
     """
     many_exponents = len(body) > _EXPONENTS_FROM_BYTES and _has_many_exponents(body)
     try:
@@ -74,11 +73,11 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
         raise ParseError(f"The body is not valid JSON: {error}") from None
     except RecursionError:
         raise TooDeep(max_depth) from None
-    # An infinity is encoded as `null`; `float` makes one of a number out of range.
+    # `float` turns a number out of range into infinity, which is encoded as `null`.
     if many_exponents and encoded.count(b"null") != body.count(b"null"):
         _refuse_infinity(value)
-    # Each test is a cheap one that never misses; what it suspects is then measured exactly.
-    # `in` is not cheap: CPython makes an error message for each bytes that is no integer, before it looks.
+    # Each test is cheap and never misses; a suspicious body is then checked exactly.
+    # `in` is not cheap: before it searches for bytes, CPython creates an error message because they are not an integer.
     if encoded != body and (
         body.count(b":") != encoded.count(b":") or (body.find(_BACKSLASH) >= 0 and body.find(b"\\u003") >= 0)
     ):
@@ -91,21 +90,21 @@ def decode(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Write `value` as JSON on one line, without spaces. A `msgspec.Raw` inside is copied as it is.
+    """Encode `value` as JSON on one line, without spaces. A `msgspec.Raw` inside is copied unchanged.
 
     Raises:
         TypeError: a part of the value has no JSON form.
-        ValueError: a string holds a lone surrogate.
+        ValueError: a string contains a lone surrogate.
         RecursionError: the value contains itself.
     """
     return _encode(value)
 
 
 def _has_many_exponents(body: bytes) -> bool:
-    """Tell whether a body may hold many numbers such as `1e300`, in its strings or outside.
+    """Return whether a body may contain many numbers such as `1e300`, inside or outside of its strings.
 
-    `msgspec` reads most numbers in 0.03 µs and some of these in 14 µs, which makes seconds of a large body of them.
-    Nothing but a comma leads to one more number, and a sealed state, however long, has none.
+    `msgspec` reads most numbers in 0.03 µs but some of these in 14 µs, so a large body of them would take seconds.
+    Counting commas first is cheap: each further number needs one, and a sealed state, however long, has none.
     """
     return (
         body.count(b",") >= MAX_PLAIN_EXPONENTS
@@ -122,11 +121,11 @@ def _refuse_infinity(value: Any) -> None:
         elif isinstance(part, list):
             waiting.extend(part)
         elif isinstance(part, float) and part in (inf, -inf):
-            raise ParseError("The body holds a number out of range")
+            raise ParseError("The body has a number that is out of range")
 
 
 def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
-    """Compare the colons exactly; in `body` some may be written as an escape, in `encoded` none are."""
+    """Compare the colons exactly. Those in `body` may be escaped; those in `encoded` are not."""
     escapes = body.replace(rb"\\", b"")
     colons = body.count(b":") + escapes.count(rb"\u003a") + escapes.count(rb"\u003A")
     if colons != encoded.count(b":"):
@@ -134,7 +133,7 @@ def _refuse_duplicate_names(body: bytes, encoded: bytes) -> None:
 
 
 def _refuse_deep_nesting(body: bytes, max_depth: int) -> None:
-    """Measure the depth of valid JSON as the highest running sum of opening and closing brackets."""
+    """Measure the depth of valid JSON: the highest running sum of opening and closing brackets."""
     steps = _without_strings(body).translate(_BRACKET_TO_STEP, _NO_BRACKETS)
     if max(accumulate(memoryview(steps).cast("b")), default=0) > max_depth:
         raise TooDeep(max_depth)
@@ -142,9 +141,9 @@ def _refuse_deep_nesting(body: bytes, max_depth: int) -> None:
 
 def _refuse_long_numbers(body: bytes) -> None:
     if _TOO_MANY_DIGITS in _without_strings(body).translate(_ALL_DIGITS_TO_ZERO):
-        raise ParseError(f"The body holds a number of more than {MAX_NUMBER_DIGITS} digits")
+        raise ParseError(f"The body has a number with more than {MAX_NUMBER_DIGITS} digits")
 
 
 def _without_strings(body: bytes) -> bytes:
-    """Empty every string of valid JSON: with escaped backslashes and quotes gone, quotes only delimit."""
+    """Empty every string of valid JSON. Without escaped backslashes and quotes, every quote is a delimiter."""
     return b'""'.join(body.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])

@@ -1,4 +1,4 @@
-"""Pure: what the wires say alike of a stored task, whatever names they give it."""
+"""Pure: the parts of a task's format that are the same on all wires."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _STATUS: Final = {
 
 
 def status(view: TaskView) -> str:
-    """Return the status of a task; one that cannot be read has failed, unless it was cancelled."""
+    """Return the status of a task. A task that cannot be read has failed, unless it was cancelled."""
     if view.phase is Phase.CANCELLED:
         return "cancelled"
     return _STATUS[view.phase] if view.opened and view.error is None else "failed"
 
 
 def error_of(view: TaskView) -> Mapping[str, Any]:
-    """Return the JSON-RPC error `{code, message, data?}` that a task ended with; else it cannot be read."""
+    """Return the JSON-RPC error `{code, message, data?}` of a failed task. Without one, the task cannot be read."""
     if view.error is not None:
         return view.error
     unreadable = InternalError("The task cannot be read")
@@ -36,7 +36,7 @@ def error_of(view: TaskView) -> Mapping[str, Any]:
 
 
 def input_requests(view: TaskView) -> dict[str, Any]:
-    """Return what a waiting task asks: wire key → `{method, params}`."""
+    """Return the questions of a waiting task: wire key → `{method, params}`."""
     return {key: {"method": question.method, "params": question.params} for key, question in view.questions.items()}
 
 
@@ -47,15 +47,15 @@ def iso_time(milliseconds: int) -> str:
 
 
 def read_task_id(node: Mapping[str, Any], not_found: Callable[[], InvalidParams], parent: str = "params") -> str:
-    """Read the `taskId` of a task that is to be looked up.
+    """Read the `taskId` of a task to look up.
 
     Args:
-        node: has it.
-        not_found: makes the error for one that no task can have.
-        parent: where `node` stands in the request.
+        node: the object that contains the id.
+        not_found: makes the error for an id that no task can have.
+        parent: the place of `node` in the request.
 
     Raises:
-        InvalidParams: it is missing, no string, or longer than that of any task.
+        InvalidParams: the id is missing, not a string, or longer than any task's id.
     """
     task_id = read_string(node, "taskId", parent)
     if len(task_id) > MAX_TASK_ID_CHARS:

@@ -1,4 +1,4 @@
-"""Pure: protocol versions, the names that go with them, and which wire a message chooses.
+"""Pure: protocol versions, their names in messages, and the wire that a message chooses.
 
 Sources: 2026-07-28 "Versioning and Compatibility" and "basic", section "`_meta`"; 2025-11-25 "Lifecycle", Version
 Negotiation.
@@ -17,16 +17,16 @@ RELEASED: Final = "2026-07-28"
 DRAFT: Final = "DRAFT-2026-v1"
 LEGACY: Final = "2025-11-25"
 BEFORE_TASKS: Final = "2025-06-18"
-"""As 2025-11-25 in all that is served, but for tasks."""
+"""The same as 2025-11-25 in everything that is served, except tasks."""
 
 LEGACY_VERSIONS: Final = (LEGACY, BEFORE_TASKS)
-"""Versions of the handshake wire that are served, newest first."""
+"""The versions of the handshake wire that are served, newest first."""
 
 SUPPORTED_VERSIONS: Final = (RELEASED, *LEGACY_VERSIONS)
-"""What this build tells clients that it serves, newest first. Who speaks the draft wire knows that it does."""
+"""The versions that this build reports to clients, newest first. The draft wire is not listed; its clients know it."""
 
 INITIALIZE: Final = "initialize"
-"""The method that begins a session, and negotiates its version."""
+"""The method that starts a session and negotiates its version."""
 
 META_PROTOCOL_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
@@ -37,11 +37,11 @@ META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
 LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""From the least to the most severe (RFC 5424 section 6.2.1, in words)."""
+"""From the least to the most severe (RFC 5424 section 6.2.1)."""
 
 
 class Wire(StrEnum):
-    """What the HTTP body looks like to one kind of client; each request chooses its own."""
+    """One form of the protocol. Each request chooses its own wire."""
 
     RELEASED = RELEASED
     LEGACY = LEGACY
@@ -49,18 +49,18 @@ class Wire(StrEnum):
 
 
 def choose_wire(message: Message, header_version: str | None) -> Wire:
-    """Choose the wire of a message from what it says of itself, `_meta` before the header.
+    """Return the wire that a message chooses. Its `_meta` takes precedence over the header.
 
-    `Wire.LEGACY` stands for every message that says nothing else: it needs a session, and what version that was opened
-    for decides in the end, see `wire_of`.
+    `Wire.LEGACY` is the default. Such a message needs a session, and the version of the session decides in the end; see
+    `wire_of`.
 
     Args:
         message: the parsed body.
         header_version: the `MCP-Protocol-Version` header, trimmed.
 
     Raises:
-        UnsupportedVersion: it names a version that is not served here.
-        InvalidParams: an `initialize` whose `protocolVersion` is not a string.
+        UnsupportedVersion: the header names a version that is not served.
+        InvalidParams: the `protocolVersion` of an `initialize` is not a string.
     """
     if header_version == RELEASED or (not isinstance(message, Response) and _has_modern_meta(message.params)):
         return Wire.RELEASED
@@ -74,11 +74,11 @@ def choose_wire(message: Message, header_version: str | None) -> Wire:
 
 
 def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
-    """Return the wire of a message that cannot be read, None if the headers do not say.
+    """Return the wire of a message that cannot be read, or None if the headers do not show it.
 
     Args:
         version: the `MCP-Protocol-Version` header, trimmed.
-        in_session: whether there is an `Mcp-Session-Id`, which says something where there is no version.
+        in_session: whether there is an `Mcp-Session-Id`. It decides if there is no version.
     """
     if version == DRAFT:
         return Wire.DRAFT
@@ -86,7 +86,7 @@ def wire_of_headers(version: str | None, *, in_session: bool) -> Wire | None:
 
 
 def negotiate(requested: Any) -> str:
-    """Return the version that an `initialize` is answered with: the one asked for, else one that this build prefers.
+    """Return the version to answer an `initialize` with: the requested one, or else the one that this build prefers.
 
     Raises:
         InvalidParams: `protocolVersion` is not a string.
@@ -99,11 +99,11 @@ def negotiate(requested: Any) -> str:
 
 
 def wire_of(version: str) -> Wire:
-    """Return the wire of a version that `negotiate` gave."""
+    """Return the wire of a version that `negotiate` returned."""
     return Wire.DRAFT if version == DRAFT else Wire.LEGACY
 
 
 def _has_modern_meta(params: Mapping[str, Any]) -> bool:
-    """Whether the message carries its version or capabilities itself, as no handshake wire does."""
+    """Return whether the message carries its own version or capabilities, which no handshake wire does."""
     meta = params.get("_meta")
     return type(meta) is dict and (META_PROTOCOL_VERSION in meta or META_CLIENT_CAPABILITIES in meta)

@@ -1,1 +1,1 @@
-"""What any part of a process may use: it depends on nothing but the errors."""
+"""Tools for any part of a process. This package depends only on the errors."""

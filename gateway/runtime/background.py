@@ -1,4 +1,4 @@
-"""What runs beside the rest of a process: blocking work in threads of its own, and the tasks of a context."""
+"""Background work: blocking functions in their own threads, and tasks that run while a context is open."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ T = TypeVar("T")
 
 
 async def in_thread(name: str, function: Callable[[], T]) -> T:
-    """Run a blocking function in a thread of its own and return its result.
+    """Run a blocking function in its own thread, called `name`, and return its result.
 
-    Asyncio's own pool is not for what may hang: a process waits for that pool when it ends. A caller that is
-    cancelled leaves the thread behind.
-
-    Args:
-        name: that of the thread.
-        function: what it runs.
+    Asyncio's thread pool is not suitable for functions that may hang, because an ending process waits for that pool. If
+    the caller is cancelled, the thread keeps running.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -27,13 +23,13 @@ async def in_thread(name: str, function: Callable[[], T]) -> T:
     def run() -> None:
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001 - raised for the caller
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             settle(done.set_exception, error)
         else:
             settle(done.set_result, result)
 
     def settle(put: Callable[[Any], None], value: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
             loop.call_soon_threadsafe(lambda: None if done.done() else put(value))
 
     threading.Thread(target=run, name=name, daemon=True).start()

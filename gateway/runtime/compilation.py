@@ -1,4 +1,4 @@
-"""Whether the hot path runs compiled or interpreted, which nothing else shows; see docs/run/compiled.md."""
+"""Whether the hot path is compiled or interpreted, which is not visible otherwise; see docs/run/compiled.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.machinery import ExtensionFileLoader
 from typing import Final
 
 ALWAYS_COMPILED: Final = "gateway.observability.counters"
-"""A module that every compiled build compiles. It is looked for, not loaded."""
+"""A module that is compiled in every compiled build. It is looked up, not loaded."""
 
 
 def is_compiled() -> bool:

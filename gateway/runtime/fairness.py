@@ -1,7 +1,7 @@
-"""Fair shares of places that run out: who holds how many, who waits, and whose turn it is.
+"""Fair shares of scarce places: how many each caller holds, which callers wait, and whose turn it is.
 
-Whoever is alone may hold every place. While others wait, a caller that holds half of the places or more gets no further
-one, and all others get theirs in turn. Nothing here waits or wakes anybody: that is left to whoever owns the places.
+A caller that is alone may hold every place. While others wait, a caller that holds at least half of the places gets no
+more, and the others take turns. This module only keeps the books; the owner of the places does the waiting and waking.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ T = TypeVar("T", bound=Hashable)
 
 
 class FairQueue(Generic[T]):
-    """Counts the places that callers hold, and lines up what waits for one.
+    """Counts the places that callers hold, and queues the items that wait for one.
 
-    What it remembers is bounded by the places that are held and by what waits.
+    Its memory is bounded by the number of held places and waiting items.
 
     Attributes:
-        size: how many wait.
+        size: how many items wait.
     """
 
     __slots__ = ("_first", "_held", "_rest", "_waiting", "size")
@@ -45,11 +45,11 @@ class FairQueue(Generic[T]):
         return self._waiting.get(caller, 0)
 
     def take(self, caller: Hashable) -> None:
-        """Note that a caller holds one more place."""
+        """Record that a caller holds one more place."""
         self._held[caller] = self._held.get(caller, 0) + 1
 
     def free(self, caller: Hashable) -> None:
-        """Note that a caller holds one place less."""
+        """Record that a caller holds one place less."""
         left = self._held[caller] - 1
         if left:
             self._held[caller] = left
@@ -57,12 +57,12 @@ class FairQueue(Generic[T]):
             del self._held[caller]
 
     def add(self, caller: Hashable, item: T, *, first: bool = False) -> None:
-        """Let something of a caller wait.
+        """Queue an item of a caller.
 
         Args:
-            caller: whose it is.
-            item: what waits; equal to nothing else that waits.
-            first: whether it goes before everything that does not.
+            caller: the owner of the item.
+            item: what waits; it must differ from all other waiting items.
+            first: whether the item goes ahead of all items without this flag.
         """
         lines = self._first if first else self._rest
         line = lines.get(caller)
@@ -73,7 +73,7 @@ class FairQueue(Generic[T]):
         self.size += 1
 
     def remove(self, caller: Hashable, item: T) -> None:
-        """Forget something that waits; nothing happens if it does not wait any more."""
+        """Remove a waiting item; do nothing if it does not wait any more."""
         for lines in (self._first, self._rest):
             line = lines.get(caller)
             if line is not None and item in line:
@@ -84,14 +84,14 @@ class FairQueue(Generic[T]):
                 return
 
     def next(self, places: int) -> tuple[Hashable, T] | None:
-        """Take out what is to have the next place, and count that place as its caller's; None if nothing waits.
+        """Remove the item whose turn it is, and count a place for its caller. Return both; None if nothing waits.
 
         Args:
-            places: how many there are now, taken ones included. Half of them are a caller's share.
+            places: how many places there are now, including taken ones. Half of them are a caller's share.
         """
         share = max(1, places // 2)
         for lines in (self._first, self._rest):
-            # No more than a few callers can hold a share, so this looks at no more than a few.
+            # Only a few callers can hold a full share, so this skips only a few.
             for caller in lines:
                 if self._held.get(caller, 0) < share:
                     return self._take_out(lines, caller)

@@ -1,4 +1,4 @@
-"""Takes over key files that change, without a restart."""
+"""Applies changed key files without a restart."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One reading of the file. Two are equal if the same file held the same content, or if it failed alike.
+    """One reading of the file. Two readings are equal if they found the same content or the same problem in one place.
 
     Attributes:
-        place: the path with every symlink followed: Kubernetes swaps a whole directory by one.
-        digest: SHA-256 of the content; nothing here keeps a key.
+        place: the path with all symlinks resolved, since Kubernetes uses one to swap a whole directory.
+        digest: the SHA-256 of the content, so no key stays in memory here.
         problem: why there is no content.
     """
 
@@ -40,15 +40,15 @@ class _Seen:
 class FileWatcher(Generic[T]):
     """Watches one key file.
 
-    What it holds is taken over once two readings agree, so that a file in the middle of being written is not, and
-    only if all of it can be parsed. Otherwise the log says so, once for each content, never what the content is.
+    A new content is applied once two readings agree, so a half-written file is not, and only if all of it can be
+    parsed. Otherwise the log reports the problem, once for each content. It never shows the content.
 
     Args:
         setting: the setting that names the file, for the log.
         path: the file.
-        parse: makes of its content what is taken over; raises `ConfigurationError` without the content in it.
-        take: takes it over, on the event loop; the same as before is no news to it.
-        poll_seconds: time between two readings.
+        parse: parses the content; raises a `ConfigurationError` that does not quote it.
+        take: applies the parsed value, on the event loop; must accept the same value again.
+        poll_seconds: the time between two readings.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FileWatcher(Generic[T]):
             await asyncio.sleep(self._poll_seconds)
 
     async def look(self) -> None:
-        """Read the file once, and take it over if the reading before agrees."""
+        """Read the file once, and apply it if the previous reading agrees."""
         seen, content = await in_thread("read-keys", self._read)
         agreed, self._last = seen == self._last, seen
         if not agreed or seen == self._settled:
@@ -90,7 +90,7 @@ class FileWatcher(Generic[T]):
             parsed = self._parse(content)
         except ConfigurationError as error:
             self._refuse(str(error))
-        except Exception as error:  # noqa: BLE001 - its text may hold the content
+        except Exception as error:  # noqa: BLE001 - its text may quote the content
             self._refuse(type(error).__name__)
         else:
             self._take(parsed)
@@ -101,15 +101,15 @@ class FileWatcher(Generic[T]):
             place = str(self._path.resolve(strict=True))
             with Path(place).open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
-        except (OSError, RuntimeError) as error:  # before Python 3.13 a loop of symlinks is the latter
+        except (OSError, RuntimeError) as error:  # before Python 3.13, a loop of symlinks raises RuntimeError
             reason = getattr(error, "strerror", None) or type(error).__name__
-            return _Seen(place, problem=f"it cannot be read: {reason}"), b""
+            return _Seen(place, problem=f"cannot be read: {reason}"), b""
         if len(content) > MAX_FILE_BYTES:
-            return _Seen(place, problem=f"it is larger than {MAX_FILE_BYTES} bytes"), b""
+            return _Seen(place, problem=f"larger than {MAX_FILE_BYTES} bytes"), b""
         return _Seen(place, hashlib.sha256(content).digest()), content
 
     def _refuse(self, reason: str) -> None:
         log.error(
-            "key file refused; the keys stay as they are",
+            "key file rejected; the current keys stay in use",
             extra={"setting": self._setting, "file": str(self._path), "reason": reason},
         )

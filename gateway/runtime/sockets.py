@@ -1,4 +1,4 @@
-"""Listening sockets, made before anything else so that a taken port is told at once."""
+"""Listening sockets. They are opened before anything else, so a taken port is reported at once."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from gateway.errors import GatewayError
 
 
 class CannotListen(GatewayError):
-    """An address cannot be listened on. The message says why, as the end of a sentence."""
+    """An address cannot be listened on. The message is the reason, as the end of a sentence."""
 
 
 def open_listener(host: str, port: int, *, backlog: int) -> socket.socket:
-    """Listen on an address; connections wait until somebody accepts them.
+    """Listen on an address. Connections wait until they are accepted.
 
     Args:
         host: a name or an address of this machine.
-        port: 0 takes any free one.
+        port: the port; 0 picks a free one.
         backlog: how many connections may wait.
 
     Raises:
-        CannotListen: the port is taken or the address cannot be listened on.
+        CannotListen: the port is taken, or the address cannot be listened on.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=backlog)
     except UnicodeError:
-        raise CannotListen("this is not a host name") from None
+        raise CannotListen("not a valid host name") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise CannotListen(f"port {port} is already in use") from None
-        # create_server adds the address in words of its own.
+        # create_server appends the address in its own words.
         raise CannotListen((error.strerror or type(error).__name__).partition(" (")[0]) from None

@@ -1,4 +1,4 @@
-"""Where time and chance come from: an argument wherever they are needed."""
+"""Types of clocks and random sources, which are passed as arguments wherever they are needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 Clock: TypeAlias = Callable[[], float]
-"""Seconds since the epoch."""
+"""Returns seconds since the epoch."""
 
 RandomBytes: TypeAlias = Callable[[int], bytes]
-"""So many cryptographically strong random bytes."""
+"""Returns that many cryptographically strong random bytes."""

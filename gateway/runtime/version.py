@@ -1,4 +1,4 @@
-"""The version of this release, for all who tell it."""
+"""The version of this release."""
 
 from __future__ import annotations
 

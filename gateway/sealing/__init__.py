@@ -1,1 +1,1 @@
-"""Pure: what makes a half-finished call safe to hand to the client (no I/O, no clock, no randomness of its own)."""
+"""Pure: makes a half-finished call safe to hand to the client. No I/O, no clock, no randomness of its own."""

@@ -1,7 +1,7 @@
 """Pure: canonical unpadded base64url (RFC 4648 sections 3.5 and 5): one text for each byte string.
 
-A decoder that lets several texts mean the same bytes makes tokens malleable. Everything but the text
-that `encode` gives is refused: padding, white space, the standard alphabet, non-zero trailing bits.
+A decoder that accepts several texts for the same bytes makes tokens malleable. So only the output of `encode` is
+accepted: no padding, no white space, no standard alphabet, no non-zero trailing bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pybase64
 
 _ALTERNATIVES: Final = b"-_"
 _PADDING: Final = ("", None, "==", "=")
-"""Padding to restore, by length modulo 4; no byte string has a text of length 1 modulo 4."""
+"""Padding to restore, by length modulo 4; no byte string encodes to a length of 1 modulo 4."""
 _LAST: Final = (None, None, frozenset("AQgw"), frozenset("AEIMQUYcgkosw048"))
 """Last characters whose unused trailing bits are zero, by length modulo 4."""
 
@@ -23,15 +23,15 @@ def encode(data: bytes) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Decode the one text that `encode` gives for some bytes.
+    """Decode a text that `encode` returns for some bytes.
 
     Raises:
-        ValueError: the text is any other.
+        ValueError: any other text.
     """
     remainder = len(text) % 4
     padding = _PADDING[remainder]
     last = _LAST[remainder]
-    # pybase64 accepts its own padding and, next to the alternative alphabet, the standard one.
+    # pybase64 also accepts padding and the standard alphabet.
     if (
         padding is None
         or (last is not None and text[-1] not in last)

@@ -1,15 +1,14 @@
 """Pure: what a sealed value is bound to, encoded as associated data.
 
-A sealed value opens only for the caller, the deployment and the request that it was made for, because
-all of these are associated data of the cipher: they travel nowhere, both sides compute them.
+A sealed value opens only for the caller, the deployment and the request that it was made for. All of these are
+associated data of the cipher: they are never sent, both sides compute them.
 
 The encoding is injective: two different bindings never give the same bytes. It is
 
     purpose label ‖ NUL ‖ audience ‖ caller ‖ field ‖ field …
 
-where the audience and every field are prefixed with their length (4 bytes, big-endian), no label
-contains NUL, and the caller begins with a tag that says what kind of caller follows: nobody, a
-principal (three prefixed fields), an owner (one), or a process (two).
+The audience and every field are prefixed with their length (4 bytes, big-endian). No label contains NUL. The caller
+begins with a tag for its kind: anonymous, a principal (three prefixed fields), an owner (one), or a process (two).
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _PROCESS: Final = b"\x03"
 
 
 class Purpose(Enum):
-    """What a value is sealed for. A value sealed for one purpose never opens for another."""
+    """The purpose of a sealed value. A value sealed for one purpose never opens for another."""
 
-    __hash__ = object.__hash__  # each is there once, and an enumeration's own hash is a function in Python
+    __hash__ = object.__hash__  # members are singletons, and an enumeration's own hash is a slow Python function
 
     REQUEST_STATE = b"request-state"
     SESSION = b"session"
@@ -51,7 +50,7 @@ _REQUEST_STATE: Final = Purpose.REQUEST_STATE
 def associated_data(purpose: Purpose, audience: str, principal: Principal | None, *fields: bytes) -> bytes:
     """Encode a binding to a caller (`None` = anonymous) as associated data; see the module's docstring.
 
-    What each of `fields` means is fixed by the purpose; the named functions below are the only table of it.
+    The purpose defines the meaning of each of `fields`; the functions below are the only list of them.
     """
     return _head(purpose, audience, principal) + b"".join([_length(len(field)) + field for field in fields])
 
@@ -65,7 +64,7 @@ def request_state_binding(
         audience: the name shared by all replicas of the deployment.
         principal: the caller, `None` when anonymous.
         method: the JSON-RPC method.
-        target: the tool's or prompt's name, or the resource's uri.
+        target: the tool's or prompt's name, or the resource's URI.
         arguments_digest: `gateway.sealing.digest.arguments_digest` of the arguments.
     """
     return associated_data(_REQUEST_STATE, audience, principal, _text(method), _text(target), arguments_digest)
@@ -77,7 +76,7 @@ def session_binding(audience: str, principal: Principal | None) -> bytes:
 
 
 def request_id_binding(audience: str, principal: Principal | None) -> bytes:
-    """Bind the id of a server's request to the caller who is to answer it."""
+    """Bind the id of a server's request to the caller who should answer it."""
     return associated_data(Purpose.RETURN_ADDRESS, audience, principal)
 
 
@@ -87,7 +86,7 @@ def cursor_binding(audience: str, principal: Principal | None, method: str) -> b
 
 
 def field_binding(audience: str, owner: str, task_id: str, field: str) -> bytes:
-    """Bind a value stored in Redis to its place, so that it cannot be moved to another task or field.
+    """Bind a value stored in Redis to its place, so it cannot be moved to another task or field.
 
     Args:
         audience: the name shared by all replicas of the deployment.
@@ -109,15 +108,15 @@ def hop_binding(
     time_ms: int,
     answered: bytes = b"",
 ) -> bytes:
-    """Bind a message between two processes to both of them, to its direction and to its moment.
+    """Bind a message between two processes to both of them, to its direction and to its time.
 
     Args:
         audience: the name shared by all processes of the deployment.
         direction: whether it is a request or a reply.
-        sender: the role and the boot id of the process that sends it.
-        receiver: those of the process that it is for.
-        url: where the request is sent, in both directions.
-        nonce: random bytes that tell the message from every other one.
+        sender: the role and the boot id of the sender.
+        receiver: the role and the boot id of the receiver.
+        url: where the request is sent, for both directions.
+        nonce: random bytes that identify the message.
         time_ms: when it is sent, in milliseconds since the epoch.
         answered: the nonce of the request that a reply answers.
     """
@@ -134,13 +133,13 @@ def owner_secret_binding(audience: str) -> bytes:
 def owner(principal: Principal | None, audience: str, secret: bytes) -> str:
     """Name a caller in the task store: HMAC-SHA256 of the caller and the deployment, 64 hex digits.
 
-    Without the secret nobody can find out whose name it is, not even by trying callers. It groups what belongs
-    together, and anonymous callers are one owner of their own.
+    Without the secret nobody can find out whose name it is, not even by trying callers. Anonymous callers share one
+    owner.
 
     Args:
         principal: the caller, `None` when anonymous.
         audience: the name of the deployment.
-        secret: the deployment's own, which `gateway.storage.owners` keeps.
+        secret: the deployment's own, stored by `gateway.storage.owners`.
     """
     return hmac.digest(secret, _encode(Purpose.OWNER, audience, _caller(principal)), "sha256").hex()
 
@@ -173,5 +172,5 @@ def _prefixed(value: bytes) -> bytes:
 
 
 def _text(value: str) -> bytes:
-    # A lone surrogate is refused where requests are parsed; here it only must not collide or crash.
+    # The parser refuses lone surrogates. Here they must only not collide or crash.
     return value.encode("utf-8", "surrogatepass")

@@ -1,8 +1,8 @@
 """Pure: XAES-256-GCM (C2SP, https://c2sp.org/XAES-256-GCM), with its derived keys cached.
 
-AES-256-GCM with a 192-bit nonce. The first half of the nonce, the prefix, derives a key of its own
-(NIST SP 800-108 r1 counter mode with CMAC); under that key the second half is an ordinary GCM nonce.
-Random nonces are safe for any number of messages that a fleet can make, which 96 bits are not.
+AES-256-GCM with a 192-bit nonce. The first half of the nonce, the prefix, derives a key of its own (NIST SP 800-108 r1
+counter mode with CMAC). Under that key the second half is an ordinary GCM nonce. Random nonces of 192 bits are safe for
+any number of messages that a fleet can produce; random nonces of 96 bits are not.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ NONCE_BYTES: Final = 24
 TAG_BYTES: Final = 16
 
 DEFAULT_CACHE_SIZE: Final = 4096
-"""Derived keys remembered for opening, about 3 KiB each. A fleet uses one prefix a process and a million seals."""
+"""Derived keys cached for opening, about 3 KiB each. A fleet uses one prefix for each process and million seals."""
 
 
 class NotAuthentic(Exception):
-    """The tag does not verify: another key, nonce, associated data, or a changed ciphertext."""
+    """The tag does not verify: another key, nonce or associated data, or a changed ciphertext."""
 
 
 def derive_key(key: bytes, prefix: bytes) -> bytes:
-    """Derive the AES-256-GCM key of one nonce prefix (12 bytes) from a 32-byte key."""
+    """Derive the AES-256-GCM key for a 12-byte nonce prefix from a 32-byte key."""
     return KBKDFCMAC(
         algorithm=AES,
         mode=Mode.CounterMode,
@@ -45,23 +45,23 @@ def derive_key(key: bytes, prefix: bytes) -> bytes:
 class Cipher:
     """XAES-256-GCM under one key.
 
-    The schedule of the prefix last sealed with is kept, and so are those of the prefixes last opened with.
-    A prefix is remembered for opening only after a tag verified under it, so nobody without the key can
-    fill the cache or push a live prefix out of it.
+    The key schedule of the last sealing prefix is cached, and so are those of recent opening prefixes. A prefix enters
+    the opening cache only after a tag verified under it. So without the key, nobody can fill the cache or evict a live
+    prefix.
 
     Args:
         key: 32 uniformly random bytes.
-        cache_size: how many prefixes are remembered for opening, at least 1.
+        cache_size: how many prefixes to cache for opening, at least 1.
 
     Raises:
-        ValueError: the key has another length.
+        ValueError: the key has the wrong length.
     """
 
     __slots__ = ("_cache_size", "_key", "_opening", "_sealing")
 
     def __init__(self, key: bytes, *, cache_size: int = DEFAULT_CACHE_SIZE) -> None:
         if len(key) != KEY_BYTES:
-            msg = f"a key has {KEY_BYTES} bytes"
+            msg = f"a key must have {KEY_BYTES} bytes"
             raise ValueError(msg)
         self._key = key
         self._cache_size = max(1, cache_size)
@@ -70,12 +70,7 @@ class Cipher:
         self._opening: dict[bytes, AESGCM] = {}
 
     def seal(self, plaintext: bytes, aad: bytes, nonce: bytes) -> bytes:
-        """Encrypt and authenticate.
-
-        Args:
-            plaintext: what to hide.
-            aad: associated data, authenticated but not sent.
-            nonce: 24 bytes, never used twice with this key.
+        """Encrypt and authenticate. The nonce must never be used twice with this key.
 
         Returns:
             The ciphertext followed by its 16-byte tag.
@@ -87,7 +82,7 @@ class Cipher:
         return sealing[1].encrypt(rest, plaintext, aad)
 
     def open(self, ciphertext: bytes, aad: bytes, nonce: bytes) -> bytes:
-        """Verify and decrypt what `seal` made with the same key, associated data and nonce.
+        """Verify and decrypt the result of `seal` with the same key, associated data and nonce.
 
         Raises:
             NotAuthentic: anything differs.
@@ -116,6 +111,6 @@ class Cipher:
 
 def _halves(nonce: bytes) -> tuple[bytes, bytes]:
     if len(nonce) != NONCE_BYTES:
-        msg = f"a nonce has {NONCE_BYTES} bytes"
+        msg = f"a nonce must have {NONCE_BYTES} bytes"
         raise ValueError(msg)
     return nonce[:PREFIX_BYTES], nonce[PREFIX_BYTES:]

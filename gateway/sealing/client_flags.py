@@ -1,4 +1,4 @@
-"""Pure: the client capabilities that a session remembers; on their own, since tool authors load these and no cipher."""
+"""Pure: the client capabilities that a session stores. A separate module, so tool authors do not load the cipher."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FLAGS: Final = (
     "tasks.responses.modes.streaming",
     "tasks",
 )
-"""The client capabilities that a session remembers, as paths into the client's declaration.
+"""The client capabilities that a session stores, as paths into the client's declaration.
 
-A flag's place is its bit in the token: add new ones at the end and never take one away.
+A flag's index is its bit in the token: append new ones, and never remove one.
 """

@@ -1,8 +1,7 @@
-"""Pure: one digest for the arguments of a call, equal for requests that mean the same.
+"""Pure: a digest of a call's arguments that is equal for requests with the same meaning.
 
-A client may write the arguments of a retry differently: other key order, other escapes, `3.0` for `3`.
-The digest is taken over a canonical text, so such a retry still opens its state, and any real change
-does not.
+A retry may write the arguments differently: other key order, other escapes, `3.0` for `3`. The digest covers a
+canonical text, so such a retry still opens its state, and any real change does not.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 import msgspec
 
 _EXACT_INTEGERS_BELOW = 2.0**53
-"""A double at or over this magnitude may stand for several integers, so it equals none of them."""
+"""At or above this magnitude a double may stand for several integers, so it equals none of them."""
 
 _INT64_MIN = -(2**63)
 _UINT64_MAX = 2**64 - 1
@@ -28,9 +27,9 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 def arguments_digest(arguments: Mapping[str, Any] | None) -> bytes:
     """Digest the arguments of a call as parsed, before any coercion.
 
-    Key order never counts. Integers count exactly. A float with an integral value below 2^53 in magnitude
-    equals that integer, negative zero is zero. Strings count as they are, without normalisation. No
-    arguments, null and `{}` are the same.
+    Key order never counts. Integers count exactly. A float with an integral value below 2^53 in magnitude equals that
+    integer, and negative zero equals zero. Strings count as they are, without normalisation. Missing arguments, null
+    and `{}` are the same.
 
     Returns:
         SHA-256 of `canonical_text`, 32 bytes.
@@ -44,14 +43,14 @@ def arguments_digest(arguments: Mapping[str, Any] | None) -> bytes:
 def canonical_text(arguments: Mapping[str, Any] | None) -> bytes:
     """Write arguments as canonical JSON, in UTF-8.
 
-    Keys are sorted by code point, there is no white space, floats have their shortest form. In one case
-    the text is no JSON: an integer beyond 64 bits is written in hexadecimal, which is exact, takes linear
-    time, and does not depend on the interpreter's limit for decimal digits.
+    Keys are sorted by code point, there is no white space, and floats have their shortest form. In one case the text is
+    not JSON: an integer beyond 64 bits is written in hexadecimal. That is exact, takes linear time, and does not depend
+    on the interpreter's limit for decimal digits.
 
     Raises:
-        TypeError: a value is not of a JSON type.
-        ValueError: a lone surrogate, NaN, an infinity, or nesting beyond the interpreter's depth.
-            A request that has any of these is refused when it is parsed.
+        TypeError: a value has no JSON type.
+        ValueError: a lone surrogate, NaN, an infinity, or nesting beyond the interpreter's depth. A request with any of
+            these is refused when it is parsed.
     """
     if not arguments:
         return _NONE
@@ -64,7 +63,7 @@ def canonical_text(arguments: Mapping[str, Any] | None) -> bytes:
 
 
 def _is_plain(values: Iterable[Any]) -> bool:
-    """Whether the encoder's own text for all these values is the canonical one. Most arguments are."""
+    """Return whether the encoder's own text for all these values is canonical. It is for most arguments."""
     for value in values:
         kind = type(value)
         if kind is str or kind is bool or value is None:
@@ -81,7 +80,7 @@ def _is_plain(values: Iterable[Any]) -> bool:
 
 
 def _rewritten(value: Any) -> Any:
-    """Copy a value with its numbers replaced by ones whose text is canonical."""
+    """Copy a value, replacing numbers by ones whose text is canonical."""
     kind = type(value)
     if kind is float:
         return _rewritten_float(value)

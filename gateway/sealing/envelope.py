@@ -1,7 +1,7 @@
 """Pure: the sealed token, `s1.` and base64url of `key id(4) ‖ nonce(24) ‖ ciphertext`.
 
-The label, the key id and the caller's associated data are all under the tag. There is exactly one text
-for each token: no padding, no other alphabet, no trailing bits. Nothing in a token names an algorithm.
+The tag covers the label, the key id and the caller's associated data. Each token has exactly one text: no padding, no
+other alphabet, no trailing bits. Nothing in a token names an algorithm.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from gateway.sealing.cipher import DEFAULT_CACHE_SIZE, NONCE_BYTES, PREFIX_BYTES
 from gateway.sealing.keyring import KEY_ID_BYTES, KeyRing
 
 LABEL: Final = "s1."
-"""The format of the token. Another layout or cipher gets another label."""
+"""The format of the token. A different layout or cipher gets a different label."""
 
 SEALS_PER_PREFIX: Final = 2**20
 """Seals after which a process takes a fresh nonce prefix, and with it a fresh derived key."""
 
 MAX_TOKEN_CHARS: Final = 2**20
-"""Longest token looked at when the caller names no cap of its own."""
+"""The longest token examined if the caller sets no limit of its own."""
 
 _LABEL_BYTES: Final = LABEL.encode("ascii")
 _HEADER_BYTES: Final = KEY_ID_BYTES + NONCE_BYTES
 
 
 class Rejected(GatewayError):
-    """A token is not accepted.
+    """A token was rejected.
 
     Attributes:
-        reason: why, for the log and the counter only. To the client all reasons look alike.
+        reason: for the log and the counter only. To the client all reasons look alike.
     """
 
     def __init__(self, reason: RejectReason) -> None:
@@ -40,11 +40,11 @@ class Rejected(GatewayError):
 
 
 class Opened(NamedTuple):
-    """What a token held.
+    """The content of a token.
 
     Attributes:
         plaintext: the bytes that were sealed.
-        key_id: the 4-byte id of the key that sealed them; an operator watches it to retire an old key.
+        key_id: the 4-byte id of the key that sealed them; operators watch it before they retire a key.
     """
 
     plaintext: bytes
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
 
 
 def token_chars(plaintext_bytes: int) -> int:
-    """Tell how long the token for a plaintext of this size is, in characters."""
+    """Return the length of the token for a plaintext of this size, in characters."""
     sealed_bytes = _HEADER_BYTES + plaintext_bytes + TAG_BYTES
     return len(LABEL) + (sealed_bytes * 4 + 2) // 3
 
@@ -60,14 +60,14 @@ def token_chars(plaintext_bytes: int) -> int:
 class Sealer:
     """Seals with the ring's first key, opens with all of them.
 
-    A nonce is a random prefix, fresh per sealer and every `SEALS_PER_PREFIX` seals, then 12 fresh random
-    bytes a seal. It is never a counter: replicas, forks and restored snapshots share no state to count in.
+    A nonce is a random prefix, fresh per sealer and every `SEALS_PER_PREFIX` seals, then 12 fresh random bytes per
+    seal. It is never a counter: replicas, forks and restored snapshots share no state to count in.
 
     Args:
         ring: the deployment's keys.
-        random_bytes: a cryptographically secure source, given the number of bytes wanted.
-        cache_size: derived keys remembered for opening, for each key of the ring.
-        seals_per_prefix: how many seals have the same prefix.
+        random_bytes: a cryptographically secure source, called with the number of bytes.
+        cache_size: how many derived keys to keep for opening, for each key of the ring.
+        seals_per_prefix: how many seals share a prefix.
     """
 
     __slots__ = (
@@ -113,12 +113,12 @@ class Sealer:
         """Open whatever a client presents as a token.
 
         Args:
-            token: anything at all; only a `str` can open.
+            token: any value; only a `str` can open.
             aad: the associated data computed for the request that presents it.
-            max_chars: a longer token is refused before it is decoded.
+            max_chars: a longer token is rejected before it is decoded.
 
         Raises:
-            Rejected: MALFORMED, TOO_LARGE, UNKNOWN_KEY or NOT_AUTHENTIC, decided in this order of work.
+            Rejected: MALFORMED, TOO_LARGE, UNKNOWN_KEY or NOT_AUTHENTIC, checked in this order.
         """
         raw = _decode(token, max_chars)
         key_id = raw[:KEY_ID_BYTES]
@@ -129,7 +129,7 @@ class Sealer:
         try:
             return Opened(cipher.open(raw[_HEADER_BYTES:], _LABEL_BYTES + key_id + aad, nonce), key_id)
         except NotAuthentic:
-            pass  # a rejection brings no other error along
+            pass  # raised below, so that the rejection has no context
         raise Rejected(RejectReason.NOT_AUTHENTIC)
 
     def _nonce(self) -> bytes:

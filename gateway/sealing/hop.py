@@ -1,19 +1,19 @@
-"""Pure: messages from one process of a deployment to another, sealed.
+"""Pure: sealed messages from one process of a deployment to another.
 
-A process asks another one, and gets one reply. Both are
+A process sends a request to another one, and gets one reply. Both are
 
     format(1) ‖ sender's role(1) ‖ receiver's role(1) ‖ sender's boot id(16) ‖ receiver's boot id(16) ‖ nonce(16) ‖
     time(8) ‖ token
 
 The head is readable and names no user. It is associated data of the token, together with the audience, the direction
-and the URL that the request is sent to; a reply is also bound to the nonce of its request. So no message can be
-altered, replayed, sent back to its sender, or delivered to another process. Inside the token is a MessagePack map: `v`
-the schema number, `kind` what the message is about, and `body`, a map. Further fields are ignored.
+and the URL that the request is sent to. A reply is also bound to the nonce of its request. So no message can be
+altered, replayed, sent back to its sender, or delivered to another process. The token contains a MessagePack map: `v`
+the schema number, `kind` the subject of the message, and `body`, a map. Further fields are ignored.
 
 A message to `EVERYONE` is bound to no URL and gets no sealed reply. Every process of the receiver's role accepts it
 once.
 
-Only a process with the key ring can write a reply that opens. So a receiver proves itself by replying.
+Only a process with the key ring can write a reply that opens, so a reply proves that its sender has the ring.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
-"""Raise it only for a layout that the release before cannot read."""
+"""Raise it only for a layout that the previous release cannot read."""
 
 BOOT_BYTES: Final = 16
 NONCE_BYTES: Final = 16
 
 NO_BOOT: Final = bytes(BOOT_BYTES)
-"""In place of the receiver's boot id where the sender does not know it."""
+"""The receiver's boot id if the sender does not know it."""
 
 EVERYONE: Final = b"\xff" * BOOT_BYTES
-"""In place of the receiver's boot id where a message is for all processes of its role."""
+"""The receiver's boot id if a message is for all processes of its role."""
 
 CLOCK_SECONDS: Final = 30
-"""How far the clocks of two processes may differ, the time on the way included."""
+"""How far the clocks of two processes may differ, including the time in transit."""
 
 NONCE_SECONDS: Final = 2 * CLOCK_SECONDS
-"""How long a nonce is remembered: as long as a message that bears it could be accepted."""
+"""How long a nonce is remembered: as long as a message with it could be accepted."""
 
 MAX_NONCES: Final = 100_000
-"""How many nonces are remembered at a time. While there are as many, messages are refused."""
+"""How many nonces are remembered at a time. At this number, further messages are refused."""
 
 _FORMAT: Final = 1
 _HEAD: Final = struct.Struct(f">BBB{BOOT_BYTES}s{BOOT_BYTES}s{NONCE_BYTES}sQ")
@@ -58,16 +58,16 @@ _Direction = Literal["request", "reply"]
 
 
 class Role(IntEnum):
-    """What a process of a deployment does. The numbers are part of the format."""
+    """The kind of a process. The numbers are part of the format."""
 
     REPLICA = 1
 
 
 class HopRefused(GatewayError):
-    """A message is not accepted.
+    """A message was refused.
 
     Attributes:
-        reason: why, for the log and the counter only. To the sender all reasons look alike.
+        reason: for the log and the counter only. To the sender all reasons look alike.
     """
 
     def __init__(self, reason: HopReason) -> None:
@@ -80,8 +80,7 @@ class Process:
     """One end of a message.
 
     Attributes:
-        role: what the process does.
-        boot: 16 random bytes that it took when it started, or `NO_BOOT`, or `EVERYONE`.
+        boot: 16 random bytes that the process chose when it started, or `NO_BOOT`, or `EVERYONE`.
     """
 
     role: Role
@@ -90,11 +89,9 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is readable of a message.
+    """The readable part of a message.
 
     Attributes:
-        sender: who sends it.
-        receiver: whom it is for.
         nonce: 16 random bytes.
         time_ms: when it was sent, in milliseconds since the epoch.
     """
@@ -107,10 +104,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is sealed in a message.
+    """The sealed part of a message.
 
     Attributes:
-        kind: what the message is about.
+        kind: the subject of the message.
         body: a map of JSON values and `bytes`.
     """
 
@@ -124,7 +121,7 @@ class HopSealer:
     Args:
         sealer: the process's sealer.
         audience: the name shared by all processes of the deployment.
-        url: where requests are sent, exactly as their receiver knows it.
+        url: where requests are sent, exactly as the receiver knows it.
     """
 
     def __init__(self, sealer: Sealer, audience: str, url: str) -> None:
@@ -136,7 +133,7 @@ class HopSealer:
         """Seal a request.
 
         Raises:
-            TypeError, ValueError: the body holds what `pack` does not carry.
+            TypeError, ValueError: `pack` cannot encode the body.
         """
         return self._seal("request", head, content, b"")
 
@@ -144,15 +141,15 @@ class HopSealer:
         """Seal the reply to a request.
 
         Raises:
-            TypeError, ValueError: the body holds what `pack` does not carry.
+            TypeError, ValueError: `pack` cannot encode the body.
         """
         return self._seal("reply", head, content, request.nonce)
 
     def open_request(self, message: bytes, receiver: Process, *, now: float, max_bytes: int) -> tuple[Head, Content]:
-        """Open a request. It has to be recent; whether it has come before, `SeenNonces` tells.
+        """Open a recent request. `SeenNonces` detects repetitions.
 
         Args:
-            message: whatever came.
+            message: any bytes that arrived.
             receiver: this process.
             now: seconds since the epoch.
             max_bytes: a longer message is refused before anything is decoded.
@@ -168,10 +165,10 @@ class HopSealer:
         return head, self._open("request", head, message, b"", max_bytes)
 
     def open_reply(self, message: bytes, request: Head, *, max_bytes: int) -> Content:
-        """Open what came in reply to a request. Its time does not count: it is bound to the request's nonce.
+        """Open the reply to a request. Its time does not count: it is bound to the request's nonce.
 
         Args:
-            message: whatever came.
+            message: any bytes that arrived.
             request: the head of the request.
             max_bytes: a longer message is refused before anything is decoded.
 
@@ -189,7 +186,7 @@ class HopSealer:
         return _written_head(head) + token.encode("ascii")
 
     def _open(self, direction: _Direction, head: Head, message: bytes, answered: bytes, max_bytes: int) -> Content:
-        token = message[_HEAD.size :].decode("latin-1")  # which takes any bytes; those beyond ASCII are in no token
+        token = message[_HEAD.size :].decode("latin-1")  # accepts any bytes; tokens contain only ASCII
         aad = self._binding(direction, head, answered)
         reason: HopReason | None = None
         payload: dict[str, Any] = {}
@@ -218,12 +215,12 @@ class HopSealer:
 
 
 class SeenNonces:
-    """Remembers the nonces of the requests that were opened, for as long as these could come again.
+    """Remembers the nonces of opened requests for as long as those could be repeated.
 
-    Only what has opened gets here, so nobody without the keys can fill it.
+    Only requests that have opened get here, so the keys are needed to fill it.
 
     Args:
-        limit: how many are remembered at most.
+        limit: how many nonces are remembered at most.
     """
 
     def __init__(self, limit: int = MAX_NONCES) -> None:
@@ -242,7 +239,7 @@ class SeenNonces:
             now: seconds since the epoch, on the clock that the time of the request was compared with.
 
         Raises:
-            HopRefused: the request has come before, or there is no room to remember it.
+            HopRefused: the request came before, or there is no room to remember it.
         """
         self._forget(now)
         if nonce in self._seen:
@@ -260,12 +257,12 @@ class SeenNonces:
 
 
 def message_bytes(plaintext_bytes: int) -> int:
-    """Return how long a message is whose packed content has this size."""
+    """Return the length of a message with packed content of this size."""
     return _HEAD.size + token_chars(plaintext_bytes)
 
 
 def _is_for(named: Process, process: Process) -> bool:
-    """Tell whether a message whose receiver is named like this is for a process."""
+    """Return whether a message to the receiver `named` is for a process."""
     return named in (process, Process(process.role, NO_BOOT), Process(process.role, EVERYONE))
 
 
@@ -276,7 +273,7 @@ def _named(process: Process) -> tuple[str, bytes]:
 def _written_head(head: Head) -> bytes:
     sender, receiver = head.sender, head.receiver
     if not len(sender.boot) == len(receiver.boot) == BOOT_BYTES or len(head.nonce) != NONCE_BYTES:
-        raise ValueError(f"a boot id has {BOOT_BYTES} bytes, a nonce {NONCE_BYTES}")
+        raise ValueError(f"a boot id must have {BOOT_BYTES} bytes, and a nonce {NONCE_BYTES}")
     return _HEAD.pack(_FORMAT, sender.role, receiver.role, sender.boot, receiver.boot, head.nonce, head.time_ms)
 
 

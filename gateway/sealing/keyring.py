@@ -1,7 +1,7 @@
 """Pure: the keys that seal and open, parsed from one setting.
 
-All replicas of a deployment share the ring. Its first entry seals, every entry opens, so keys rotate
-without an outage: `old,new`, then `new,old`, then `new`, each rolled out fully before the next.
+All replicas of a deployment share the ring. Its first entry seals, and every entry opens, so keys rotate without an
+outage: `old,new`, then `new,old`, then `new`, each fully rolled out before the next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SealKey:
     """One key of the ring.
 
     Attributes:
-        key_id: 4 bytes that name the key in a token. They are public and say nothing about the key.
+        key_id: 4 bytes that name the key in a token. They are public and reveal nothing about the key.
         secret: 32 bytes for the cipher, derived from the operator's entry. Never shown.
     """
 
@@ -54,29 +54,29 @@ class KeyRing:
     """The keys of a deployment in the operator's order: the first seals, all open.
 
     Attributes:
-        keys: at least one, no two with the same id.
+        keys: at least one, all with different ids.
     """
 
     keys: tuple[SealKey, ...]
 
     @property
     def sealing_key(self) -> SealKey:
-        """The key that new tokens are sealed with."""
+        """The key that seals new tokens."""
         return self.keys[0]
 
     @classmethod
     def parse(cls, text: str | None, *, setting: str = SETTING) -> KeyRing:
         """Read a ring from the text of a setting.
 
-        Entries are separated by commas or newlines; blanks around them and empty ones do not count. An
-        entry is 64 hex digits or 43 unpadded base64url characters: exactly 32 bytes.
+        Entries are separated by commas or newlines; surrounding blanks and empty entries are ignored. An entry is 64
+        hex digits or 43 unpadded base64url characters: exactly 32 bytes.
 
         Args:
             text: the setting's value, `None` when it is not set.
             setting: its name, for the error.
 
         Raises:
-            ConfigurationError: no key, a bad one, or two alike. It names positions, never a key.
+            ConfigurationError: there is no key, a bad one, or two alike. The message names positions, never a key.
         """
         entries = [entry for entry in (part.strip() for part in _SEPARATORS.split(text or "")) if entry]
         if not entries:
@@ -95,11 +95,7 @@ class KeyRing:
 
 
 def generate_entry(random_bytes: Callable[[int], bytes]) -> str:
-    """Make a new entry for the ring: 43 base64url characters.
-
-    Args:
-        random_bytes: a cryptographically secure source, given the number of bytes wanted.
-    """
+    """Make a new entry for the ring from a cryptographically secure source: 43 base64url characters."""
     return base64url.encode(random_bytes(ENTRY_BYTES))
 
 
@@ -110,8 +106,8 @@ def _entry_bytes(entry: str, where: str) -> bytes:
         try:
             return base64url.decode(entry)
         except ValueError:
-            # The last character holds two bits beyond the 32 bytes: a typing error, not a key.
-            msg = f"{where} does not end as 32 bytes in base64url do; copy it again or {_MAKE_ONE}"
+            # The last character has two bits beyond the 32 bytes: a typing error, not a key.
+            msg = f"{where} is not the base64url form of 32 bytes; copy it again or {_MAKE_ONE}"
             raise ConfigurationError(msg) from None
     msg = f"{where} is neither 64 hex digits nor 43 unpadded base64url characters; {_MAKE_ONE}"
     raise ConfigurationError(msg)
@@ -120,4 +116,4 @@ def _entry_bytes(entry: str, where: str) -> bytes:
 def _clash(first: SealKey, second: SealKey, earlier: int, later: int) -> str:
     if first.secret == second.secret:
         return f"keys {earlier} and {later} are the same; remove one"
-    return f"keys {earlier} and {later} happen to share a key id; replace one, {_MAKE_ONE}"
+    return f"keys {earlier} and {later} happen to share a key id; replace one of them and {_MAKE_ONE}"

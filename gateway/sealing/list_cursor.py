@@ -1,11 +1,11 @@
 """Pure: cursors of the catalogue lists (tools, prompts, resources), the same for every caller.
 
-A cursor says where a page ended, and a MAC says that we said so: nobody else can make one, or take one of
-one list to another. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ name of the last entry`. It holds
-nothing secret and no randomness, so a page that is the same for everybody stays the same, cursor included.
+A cursor says where a page ended, and a MAC proves that we made it: nobody else can make one, or use one in another
+list. It is `c1.` and base64url of `key id(4) ‖ MAC(16) ‖ name of the last entry`. It contains no secret and no
+randomness, so a page that is the same for everybody stays the same, including its cursor.
 
 The MAC is HMAC-SHA256 (RFC 2104) over `length of the list's name(4) ‖ name of the list ‖ name of the last entry`,
-truncated to 128 bits, under a key of its own for each key of the ring.
+truncated to 128 bits, under a separate key for each key of the ring.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gateway.sealing.envelope import Rejected
 from gateway.sealing.keyring import KEY_ID_BYTES, KeyRing, SealKey
 
 LABEL: Final = "c1."
-"""The format of the cursor. Another layout or MAC gets another label."""
+"""The format of the cursor. A different layout or MAC gets a different label."""
 
 _HKDF_INFO: Final = b"sealed-gateway/cursor/v1"
 _KEY_BYTES: Final = 32
@@ -32,10 +32,10 @@ _LENGTH_BYTES: Final = 4
 
 
 class CursorMaker:
-    """Makes cursors with the ring's first key, reads them with all of them.
+    """Makes cursors with the ring's first key, and reads them with all keys.
 
     Args:
-        ring: the deployment's keys. One key is derived from each of them here, once.
+        ring: the deployment's keys. Each gets a derived key here, once.
     """
 
     __slots__ = ("_key_id", "_keys")
@@ -45,11 +45,11 @@ class CursorMaker:
         self._key_id = ring.sealing_key.key_id
 
     def make(self, list_name: str, last: str) -> str:
-        """Make the cursor that goes on after an entry.
+        """Make the cursor for the page after an entry.
 
         Args:
-            list_name: which list, e.g. the method that reads it.
-            last: the name of the last entry told.
+            list_name: the list, e.g. the method that reads it.
+            last: the name of the last entry listed.
         """
         name = _bytes(last)
         mac = _mac(self._keys[self._key_id], list_name, name)
@@ -60,10 +60,10 @@ class CursorMaker:
 
         Args:
             list_name: the list that is read now.
-            cursor: anything at all; only a `str` can be a cursor.
+            cursor: any value; only a `str` can be a cursor.
 
         Raises:
-            Rejected: MALFORMED, UNKNOWN_KEY or NOT_AUTHENTIC, decided in this order of work.
+            Rejected: MALFORMED, UNKNOWN_KEY or NOT_AUTHENTIC, checked in this order.
         """
         raw = _decode(cursor)
         key = self._keys.get(raw[:KEY_ID_BYTES])
@@ -98,5 +98,5 @@ def _decode(cursor: object) -> bytes:
 
 
 def _bytes(value: str) -> bytes:
-    # A name that an author wrote must not crash the list, whatever is in it.
+    # An author's name must not crash the list, whatever it contains.
     return value.encode("utf-8", "surrogatepass")

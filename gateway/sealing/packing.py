@@ -1,4 +1,4 @@
-"""Pure: JSON values, and `bytes`, as MessagePack: what every kind of token has inside."""
+"""Pure: JSON values and `bytes` as MessagePack, the content of every kind of token."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _UINT64_MAX = 2**64 - 1
 def pack(value: Any) -> bytes:
     """Encode a JSON value, or one with `bytes` in it, as MessagePack. Integers of any size are exact.
 
-    That the value is one is the caller's business: a date, for example, would come back as something else.
+    The caller must pass only such values. A date, for example, would decode as something else.
 
     Raises:
-        TypeError: an object that MessagePack cannot carry.
+        TypeError: an object that MessagePack cannot encode.
         ValueError: a lone surrogate, or nesting beyond the interpreter's depth.
     """
     try:
@@ -32,10 +32,10 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Decode what `pack` made. Text is `str`, binary is `bytes`.
+    """Decode data from `pack`. Text is `str`, binary is `bytes`.
 
     Raises:
-        ValueError: anything else.
+        ValueError: any other data.
     """
     try:
         return _DECODER.decode(data)

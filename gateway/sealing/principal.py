@@ -1,4 +1,4 @@
-"""Pure: who calls."""
+"""Pure: the identity of a caller."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
 
     Attributes:
-        issuer: who vouches for the caller (`iss`), "" when absent.
-        subject: who the caller is at that issuer (`sub`), "" when absent.
+        issuer: the authority that vouches for the caller (`iss`), "" when absent.
+        subject: the caller's identity at that issuer (`sub`), "" when absent.
         client_id: the software that calls (`client_id`, else `azp`), "" when absent.
     """
 

@@ -1,9 +1,9 @@
-"""Pure: where the answer to a question belongs, as the sealed id of the request that asks it.
+"""Pure: the sealed id of a request to a client, which says where its answer belongs.
 
-The server's own request to a client has this token for its JSON-RPC id, so the client's response brings it back to
-whichever replica it reaches. Inside is a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the
-epoch, `key` the question's key, and either `kind` "call" with `url`, `boot` and `call`, or `kind` "task" with `task`
-and, where the answer has to come with one session, its nonce `in`. Further fields are ignored.
+The server's own request to a client has this token as its JSON-RPC id, so the client's response brings it back to any
+replica. It contains a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `key` the
+question's key, and `kind`. With `kind` "call" it also has `url`, `boot` and `call`. With `kind` "task" it has `task`
+and, if the answer must come from one session, its nonce `in`. Further fields are ignored.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
-"""Raise it only for a layout that the release before cannot read."""
+"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_REQUEST_ID_CHARS: Final = 1_500
-"""Longest token that is sealed or opened: ids of this length have been seen to work with the usual clients."""
+"""The longest token that is sealed or opened. Ids of this length work with the usual clients."""
 
 ID_BYTES: Final = 16
-"""Random bytes that name a process since its start, and a call within it."""
+"""Random bytes that identify a process since its start, and a call within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAddress:
-    """A call that waits in one process for the answer.
+    """A call in one process that waits for the answer.
 
     Attributes:
         replica_url: where other replicas reach that process, "" if they cannot.
-        boot: 16 random bytes that the process took when it started.
-        call: 16 random bytes that name the call in it.
+        boot: 16 random bytes that the process chose when it started.
+        call: 16 random bytes that identify the call in it.
         key: the question's key on the wire.
-        expires_at: the second since the epoch from which the address is no longer accepted.
+        expires_at: the second since the epoch from which the address is rejected.
     """
 
     replica_url: str
@@ -47,13 +47,12 @@ class CallAddress:
 
 @dataclass(frozen=True, slots=True)
 class TaskAddress:
-    """A task that waits in the store for the answer.
+    """A task in the store that waits for the answer.
 
     Attributes:
-        task_id: the task.
         key: the question's key on the wire.
-        expires_at: the second since the epoch from which the address is no longer accepted.
-        session: the nonce of the session that the answer has to come with, b"" for any or none.
+        expires_at: the second since the epoch from which the address is rejected.
+        session: the nonce of the session that the answer must come from, b"" for any or none.
     """
 
     task_id: str
@@ -66,7 +65,7 @@ Address: TypeAlias = CallAddress | TaskAddress
 
 
 def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
-    """Seal an address into the id of a request, of at most `MAX_REQUEST_ID_CHARS` characters.
+    """Seal an address into a request id of at most `MAX_REQUEST_ID_CHARS` characters.
 
     Args:
         sealer: the process's sealer.
@@ -74,26 +73,26 @@ def seal_request_id(sealer: Sealer, address: Address, *, aad: bytes) -> str:
         aad: `gateway.sealing.binding.request_id_binding` of the caller who is asked.
 
     Raises:
-        ValueError: the URL, the key or the task's id is too long or holds a lone surrogate, or a name of a process or
-            call has another size.
+        ValueError: the URL, the key or the task's id is too long or contains a lone surrogate, or an id of a process or
+            call has the wrong size.
     """
     plaintext = pack({"v": SCHEMA, "exp": address.expires_at, "key": address.key, **_place(address)})
     if token_chars(len(plaintext)) > MAX_REQUEST_ID_CHARS:
-        raise ValueError(f"a request id has at most {MAX_REQUEST_ID_CHARS} characters")
+        raise ValueError(f"a request id may have at most {MAX_REQUEST_ID_CHARS} characters")
     return sealer.seal(plaintext, aad)
 
 
 def open_request_id(sealer: Sealer, token: object, *, aad: bytes, now: float) -> Address:
-    """Open the id of a response. An address is expired at exactly its expiry.
+    """Open the id of a response. An address expires exactly at its expiry.
 
     Args:
         sealer: the process's sealer.
-        token: whatever the client sent.
+        token: any value that the client sent.
         aad: `gateway.sealing.binding.request_id_binding` of the caller who answers.
         now: seconds since the epoch.
 
     Raises:
-        Rejected: with the reason, which is for the log and the counter only.
+        Rejected: with the reason, for the log and the counter only.
     """
     payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_REQUEST_ID_CHARS, now=now)
     session = payload.get("in", b"")
@@ -110,5 +109,5 @@ def _place(address: Address) -> dict[str, Any]:
         session = {"in": address.session} if address.session else {}
         return {"kind": "task", "task": address.task_id, **session}
     if len(address.boot) != ID_BYTES or len(address.call) != ID_BYTES:
-        raise ValueError(f"the names of a process and of a call have {ID_BYTES} bytes")
+        raise ValueError(f"the ids of a process and of a call must have {ID_BYTES} bytes")
     return {"kind": "call", "url": address.replica_url, "boot": address.boot, "call": address.call}

@@ -1,7 +1,8 @@
-"""Pure: the session of a client that shook hands, as a sealed `Mcp-Session-Id`: any replica reads it, none stores it.
+"""Pure: a client's session after its handshake, as a sealed `Mcp-Session-Id`. Any replica can read it; none stores it.
 
-Inside the token is a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `ver` the
-protocol version, `caps` what the client declared, one bit for each of `FLAGS`, and `nonce`. Further fields are ignored.
+The token contains a MessagePack map: `v` the schema number, `exp` the expiry in seconds since the epoch, `ver` the
+protocol version, `caps` the client's declared capabilities, one bit for each of `FLAGS`, and `nonce`. Further fields
+are ignored.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
-"""Raise it only for a layout that the release before cannot read."""
+"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_SESSION_CHARS: Final = 512
-"""Longest token that is opened, and none that is sealed is longer: clients and proxies limit what a header holds."""
+"""The longest token that is opened or sealed: clients and proxies limit the size of a header."""
 
 MAX_VERSION_CHARS: Final = 32
 NONCE_BYTES: Final = 16
@@ -27,13 +28,13 @@ NONCE_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a client and a replica agreed on when they shook hands.
+    """What a client and a replica agreed on in their handshake.
 
     Attributes:
         version: the protocol version, at most `MAX_VERSION_CHARS` ASCII characters.
-        flags: which of `FLAGS` the client declared; `gateway.protocol.capabilities` converts from and to its words.
-        nonce: 16 random bytes, which tell this session from every other one.
-        expires_at: the second since the epoch from which the session is no longer accepted.
+        flags: the `FLAGS` that the client declared; `gateway.protocol.capabilities` converts them.
+        nonce: 16 random bytes that identify the session.
+        expires_at: the second since the epoch from which the session is rejected.
     """
 
     version: str
@@ -43,10 +44,9 @@ class Session:
 
 
 class OpenedSession(NamedTuple):
-    """What an `Mcp-Session-Id` held.
+    """The content of an `Mcp-Session-Id`.
 
     Attributes:
-        session: what was agreed on.
         key_id: the 4-byte id of the key that sealed it.
     """
 
@@ -65,12 +65,12 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
         aad: `gateway.sealing.binding.session_binding` of the caller.
 
     Raises:
-        ValueError: the version is too long or not ASCII, or the nonce has another size.
+        ValueError: the version is too long or not ASCII, or the nonce has the wrong size.
     """
     if len(session.version) > MAX_VERSION_CHARS or not session.version.isascii():
-        raise ValueError(f"a version has at most {MAX_VERSION_CHARS} ASCII characters")
+        raise ValueError(f"a version may have at most {MAX_VERSION_CHARS} ASCII characters")
     if len(session.nonce) != NONCE_BYTES:
-        raise ValueError(f"a session's nonce has {NONCE_BYTES} bytes")
+        raise ValueError(f"a session's nonce must have {NONCE_BYTES} bytes")
     payload = {
         "v": SCHEMA,
         "exp": session.expires_at,
@@ -82,16 +82,16 @@ def seal_session(sealer: Sealer, session: Session, *, aad: bytes) -> str:
 
 
 def open_session(sealer: Sealer, token: object, *, aad: bytes, now: float) -> OpenedSession:
-    """Open an `Mcp-Session-Id` that a client presents. A session is expired at exactly its expiry.
+    """Open an `Mcp-Session-Id` that a client presents. A session expires exactly at its expiry.
 
     Args:
         sealer: the process's sealer.
-        token: whatever the client sent.
+        token: any value that the client sent.
         aad: `gateway.sealing.binding.session_binding` of the caller that presents it.
         now: seconds since the epoch.
 
     Raises:
-        Rejected: with the reason, which is for the log and the counter only.
+        Rejected: with the reason, for the log and the counter only.
     """
     payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_SESSION_CHARS, now=now)
     version, bits, nonce = payload.get("ver"), payload.get("caps"), payload.get("nonce")

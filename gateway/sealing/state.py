@@ -1,11 +1,11 @@
 """Pure: the journal of a call as a sealed `requestState`.
 
-Inside the token is a MessagePack map: `v` the schema number, `iat` and `exp` the times of issue and
-expiry in seconds since the epoch, `j` the journal, itself a map. What is not known here is left alone:
-fields of the journal travel on untouched, further fields beside it are ignored. Only a schema number
-higher than this release writes is refused, so releases next to each other read each other's state.
+The token contains a MessagePack map: `v` the schema number, `iat` and `exp` the times of issue and expiry in seconds
+since the epoch, and `j` the journal, itself a map. Unknown fields of the journal are kept; other unknown fields are
+ignored. Only a schema number higher than this release writes is rejected, so neighbouring releases can read each
+other's state.
 
-What every kind of token shares is here too: `open_payload`.
+`open_payload` contains what all kinds of tokens share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.sealing.envelope import Rejected, Sealer, token_chars
 from gateway.sealing.packing import pack, unpack
 
 SCHEMA: Final = 1
-"""Raise it only for a layout that the release before cannot read."""
+"""Raise it only for a layout that the previous release cannot read."""
 
 
 class StateTooLarge(GatewayError):
@@ -29,16 +29,16 @@ class StateTooLarge(GatewayError):
     """
 
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__(f"The state of this call takes {size} bytes, the limit is {limit}")
+        super().__init__(f"The state of this call takes {size} bytes; the limit is {limit}")
         self.size = size
         self.limit = limit
 
 
 class OpenedState(NamedTuple):
-    """What a `requestState` held.
+    """The content of a `requestState`.
 
     Attributes:
-        journal: the map that was sealed, with every field that this release does not know.
+        journal: the map that was sealed, including fields that this release does not know.
         key_id: the 4-byte id of the key that sealed it.
     """
 
@@ -56,12 +56,12 @@ def seal_state(
         journal: a map of JSON values and `bytes`.
         aad: `gateway.sealing.binding.request_state_binding` of the request.
         now: time of issue, seconds since the epoch.
-        expires_at: the second from which the state is no longer accepted.
+        expires_at: the second from which the state is rejected.
         max_bytes: the longest token allowed.
 
     Raises:
         StateTooLarge: the token would be longer than `max_bytes`.
-        TypeError, ValueError: the journal holds what `pack` does not carry.
+        TypeError, ValueError: `pack` cannot encode the journal.
     """
     plaintext = pack({"v": SCHEMA, "iat": now, "exp": expires_at, "j": journal})
     size = token_chars(len(plaintext))
@@ -71,17 +71,17 @@ def seal_state(
 
 
 def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_bytes: int) -> OpenedState:
-    """Open a `requestState` that a client presents. A state is expired at exactly its expiry.
+    """Open a `requestState` that a client presents. A state expires exactly at its expiry.
 
     Args:
         sealer: the process's sealer.
-        token: whatever the client sent.
+        token: any value that the client sent.
         aad: `gateway.sealing.binding.request_state_binding` of the request that presents it.
         now: seconds since the epoch.
-        max_bytes: a longer token is refused before it is decoded.
+        max_bytes: a longer token is rejected before it is decoded.
 
     Raises:
-        Rejected: with the reason, which is for the log and the counter only.
+        Rejected: with the reason, for the log and the counter only.
     """
     payload, key_id = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=max_bytes, now=now)
     journal = payload.get("j")
@@ -93,28 +93,28 @@ def open_state(sealer: Sealer, token: object, *, aad: bytes, now: float, max_byt
 def open_payload(
     sealer: Sealer, token: object, *, aad: bytes, schema: int, max_chars: int, now: float | None = None
 ) -> tuple[dict[str, Any], bytes]:
-    """Open a token of ours and judge what all of them have inside: a map with the number of its schema and its expiry.
+    """Open a sealed token and check what every payload contains: a map with a schema number and an expiry.
 
     Args:
         sealer: the process's sealer.
-        token: whatever the client sent.
+        token: any value that the client sent.
         aad: the associated data computed for the request that presents it.
         schema: the highest schema number that this release reads for tokens of this purpose.
-        max_chars: a longer token is refused before it is decoded.
+        max_chars: a longer token is rejected before it is decoded.
         now: seconds since the epoch; None for a token that does not expire.
 
     Returns:
         The map, and the 4-byte id of the key that sealed it.
 
     Raises:
-        Rejected: with the reason, which is for the log and the counter only.
+        Rejected: with the reason, for the log and the counter only.
     """
     plaintext, key_id = sealer.open(token, aad, max_chars=max_chars)
     try:
         payload = unpack(plaintext)
     except ValueError:
         raise Rejected(RejectReason.MALFORMED) from None
-    # The schema number comes first: the rest of a newer layout is not ours to judge.
+    # The schema number comes first: this release cannot judge the rest of a newer layout.
     number = payload.get("v") if type(payload) is dict else None
     if type(number) is not int:
         raise Rejected(RejectReason.MALFORMED)

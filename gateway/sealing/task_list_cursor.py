@@ -1,7 +1,7 @@
-"""Pure: cursors of `tasks/list`, sealed, because a place in a caller's list names one of the caller's tasks.
+"""Pure: cursors of `tasks/list`. They are sealed, because a place in a caller's list names one of the caller's tasks.
 
-Inside the token is a MessagePack map: `v` the schema number, `ms` and `task` the expiry and the id of the last task
-told. Further fields are ignored. A cursor does not expire: it says where to go on, and that place stays one.
+The token contains a MessagePack map: `v` the schema number, `ms` and `task` the expiry and the id of the last task
+listed. Further fields are ignored. A cursor does not expire: the place that it marks stays valid.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from gateway.sealing.packing import pack
 from gateway.sealing.state import open_payload
 
 SCHEMA: Final = 1
-"""Raise it only for a layout that the release before cannot read."""
+"""Raise it only for a layout that the previous release cannot read."""
 
 MAX_TASK_CURSOR_CHARS: Final = 512
-"""Longest token that is sealed or opened."""
+"""The longest token that is sealed or opened."""
 
 
 def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> str:
@@ -25,29 +25,29 @@ def seal_task_cursor(sealer: Sealer, mark: tuple[int, str], *, aad: bytes) -> st
 
     Args:
         sealer: the process's sealer.
-        mark: when the last task told expires, in milliseconds since the epoch, and its id.
+        mark: the expiry of the last task listed, in milliseconds since the epoch, and its id.
         aad: `gateway.sealing.binding.cursor_binding` of the caller and the method.
 
     Raises:
-        ValueError: the id is too long or holds a lone surrogate.
+        ValueError: the id is too long or contains a lone surrogate.
     """
     expires_ms, task_id = mark
     plaintext = pack({"v": SCHEMA, "ms": expires_ms, "task": task_id})
     if token_chars(len(plaintext)) > MAX_TASK_CURSOR_CHARS:
-        raise ValueError(f"a cursor has at most {MAX_TASK_CURSOR_CHARS} characters")
+        raise ValueError(f"a cursor may have at most {MAX_TASK_CURSOR_CHARS} characters")
     return sealer.seal(plaintext, aad)
 
 
 def open_task_cursor(sealer: Sealer, token: object, *, aad: bytes) -> tuple[int, str]:
-    """Return the place where a cursor goes on that a client presents.
+    """Return the place in the list that a client's cursor marks.
 
     Args:
         sealer: the process's sealer.
-        token: whatever the client sent.
+        token: any value that the client sent.
         aad: `gateway.sealing.binding.cursor_binding` of the caller and the method that presents it.
 
     Raises:
-        Rejected: with the reason, which is for the log and the counter only.
+        Rejected: with the reason, for the log and the counter only.
     """
     payload, _ = open_payload(sealer, token, aad=aad, schema=SCHEMA, max_chars=MAX_TASK_CURSOR_CHARS)
     expires_ms, task_id = payload.get("ms"), payload.get("task")

@@ -1,4 +1,4 @@
-"""Pure: hosts as `Host`, `Origin` and settings write them."""
+"""Pure: hosts, as `Host`, `Origin` and settings write them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_PORT_DIGITS: Final = 5
 
 
 def is_loopback(name: str) -> bool:
-    """Tell whether a host name or address, in brackets or not, is this machine's own and no other's."""
+    """Return whether a host name or address, in brackets or not, always means this machine."""
     if name.lower() == "localhost":
         return True
     try:
@@ -23,18 +23,18 @@ def is_loopback(name: str) -> bool:
 
 
 def _is_loopback_6(address: ipaddress.IPv6Address) -> bool:
-    # A zone may be any text, and no Host has one (RFC 9110 section 4.2.1).
+    # A zone may be any text, and a Host never has one (RFC 9110 section 4.2.1).
     return address.scope_id is None and (address.ipv4_mapped or address).is_loopback
 
 
 def place_of(url: str) -> str:
-    """Return the scheme, host, port and path of a URL: what may be shown of it, since queries and users hold keys."""
+    """Return the scheme, host, port and path of a URL: the parts that hold no secret and may be shown."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def without_port(host: str) -> str | None:
-    """Return the name in a `Host` (RFC 9110 section 7.2), or None if it is not one."""
+    """Return the name in a `Host` header (RFC 9110 section 7.2); None if the header is not valid."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         return host or None

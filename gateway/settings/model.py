@@ -1,10 +1,10 @@
 """Every setting of the process, read once from the environment into one frozen object.
 
-`Settings.load` is the only reader of the environment. All mistakes are reported together, one line each that names
-the variable, says what is wrong and what to write; the value of a secret never appears in it.
+Only `Settings.load` reads the environment. It reports all mistakes together. Each is one line that names the variable,
+says what is wrong and what to write. It never contains the value of a secret.
 
-A variable `X` that holds a secret can be given as a file instead, with `X_FILE` naming it: the usual form of
-Docker and Kubernetes secrets. An empty variable counts as unset.
+A secret in a variable `X` can come from a file instead, if `X_FILE` names it, as is usual for Docker and Kubernetes
+secrets. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ ASYMMETRIC_ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 DEFAULT_KEY_SET_ALGORITHMS = ("RS256", "ES256", "EdDSA")
-"""What tokens may be signed with where keys come from a JWKS and `GATEWAY_JWT_ALGORITHMS` is unset."""
+"""The algorithms that tokens may use if keys come from a JWKS and `GATEWAY_JWT_ALGORITHMS` is unset."""
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://")
-"""How the URL of the task store may begin: one server, with TLS, on a Unix socket; a node of a cluster, with TLS."""
+"""Schemes of the task store's URL: one server, with TLS, on a Unix socket; a node of a cluster, with TLS."""
 
 MAX_STORED_BYTES = 64 * 2**20
-"""The largest value that a task store may be told to keep, and all that one task may keep in it."""
+"""The largest value that the task store accepts, and the limit of all that one task may store."""
 
 READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
-"""Names with our prefix that are no settings: the demo tools read this one themselves."""
+"""Variables with our prefix that are not settings: the demo tools read this one themselves."""
 
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _SIMILAR = 0.75
-"""Of a misspelt setting to the one that is suggested for it, as `difflib` measures it."""
+"""How similar an unknown name must be to a setting for it to be suggested, as `difflib` measures it."""
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _MAX_REPLICA_URL_CHARACTERS = 255
 _HOST_NAME = "{hostname}"
-"""Stands for this host's name in `GATEWAY_REPLICA_URL`: containers of one service share their environment."""
+"""Placeholder for this host's name in `GATEWAY_REPLICA_URL`, since containers of one service share one environment."""
 
 _YEAR_SECONDS = 31_536_000
 _MIN_LIMIT_BYTES = 256
@@ -72,7 +72,7 @@ _MAX_LIMIT_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Expects:
-    """What a setting accepts, as the end of the line "GATEWAY_X: 'abc' is not valid; use …"."""
+    """The values that a setting accepts, as the end of the line "GATEWAY_X: 'abc' is not valid; use …"."""
 
     text: str
 
@@ -87,7 +87,7 @@ def _check_modules(modules: tuple[str, ...]) -> tuple[str, ...]:
 def _check_jwt_secret(secret: SecretStr) -> SecretStr:
     size = len(secret.get_secret_value().encode())
     if size < MIN_JWT_SECRET_BYTES:
-        raise ValueError(f"it has {size} bytes")
+        raise ValueError(f"only {size} bytes long")
     return secret
 
 
@@ -124,7 +124,7 @@ def _check_networks(networks: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_redis_url(url: SecretStr) -> SecretStr:
     if not url.get_secret_value().startswith(REDIS_SCHEMES):
-        raise ValueError("the scheme is wrong")
+        raise ValueError("unknown scheme")
     return url
 
 
@@ -133,16 +133,16 @@ def _check_algorithms(algorithms: tuple[str, ...]) -> tuple[str, ...]:
         if algorithm not in SYMMETRIC_ALGORITHMS + ASYMMETRIC_ALGORITHMS:
             raise ValueError(f"{algorithm!r} is not supported")
     if 0 < len(set(algorithms) & set(SYMMETRIC_ALGORITHMS)) < len(set(algorithms)):
-        raise ValueError("it mixes HS256, which takes a shared secret, with algorithms that take public keys")
+        raise ValueError("HS256, which needs a shared secret, is mixed with algorithms that need public keys")
     return algorithms
 
 
 def is_web_url(text: str, *, query: bool = False) -> bool:
-    """Tell whether a text is an absolute URL that is safe to rely on: https, or http on this machine.
+    """Return whether a text is an absolute URL that is safe to trust: https, or http on this machine.
 
     Args:
-        text: anything.
-        query: whether it may have a query.
+        text: any text.
+        query: whether the URL may have a query.
     """
     if not _is_url(text, query=query):
         return False
@@ -151,7 +151,7 @@ def is_web_url(text: str, *, query: bool = False) -> bool:
 
 
 def _is_url(text: str, *, query: bool) -> bool:
-    """Tell whether a text is an absolute http or https URL without a user and a fragment."""
+    """Return whether a text is an absolute http or https URL without a user or a fragment."""
     if not _URL.fullmatch(text):
         return False
     try:
@@ -163,7 +163,7 @@ def _is_url(text: str, *, query: bool) -> bool:
 
 
 def _check_replica_url(url: str) -> str:
-    """Return the URL as other replicas use it. They may be on a network of their own, so http is fine."""
+    """Return the URL as other replicas use it. Replicas may share a private network, so http is allowed."""
     url = url.replace(_HOST_NAME, socket.gethostname())
     good = len(url) <= _MAX_REPLICA_URL_CHARACTERS and _is_url(url, query=False)
     return _check_url(url, good).rstrip("/")
@@ -183,8 +183,8 @@ def _check_place(url: str) -> str:
 
 def _check_url(url: str, good: bool, *, shown: str | None = None) -> str:
     if not good:
-        # A name before `@` often comes with a password.
-        raise ValueError("it has a user" if "@" in url else f"{shown or url!r} is not valid")
+        # Do not quote a URL with a user: a password often follows the name.
+        raise ValueError("contains a user name" if "@" in url else f"{shown or url!r} is not valid")
     return url
 
 
@@ -218,7 +218,7 @@ def _option(field_name: str) -> str:
 
 
 def make_replica_id() -> str:
-    """Make a replica id for this process: the start of the host's name, then enough randomness to be unique."""
+    """Make up a replica id: the start of the host's name, then enough randomness to be unique."""
     host = re.sub(r"[^A-Za-z0-9-]+", "-", socket.gethostname().partition(".")[0]).strip("-")[:20]
     return f"{host or 'replica'}-{secrets.token_hex(3)}"
 
@@ -239,7 +239,7 @@ _StoredBytes = Annotated[
 _Count = Annotated[int, Field(ge=1, le=MAX_REQUESTS), Expects(f"a whole number between 1 and {MAX_REQUESTS}")]
 _ClientSeconds = Annotated[float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")]
 _Switch = Annotated[bool, BeforeValidator(_lower), Expects("on or off")]
-_A_URL = "an https URL (http only for this machine), without user and fragment"
+_A_URL = "an https URL (http only for this machine) without a user or a fragment"
 _Text = Annotated[str, BeforeValidator(_strip)]
 _Line = Annotated[
     str,
@@ -250,10 +250,10 @@ _Line = Annotated[
 
 
 class Settings(BaseSettings):
-    """The settings of one process. Make one with `Settings.load`.
+    """The settings of one process. Create them with `Settings.load`.
 
-    Attributes are named like their variables, without the prefix and in lower case. Each has a description, which
-    `docs/run/settings.md` repeats for operators. Secrets are masked in `repr`.
+    An attribute has the name of its variable, in lower case and without the prefix. `docs/run/settings.md` repeats each
+    description for operators. `repr` masks secrets.
     """
 
     model_config = SettingsConfigDict(
@@ -272,37 +272,37 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The Python modules whose tools are served, separated by commas: names, such as `bugs`, or paths of files, "
+            "The Python modules that define the tools, separated by commas: names, such as `bugs`, or paths of files, "
             "such as `bugs.py`."
         ),
     )
     seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
         default=None,
         description=(
-            "The keys that seal half-finished calls, separated by commas or newlines, the same on all replicas. "
-            "The first seals, all open. `gateway keys new` prints one."
+            "The keys that seal unfinished calls, the same on all replicas, separated by commas or newlines. "
+            "The first seals, all open."
         ),
     )
     audience: _Line | None = Field(
         default=None,
-        description="The name shared by all replicas of a deployment. State sealed for another one does not open.",
+        description="The name that all replicas of a deployment share. State sealed for another name does not open.",
     )
     state_ttl_seconds: _Seconds = Field(
-        default=3600, description="How long a client may take for each answer before the call has to start again."
+        default=3600, description="How long a client may take for each answer before it has to start the call again."
     )
     flow_max_seconds: _Seconds = Field(
-        default=86400, description="How long one call may last in all, over all its questions."
+        default=86400, description="How long a call may take in total, including the time its user takes to answer."
     )
     state_max_bytes: _Bytes = Field(
-        default=65536, description="The size up to which a half-finished call travels through the client."
+        default=65536, description="The largest state of an unfinished call that travels through the client."
     )
     session_ttl_seconds: _Seconds = Field(
         default=2592000,
-        description="How long a client of an older protocol version may use a session before it has to begin another.",
+        description="How long a client of an older protocol version may use a session before it needs a new one.",
     )
     auth: Annotated[Literal["jwt", "none"], BeforeValidator(_lower), Expects("jwt or none")] = Field(
         default="jwt",
-        description="`jwt`: each request needs a bearer token. `none`: no identity, only on a loopback address.",
+        description="`jwt`: each request needs a bearer token. `none`: no authentication, only on a loopback address.",
     )
     jwt_secret: (
         Annotated[
@@ -317,14 +317,11 @@ class Settings(BaseSettings):
     jwks_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
         default=None,
         repr=False,  # its query may hold a key
-        description=(
-            "Where the identity provider publishes the public keys of its bearer tokens (a JWKS). They are read again "
-            "every five minutes, and when a token names a key that is not known."
-        ),
+        description=("The URL where the identity provider publishes the public keys of its bearer tokens (a JWKS)."),
     )
     jwks_file: Annotated[_Text, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4096}\Z"), Expects("a path")] | None = Field(
         default=None,
-        description="A file with such a JWKS, instead of its URL. It is read again when it changes.",
+        description="A file that contains the JWKS, instead of its URL. The gateway reads it again when it changes.",
     )
     jwt_algorithms: Annotated[
         tuple[str, ...],
@@ -334,35 +331,32 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The algorithms that bearer tokens may be signed with, separated by commas. Unset: `HS256` with a shared "
+            "The algorithms that may sign bearer tokens, separated by commas. Unset: `HS256` with a shared "
             f"secret, {', '.join(f'`{name}`' for name in DEFAULT_KEY_SET_ALGORITHMS)} with a JWKS."
         ),
     )
     jwt_audience: _Line | None = Field(
         default=None,
         description=(
-            "The one `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE` or, with `GATEWAY_PUBLIC_URL`, the "
-            "URL of the endpoint, which clients ask for."
+            "The `aud` that bearer tokens must carry. Unset: `GATEWAY_AUDIENCE` or, with `GATEWAY_PUBLIC_URL`, the "
+            "URL of the endpoint, which clients request tokens for."
         ),
     )
     jwt_issuer: _Line | None = Field(
         default=None,
         description=(
-            "The `iss` that bearer tokens must carry; required with a JWKS. Unset: any issuer that knows the secret."
+            "The `iss` that bearer tokens must carry. Required with a JWKS. Unset: any issuer that knows the secret."
         ),
     )
     jwt_leeway_seconds: Annotated[
         int, Field(ge=0, le=3600), Expects("a whole number of seconds between 0 and 3600")
     ] = Field(
         default=30,
-        description="How far clocks may differ when the `exp`, `nbf` and `iat` of a bearer token are checked.",
+        description="The tolerated clock difference when the `exp`, `nbf` and `iat` of a bearer token are checked.",
     )
     public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
         default=None,
-        description=(
-            "The URL that clients reach this deployment by, with or without `/mcp`. Set: clients are told where to get "
-            "tokens (OAuth protected-resource metadata), and a token may carry the URL of the endpoint as its `aud`."
-        ),
+        description=("The URL of this deployment as clients see it, with or without `/mcp`."),
     )
     authorization_servers: Annotated[
         tuple[str, ...],
@@ -372,7 +366,7 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The authorization servers that clients can get tokens from, by their issuer URLs, separated by commas. "
+            "The issuer URLs of the authorization servers that clients can get tokens from, separated by commas. "
             "Unset: `GATEWAY_JWT_ISSUER` if it is a URL."
         ),
     )
@@ -384,46 +378,45 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The scopes that clients ask for when they log in, separated by commas. Unset: all that tools, prompts and "
-            "resources ask for."
+            "The scopes that clients request when they log in, separated by commas. Unset: all scopes that tools, "
+            "prompts and resources require."
         ),
     )
     leg_seconds: Annotated[float, Field(gt=0, le=_YEAR_SECONDS), Expects("a number of seconds greater than 0")] = Field(
-        default=60.0, description="How long a tool may run to answer one request."
+        default=60.0, description="How long a tool may run for one request."
     )
     max_body_bytes: _Bytes = Field(
-        default=1_048_576, description="The size of the largest request body; a larger one is refused while it arrives."
+        default=1_048_576, description="The largest request body. A larger one is rejected while it arrives."
     )
     max_header_bytes: Annotated[
         int, Field(ge=1024, le=262_144), Expects("a whole number of bytes between 1024 and 262144")
-    ] = Field(default=32768, description="The size of the largest head of a request: its first line and all headers.")
+    ] = Field(default=32768, description="The largest head of a request: its first line and all headers.")
     max_headers: Annotated[int, Field(ge=16, le=10_000), Expects("a whole number between 16 and 10000")] = Field(
-        default=100, description="How many headers a request may have."
+        default=100, description="The largest number of headers in a request."
     )
     max_json_depth: Annotated[int, Field(ge=8, le=200), Expects("a whole number between 8 and 200")] = Field(
-        default=100, description="How deep arrays and objects in a request body may nest."
+        default=100, description="How deeply arrays and objects in a request body may be nested."
     )
-    max_answers: _Count = Field(default=100, description="How many answers one request may bring back to a call.")
+    max_answers: _Count = Field(default=100, description="The largest number of answers in one request.")
     rate_limit: Annotated[
         Rate | None, BeforeValidator(_read_rate), Expects("a rate such as 100/s, 600/m or 100/s burst 200, or off")
     ] = Field(
         default=None,
         description=(
-            "How many requests each caller may send to one replica: so many a second (`100/s`), minute (`600/m`) or "
-            "hour (`1000/h`), all at once or as many as a `burst` says (`100/s burst 200`); `off` for any number. "
-            "Callers without a token count by address."
+            "The requests of one caller on one replica: `100/s`, `600/m` or `1000/h`, optionally with `burst "
+            "200`. `off`: no limit."
         ),
     )
     streams_per_principal: _Count = Field(
         default=32,
         description=(
-            "How many streams each caller may keep open at one replica: those that listen, and requests that wait for "
-            "a task or for an answer."
+            "How many streams each caller may keep open at one replica: streams that listen, and requests that wait "
+            "for a task or an answer."
         ),
     )
     head_seconds: _ClientSeconds = Field(
         default=10.0,
-        description="How long a client may take to send the head of a request, counted from connecting the first time.",
+        description="How long a client may take to send the head of a request; for the first one, from connecting on.",
     )
     body_seconds: _ClientSeconds = Field(
         default=10.0, description="How long a client may take to send the body of a request after its head."
@@ -431,51 +424,47 @@ class Settings(BaseSettings):
     unread_seconds: _ClientSeconds = Field(
         default=30.0,
         description=(
-            "How long a client may read nothing of an answer; then its connection is cut, and it may go on anew."
+            "How long a client may read nothing of a response. Then the connection is closed; the client can reconnect."
         ),
     )
     max_unread_bytes: Annotated[int, Field(ge=1 << 20), Expects("a whole number of at least 1048576")] = Field(
         default=1 << 26,
         description=(
-            "How many bytes of answers may wait for clients that read slowly, on all connections of one replica "
-            "together; over that, the connections that have waited longest are closed."
+            "How many bytes of responses may wait for slow readers, on all connections of a replica together."
         ),
     )
     max_connections: _Count = Field(
-        default=4096, description="How many connections one replica keeps open; more are closed at once."
+        default=4096, description="How many connections one replica keeps open. Further ones are closed at once."
     )
     replica_id: Annotated[
         str, Field(pattern=f"^{_NAME_PATTERN}\\Z"), Expects("1 to 64 letters, digits, dots, dashes or underscores")
     ] = Field(
         default_factory=make_replica_id,
-        description="This process's name in logs and in `X-Gateway-Replica`. Unset: made of the host's name.",
+        description="The name of this process in logs and in `X-Gateway-Replica`. Unset: derived from the host's name.",
     )
     replica_url: (
         Annotated[
-            _Text, AfterValidator(_check_replica_url), Expects("an http or https URL without user, query and fragment")
+            _Text,
+            AfterValidator(_check_replica_url),
+            Expects("an http or https URL without a user, a query or a fragment"),
         ]
         | None
     ) = Field(
         default=None,
         description=(
-            "Where the other replicas reach this process, without `/mcp`, such as `http://10.0.0.7:8080`: they send "
-            "the answers of 2025-11-25 clients whose calls wait here, sealed, to `/_gateway/hop` below it. "
-            "`{hostname}` in it stands for the name of this host. Unset: only answers that reach this process by "
-            "themselves count."
+            "The URL where the other replicas reach this one, without `/mcp`. `{hostname}` stands for the "
+            "name of this host."
         ),
     )
     peers: Annotated[
         tuple[str, ...],
         BeforeValidator(_split_names),
         AfterValidator(_check_peers),
-        Expects("a comma-separated list of http or https URLs without user, query and fragment"),
+        Expects("a comma-separated list of http or https URLs without a user, a query or a fragment"),
     ] = Field(
         default=(),
         description=(
-            "Where all replicas are reached, without `/mcp`: their URLs separated by commas, or one URL whose host is "
-            "a name with an address for each replica, such as `http://gateway-replicas:8080`. Without a task store, or "
-            "while it is down, replicas notify each other there of cancelled requests and changed lists. "
-            "`gateway dev` sets it to its own replicas."
+            "The URLs of all replicas, separated by commas, or one URL whose host name resolves to all of them."
         ),
     )
     replica_header: _Switch = Field(
@@ -484,14 +473,14 @@ class Settings(BaseSettings):
     connection_close: _Switch = Field(
         default=False,
         description=(
-            "Whether each response closes its connection, so that a balancer chooses a replica for each request. "
+            "Whether each response closes its connection, so a load balancer chooses a replica for every request. "
             "`gateway dev` turns it on for its replicas."
         ),
     )
     strict_asks: _Switch = Field(
         default=False,
         description=(
-            "Whether a tool that declares its questions may ask only those. `gateway dev` turns it on for its replicas."
+            "Whether a tool that declares questions may ask only those. `gateway dev` turns it on for its replicas."
         ),
     )
     allowed_hosts: Annotated[
@@ -502,8 +491,8 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The hosts that requests may be for, separated by commas, each for any port or with one. Unset: the "
-            "loopback names when listening on a loopback address, any host otherwise."
+            "The hosts that requests may name, separated by commas. Unset: loopback names on a loopback "
+            "address, otherwise any."
         ),
     )
     allowed_origins: Annotated[
@@ -514,8 +503,7 @@ class Settings(BaseSettings):
     ] = Field(
         default=(),
         description=(
-            "The origins of web pages that may call, separated by commas, or `*`; they get CORS headers. When "
-            "listening on a loopback address, pages served from this machine may too. Any other `Origin` is refused."
+            "The origins of web pages that may send requests, separated by commas, or `*`. Other origins are rejected."
         ),
     )
     trusted_proxies: Annotated[
@@ -527,7 +515,7 @@ class Settings(BaseSettings):
         default=(),
         description=(
             "The addresses or networks of proxies whose `X-Forwarded-For`, `X-Forwarded-Proto` and "
-            "`X-Gateway-Request-Id` are believed, separated by commas."
+            "`X-Gateway-Request-Id` are trusted, separated by commas."
         ),
     )
     metrics_host: Annotated[
@@ -536,35 +524,29 @@ class Settings(BaseSettings):
         Expects("a name or an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::"),
     ] = Field(
         default="127.0.0.1",
-        description="The address that serves `GET /metrics`, without authentication: let only Prometheus reach it.",
+        description="The address that serves `GET /metrics`. It has no authentication: let only Prometheus reach it.",
     )
     metrics_port: Annotated[
         Annotated[int, Field(ge=0, le=65535)] | None,
         BeforeValidator(_read_port),
         Expects("a port between 1 and 65535, 0 for any free port, or off"),
-    ] = Field(default=9090, description="The port of `GET /metrics`; `0` takes any free one, `off` serves no metrics.")
+    ] = Field(default=9090, description="The port of `GET /metrics`. `0` picks a free one, `off` serves no metrics.")
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         BeforeValidator(_lower),
         Expects("debug, info, warning or error"),
     ] = Field(default="info", description="The least important messages to log: `debug`, `info`, `warning` or `error`.")
     log_format: Annotated[Literal["text", "json"], BeforeValidator(_lower), Expects("text or json")] = Field(
-        default="text", description="`text`: one line for people. `json`: one JSON object a line."
+        default="text", description="`text`: lines for people. `json`: one JSON object per line."
     )
     audit_log: _Line = Field(
         default="stderr",
-        description=(
-            "Where the audit log goes: `stderr`, `off`, or a file to append to. One line for each leg, each refusal, "
-            "and each answer to a task or cancellation of one: who, what, and why; never a token, key, argument or "
-            "answer."
-        ),
+        description=("Where the audit log goes: `stderr`, `off`, or a file to append to."),
     )
     audit_log_required: _Switch = Field(
         default=False,
         description=(
-            "`on`: no call runs without its audit line. While lines cannot be written (disk full, nobody reads the "
-            "pipe), `/readyz` is 503, calls are refused before they run, and workers claim no task. `off`: lines "
-            "that cannot be written are dropped and counted."
+            "`on`: no call runs without an audit line. `off`: lines that cannot be written are dropped and counted."
         ),
     )
     redis_url: (
@@ -574,22 +556,16 @@ class Settings(BaseSettings):
         | None
     ) = Field(
         default=None,
-        description=(
-            "The Redis (6.2 or newer) or Valkey that keeps tasks: `redis://`, `rediss://` (TLS), `unix://`, or one "
-            "node of a cluster with `redis+cluster://`, `rediss+cluster://`. Unset: no tool becomes a task."
-        ),
+        description=("The Redis (6.2 or newer) or Valkey that stores tasks. Unset: tools cannot run as tasks."),
     )
     task_partitions: Annotated[int, Field(ge=1, le=1024), Expects("a whole number between 1 and 1024")] = Field(
         default=8,
-        description=(
-            "How many parts the tasks are spread over, each a queue of its own. All processes of a deployment must "
-            "agree; to change it, wait until all tasks have expired."
-        ),
+        description=("The number of queues that tasks are spread over, the same for all processes of a deployment."),
     )
-    task_max_ttl_seconds: _Seconds = Field(default=86400, description="The longest time that a task may live.")
+    task_max_ttl_seconds: _Seconds = Field(default=86400, description="The longest time to live of a task.")
     tasks_per_principal: Annotated[
         int, Field(ge=1, le=10_000_000), Expects("a whole number between 1 and 10000000")
-    ] = Field(default=1000, description="How many tasks of one caller may be stored, ended ones included.")
+    ] = Field(default=1000, description="How many tasks one caller may have stored, including ended ones.")
     task_bytes_per_principal: Annotated[
         int,
         Field(ge=_MIN_LIMIT_BYTES, le=2**40),
@@ -597,72 +573,63 @@ class Settings(BaseSettings):
     ] = Field(
         default=67_108_864,
         description=(
-            "How many bytes all tasks of one caller may keep in Redis, sealed: arguments, journals, segments and "
-            "results, those of ended tasks included until they expire."
+            "How many sealed bytes all tasks of one caller may occupy in Redis: arguments, journals, segments and "
+            "results. Ended tasks count until they expire."
         ),
     )
-    task_max_argument_bytes: _StoredBytes = Field(
-        default=262_144, description="The size of the largest arguments that a task may be created with."
-    )
+    task_max_argument_bytes: _StoredBytes = Field(default=262_144, description="The largest arguments of a task.")
     task_max_result_bytes: _StoredBytes = Field(
         default=4_194_304,
         description=(
-            "The size of the largest result of a task, everything that it has emitted included; and of the largest "
-            "step, checkpoint, question or answer that it keeps."
+            "The largest result of a task, including everything that it emitted, and the largest step, checkpoint, "
+            "question or answer that it may store."
         ),
     )
     task_lease_seconds: Annotated[
         float, Field(ge=0.1, le=3600), Expects("a number of seconds between 0.1 and 3600")
-    ] = Field(default=30.0, description="How long after the last sign of a worker its tasks are given to another one.")
+    ] = Field(
+        default=30.0, description="How long a worker may send no heartbeat before another worker takes over its tasks."
+    )
     immediate_wait_ms: Annotated[int, Field(ge=0, le=10_000), Expects("a whole number between 0 and 10000")] = Field(
         default=250,
-        description="How long a call of the draft wire waits for a task whose result its client wants at once.",
+        description="How long a call on the draft wire waits for a task if its client asks for the result at once.",
     )
     hide_task_tools: _Switch = Field(
         default=False,
         description=(
-            "Whether tools that run only as tasks are left out of the lists of clients that declare no tasks."
+            "Whether to hide tools that run only as tasks from clients that do not declare support for tasks."
         ),
     )
     worker_concurrency: Annotated[int, Field(ge=1, le=10_000), Expects("a whole number between 1 and 10000")] = Field(
-        default=32, description="How many tasks one worker runs at a time."
+        default=32, description="How many tasks one worker runs at once."
     )
     max_inflight: Annotated[int, Field(ge=1, le=100_000), Expects("a whole number between 1 and 100000")] | None = (
         Field(
             default=None,
-            description=(
-                "How many requests one replica works on at a time. Half as many again wait for a place, all others are "
-                "refused with 503. Unset: a limit that finds itself."
-            ),
+            description=("How many requests one replica works on at once. Unset: the limit adapts to the load."),
         )
     )
     queue_target_ms: Annotated[
         float, Field(ge=1, le=3_600_000), Expects("a number of milliseconds between 1 and 3600000")
     ] = Field(
         default=50.0,
-        description=(
-            "How long requests should wait for their leg to start at most, 90th percentile. The adaptive limit keeps "
-            "them below it; above it, legs are handed on to other replicas at their checkpoints."
-        ),
+        description=("The target for how long requests wait until their leg starts, as the 90th percentile."),
     )
     shed_input_requests: _Switch = Field(
         default=False,
         description=(
-            "Whether a result that only hands a call on carries an empty `inputRequests` beside its state, for "
-            "clients that need one."
+            "Whether the result of a shed leg carries an empty `inputRequests` in addition to its state, for clients "
+            "that require one."
         ),
     )
     drain_notice_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = (
         Field(
             default=3.0,
-            description=(
-                "How long a replica that was told to stop still takes requests, while `/readyz` says 503: longer than "
-                "the load balancer needs to notice. `gateway dev` sets 0."
-            ),
+            description=("How long a stopping replica still accepts requests while `/readyz` returns 503."),
         )
     )
     drain_seconds: Annotated[float, Field(ge=0, le=_YEAR_SECONDS), Expects("a number of seconds, 0 or more")] = Field(
-        default=25.0, description="How long a stopping process lets requests finish before it cuts them off."
+        default=25.0, description="How long a stopping process waits for requests and tasks before it cuts them off."
     )
 
     _unknown: Mapping[str, str | None] = PrivateAttr(default_factory=dict)
@@ -678,7 +645,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read nothing implicitly: `load` gives the environment as arguments, so that a test can give another one."""
+        """Read nothing implicitly: `load` passes the environment as arguments, so a test can pass another one."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
@@ -694,15 +661,15 @@ class Settings(BaseSettings):
         """Read and check every setting.
 
         Args:
-            environ: the environment; None is the process's own.
-            problems: takes what is wrong, instead of an error. The settings then have the default where a value is
-                wrong, and are good for further checks but not for serving.
-            named: returns what messages call an override, by its field name.
+            environ: the environment; None is that of the process.
+            problems: collects what is wrong, instead of raising it. A wrong value is then replaced with its default,
+                and the settings are good for further checks but not for serving.
+            named: returns the name of an override in messages, given its field name.
             overrides: values by field name that win over the environment, such as those of command-line options.
-                None means not given.
+                None counts as not given.
 
         Raises:
-            ConfigurationError: values are wrong, given twice, or their files cannot be read.
+            ConfigurationError: values are wrong or given twice, or a file cannot be read.
         """
         found = Problems() if problems is None else problems
         given = {name: value for name, value in overrides.items() if value is not None}
@@ -724,21 +691,21 @@ class Settings(BaseSettings):
         return settings
 
     def is_wrong(self, name: str) -> bool:
-        """Return whether a wrong value was given for this setting, so that it has its default instead."""
+        """Return whether the value given for this setting was wrong and its default is used instead."""
         return name in self._wrong
 
     @property
     def unknown(self) -> Mapping[str, str | None]:
-        """The names in the environment that start like a setting but are none, each with the one it may stand for."""
+        """Variables that have our prefix but are not settings, each with the setting that was probably meant."""
         return self._unknown
 
     def file_of(self, field_name: str) -> Path | None:
-        """Return the file that a secret was read from, or None if it was given otherwise."""
+        """Return the file that a secret was read from; None if it was not read from a file."""
         return self._files.get(field_name)
 
     @property
     def token_algorithms(self) -> tuple[str, ...]:
-        """The algorithms that bearer tokens may be signed with."""
+        """The algorithms that may sign bearer tokens."""
         if self.jwt_algorithms:
             return self.jwt_algorithms
         return SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else DEFAULT_KEY_SET_ALGORITHMS
@@ -756,39 +723,39 @@ class Settings(BaseSettings):
 
     @property
     def token_audiences(self) -> tuple[str, ...]:
-        """What bearer tokens may carry as `aud`: one of these is enough. The first is the one that we mint."""
+        """The values that bearer tokens may carry as `aud`. `gateway token` uses the first one."""
         if self.jwt_audience is not None:
             return (self.jwt_audience,)
         return tuple(name for name in (self.audience, self.resource) if name is not None)
 
     def check_serving(self) -> None:
-        """Check that what only a serving process needs is there: tools, keys, an audience, and a way to verify tokens.
+        """Check that a replica has what it needs: tools, keys, an audience, and a way to verify tokens.
 
         Raises:
-            ConfigurationError: some of them are missing, or do not go together; it has all of them.
+            ConfigurationError: settings are missing or contradict each other; the error lists all problems.
         """
         self._check([*self._common_problems(), *(self._token_problems() if self.auth == "jwt" else ())])
 
     def check_working(self) -> None:
-        """Check that what a worker needs is there: tools, keys, an audience, and a task store.
+        """Check that a worker has what it needs: tools, keys, an audience, and a task store.
 
         Raises:
-            ConfigurationError: some of them are missing, or do not go together; it has all of them.
+            ConfigurationError: settings are missing or contradict each other; the error lists all problems.
         """
         missing = []
         if self.redis_url is None:
             text = (
-                "GATEWAY_REDIS_URL: not set, so there is no task store to work for; set it as for the replicas, "
-                "such as redis://127.0.0.1:6379/0"
+                "GATEWAY_REDIS_URL: not set, but a worker needs a task store; set it to the same URL as on the "
+                "replicas, such as redis://127.0.0.1:6379/0"
             )
             missing.append(("redis_url", text))
         self._check([*self._common_problems(), *missing])
 
     def check_tools(self) -> None:
-        """Check that tools are named.
+        """Check that the settings name tool modules.
 
         Raises:
-            ConfigurationError: none is.
+            ConfigurationError: they name none.
         """
         self._check(problem for problem in self._common_problems() if problem[0] == "tools")
 
@@ -801,36 +768,36 @@ class Settings(BaseSettings):
         self._check(problem for problem in self._common_problems() if problem[0] == "seal_keys")
 
     def check_minting(self) -> None:
-        """Check that what makes bearer tokens for development is there: a secret and an audience.
+        """Check that there are a secret and an audience to make bearer tokens for development with.
 
         Raises:
-            ConfigurationError: one of them is missing, or both are; it says so.
+            ConfigurationError: one or both are missing.
         """
         missing = []
         if self.jwt_secret is None:
-            missing.append(("jwt_secret", "GATEWAY_JWT_SECRET: not set; set it as for the replicas, to sign with"))
+            missing.append(("jwt_secret", "GATEWAY_JWT_SECRET: not set; set it to the same secret as on the replicas"))
         if not self.token_audiences:
-            text = "GATEWAY_AUDIENCE: not set; set it (or GATEWAY_JWT_AUDIENCE) as for the replicas"
+            text = "GATEWAY_AUDIENCE: not set; set it (or GATEWAY_JWT_AUDIENCE) to the same value as on the replicas"
             missing.append(("audience", text))
         self._check(missing)
 
     def _check(self, problems: Iterable[tuple[str, str]]) -> None:
-        """Raise problems, but for those of settings whose value was found wrong already."""
+        """Raise problems, except those of settings whose value is already known to be wrong."""
         lines = [text for names, text in problems if self._wrong.isdisjoint(names.split())]
         if lines:
             raise ConfigurationError(*lines)
 
     def _common_problems(self) -> Iterator[tuple[str, str]]:
-        """Give what is wrong for replicas and workers: the names of the fields, and the line."""
+        """Yield the problems that replicas and workers share: the names of the fields, and the line."""
         if self.audit_log_required and self.audit_log == "off":
             yield (
                 "audit_log audit_log_required",
-                "GATEWAY_AUDIT_LOG: off, although GATEWAY_AUDIT_LOG_REQUIRED is on; set it to stderr or to a file",
+                "GATEWAY_AUDIT_LOG: off, but GATEWAY_AUDIT_LOG_REQUIRED is on; set it to stderr or a file",
             )
         if not self.tools:
             yield (
                 "tools",
-                "GATEWAY_TOOLS: not set; name the modules with your tools there or with --tools, such as "
+                "GATEWAY_TOOLS: not set; name the modules that define your tools there or with --tools, such as "
                 "--tools gateway.demo",
             )
         if self.seal_keys is None:
@@ -842,20 +809,19 @@ class Settings(BaseSettings):
         if self.audience is None:
             yield (
                 "audience",
-                "GATEWAY_AUDIENCE: not set; set it to one name for the whole deployment, such as its public URL",
+                "GATEWAY_AUDIENCE: not set; set it to a name for the whole deployment, such as its public URL",
             )
 
     def _token_problems(self) -> Iterator[tuple[str, str]]:
-        """Give what is wrong with how bearer tokens are verified, in the same form."""
+        """Yield the problems with verifying bearer tokens, in the same form."""
         fields = ("jwt_secret", "jwks_url", "jwks_file")
         given = [name for name in fields if getattr(self, name) is not None]
         names = [variable(name) for name in given]
         if not given:
             yield (
                 " ".join(("auth", *fields)),
-                "GATEWAY_JWT_SECRET: not set, and no other way to verify bearer tokens; set it (or "
-                "GATEWAY_JWT_SECRET_FILE) to their shared secret, GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE to the keys "
-                "of your identity provider, or GATEWAY_AUTH=none to serve this machine only, without identity",
+                "GATEWAY_JWT_SECRET: not set, so bearer tokens cannot be verified; set it or GATEWAY_JWT_SECRET_FILE, "
+                "set GATEWAY_JWKS_URL or GATEWAY_JWKS_FILE, or serve only this machine with GATEWAY_AUTH=none",
             )
             return
         if len(given) > 1:
@@ -869,7 +835,7 @@ class Settings(BaseSettings):
             fitting = SYMMETRIC_ALGORITHMS if self.jwt_secret is not None else ASYMMETRIC_ALGORITHMS
             yield (
                 "auth jwt_algorithms",
-                f"GATEWAY_JWT_ALGORITHMS: {names[0]} cannot verify {','.join(self.jwt_algorithms)}; unset it, or "
+                f"GATEWAY_JWT_ALGORITHMS: {names[0]} cannot verify {','.join(self.jwt_algorithms)}; unset it or "
                 f"choose from {', '.join(fitting)}",
             )
         if self.jwt_secret is None and self.jwt_issuer is None:
@@ -923,24 +889,24 @@ class _Environment(PydanticBaseSettingsSource):
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """Return the setting that a misspelt one most likely stands for; they all begin alike, so that does not count."""
+    """Return the setting that a misspelt name most likely means. The prefix, which all share, does not count."""
     words = {setting.removeprefix(PREFIX): setting for setting in known}
     found = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), words, n=1, cutoff=_SIMILAR)
     return words[found[0]] if found else None
 
 
 def variable(field_name: str) -> str:
-    """Name the environment variable of a field of `Settings`."""
+    """Return the environment variable of a field of `Settings`."""
     return PREFIX + field_name.upper()
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Tell whether a field holds a secret, and so can be given as a file and must never be shown."""
+    """Return whether a field holds a secret, which may come from a file and must never be shown."""
     return "SecretStr" in str(field.annotation)
 
 
 def known_variables() -> Iterable[str]:
-    """Name every environment variable that is a setting, the `_FILE` forms included."""
+    """Yield every environment variable that is a setting, including the `_FILE` forms."""
     for name, field in Settings.model_fields.items():
         yield variable(name)
         if is_secret(field):
@@ -973,18 +939,18 @@ def _find_expects(annotation: object) -> str | None:
 
 
 def _expected(field: FieldInfo) -> str:
-    """Say what a field accepts. Pydantic keeps the outermost metadata on the field, inner ones in the annotation."""
+    """Return what a field accepts. Pydantic keeps outer metadata on the field, inner metadata in the annotation."""
     for part in field.metadata:
         if isinstance(part, Expects):
             return part.text
     found = _find_expects(field.annotation)
     if found is None:
-        raise LookupError("every setting says what it expects")
+        raise LookupError("every setting needs an Expects")
     return found
 
 
 def _mistakes(error: ValidationError, names: Mapping[str, str]) -> dict[str, str]:
-    """Return a line for each wrong field, by its name; `names` has those that are not called by their variables."""
+    """Return a line for each wrong field, by field name; `names` overrides the variables' names in the lines."""
     lines: dict[str, str] = {}
     for details in error.errors(include_url=False):
         name = str(details["loc"][0]) if details["loc"] else ""

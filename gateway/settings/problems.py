@@ -1,4 +1,4 @@
-"""Collects what is wrong with a configuration, so that an operator sees all of it at once."""
+"""Collects the problems of a configuration, so an operator sees all of them at once."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from gateway.errors import ConfigurationError
 
 
 class Problems:
-    """What was found wrong so far, one line each, in the order in which it was found."""
+    """The problems found so far, one line each, in the order in which they were found."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, *lines: str) -> None:
-        """Note problems, each once."""
+        """Add problems, without duplicates."""
         self.lines += [line for line in dict.fromkeys(lines) if line not in self.lines]
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note the problems of a `ConfigurationError` raised in the block, and go on after it."""
+        """Collect the problems of a `ConfigurationError` raised in the block, and continue after the block."""
         try:
             yield
         except ConfigurationError as error:
             self.add(*error.problems)
 
     def raise_any(self) -> None:
-        """Raise what was noted.
+        """Raise the collected problems, if there are any.
 
         Raises:
-            ConfigurationError: something was noted; it has all of it.
+            ConfigurationError: there are problems; the error lists all of them.
         """
         if self.lines:
             raise ConfigurationError(*self.lines)

@@ -1,4 +1,4 @@
-"""Pure: how settings write a rate of requests."""
+"""Pure: rates of requests, as settings write them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_REQUESTS: Final = 1_000_000
-"""The highest number in a rate; a higher one is as good as none."""
+"""The highest number in a rate. A higher limit would never be reached."""
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 _RATE: Final = re.compile(r"([0-9]{1,7})/([smh])(?:\s+burst\s+([0-9]{1,7}))?", re.IGNORECASE | re.ASCII)
@@ -15,12 +15,12 @@ _RATE: Final = re.compile(r"([0-9]{1,7})/([smh])(?:\s+burst\s+([0-9]{1,7}))?", r
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many requests in so much time, in the long run.
+    """A rate of requests, averaged over time.
 
     Attributes:
-        requests: how many.
-        seconds: in how many seconds.
-        burst: how many at once, of one who has sent none for long enough.
+        requests: how many requests are allowed.
+        seconds: the time in which they are allowed.
+        burst: how many a caller may send at once after sending none for long enough.
     """
 
     requests: int
@@ -35,19 +35,19 @@ class Rate:
 
 
 def parse_rate(text: str) -> Rate:
-    """Read a rate: `100/s`, `600/m` or `1000/h`, and optionally how many at once, as in `100/s burst 200`.
+    """Parse a rate: `100/s`, `600/m` or `1000/h`, with an optional burst as in `100/s burst 200`.
 
     Without a burst, all requests of one unit of time may come at once.
 
     Raises:
-        ValueError: the text is no such rate, or a number in it is 0 or over `MAX_REQUESTS`.
+        ValueError: the text is not a rate, or a number in it is 0 or above `MAX_REQUESTS`.
     """
     found = _RATE.fullmatch(text.strip())
     if found is None:
-        raise ValueError("it is not a rate")
+        raise ValueError("not a rate")
     count, unit, at_once = found.groups()
     requests = int(count)
     burst = requests if at_once is None else int(at_once)
     if not 1 <= requests <= MAX_REQUESTS or not 1 <= burst <= MAX_REQUESTS:
-        raise ValueError(f"its numbers must be between 1 and {MAX_REQUESTS}")
+        raise ValueError(f"the numbers must be between 1 and {MAX_REQUESTS}")
     return Rate(requests, _SECONDS[unit.lower()], burst)

@@ -1,4 +1,4 @@
-"""Tells the files among the names in `GATEWAY_TOOLS` from the modules, and finds them."""
+"""Distinguishes files from modules in `GATEWAY_TOOLS`, and finds the files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ SUFFIX: Final = ".py"
 
 
 def names_file(entry: str) -> bool:
-    """Tell whether an entry names a file or a folder, such as `bugs.py` or `./bugs`, and not a module."""
+    """Return whether an entry names a file or folder, such as `bugs.py` or `./bugs`, instead of a module."""
     return entry.endswith(SUFFIX) or "/" in entry
 
 
 def find_file(entry: str) -> Path:
-    """Return the absolute path of the file that an entry names; for the folder of a package, its `__init__.py`.
+    """Return the absolute path of the file that an entry names. For a package's folder, that is its `__init__.py`.
 
     Raises:
-        ConfigurationError: there is no such file. The message suggests one with a similar name.
+        ConfigurationError: there is no such file. The message suggests one with a similar name, if there is one.
     """
     path = Path(entry)
     package = path / "__init__.py"
@@ -36,7 +36,7 @@ def find_file(entry: str) -> Path:
 
 
 def similar_to_module(name: str) -> str | None:
-    """Return the file in the working directory that was probably meant by the name of a module that does not exist."""
+    """Return the file in the working directory that the name of a missing module probably means, or None."""
     similar = _similar_file(Path(*name.split(".")))
     return None if similar is None else str(similar)
 
@@ -49,6 +49,6 @@ def _similar_file(path: Path) -> Path | None:
         stems = [entry.stem for entry in path.parent.iterdir() if entry.suffix == SUFFIX and entry.is_file()]
     except OSError:
         return None
-    # Without the suffix, which makes any two short names alike.
+    # Compare without the suffix, which would make any two short names similar.
     close = difflib.get_close_matches(path.name.removesuffix(SUFFIX), stems, n=1)
     return path.with_name(close[0] + SUFFIX) if close else None

@@ -1,1 +1,1 @@
-"""How many replicas, workers and Redis servers a number of users needs."""
+"""Calculates how many replicas, workers and Redis servers a load needs."""

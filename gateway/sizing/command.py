@@ -1,4 +1,4 @@
-"""`gateway size`: work out a deployment for a demand, and print it for people or programs."""
+"""`gateway size`: calculates the deployment for a load, and prints it for people or programs."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from gateway.sizing.model import PREFIXES_REMEMBERED, Demand, Deployment, Group,
 from gateway.sizing.outlook import MOST_SIMULATED, Outlook, outlooks
 
 _DEMAND: Final = {
-    "users": "how many use it at the same time",
-    "call_every_seconds": "how long after one call a user begins the next one",
+    "users": "how many users are active at once",
+    "call_every_seconds": "seconds from the start of one call of a user to the start of the next",
     "rounds": "how often a call asks its user, on average",
-    "think_seconds": "how long a user takes for an answer",
+    "think_seconds": "how long a user takes to answer",
     "state_bytes": "size of a state on the wire",
     "request_bytes": "size of a request with its headers, without a state",
     "response_bytes": "size of a response with its headers, without a state",
     "tool_cpu_seconds": "CPU time of the tool for one leg",
-    "tool_wait_seconds": "how long the tool waits for others in one leg",
+    "tool_wait_seconds": "how long the tool waits for other systems in one leg",
     "task_share": "share of calls that become tasks, from 0 to 1",
     "task_seconds": "how long a task runs",
-    "task_cpu_seconds": "how much of that it computes",
+    "task_cpu_seconds": "CPU time of a task",
     "task_rounds": "how often a task asks its user",
     "task_steps": "how many steps and blocks a task stores",
-    "task_polls": "how often its client asks what has become of it",
-    "task_bytes": "what a task is given and stores, before encryption",
-    "task_ttl_seconds": "how long a task is kept",
+    "task_polls": "how often the client polls a task",
+    "task_bytes": "size of a task's arguments and stored data, before encryption",
+    "task_ttl_seconds": "how long a task is stored",
 }
 _POLICY: Final = {
-    "utilization": "share of a core that is used at the busiest moment",
-    "zones": "over how many zones all is spread; with two or more, one may be lost",
-    "lost_utilization": "share of a core that is used while a zone is lost",
-    "upgrade_share": "share of replicas that are away at once during a rolling upgrade",
-    "max_inflight": "requests that one replica works on at once at most",
-    "worker_concurrency": "tasks that a worker runs at once",
+    "utilization": "share of a core that may be used at the busiest moment",
+    "zones": "how many zones to spread over; with two or more, one may be lost",
+    "lost_utilization": "share of a core that may be used while a zone is lost",
+    "upgrade_share": "share of replicas that are down at once during a rolling upgrade",
+    "max_inflight": "how many requests one replica works on at once",
+    "worker_concurrency": "how many tasks one worker runs at once",
     "lease_seconds": "GATEWAY_TASK_LEASE_SECONDS",
     "partitions": "GATEWAY_TASK_PARTITIONS",
-    "redis_utilization": "share of a Redis server's core and memory that is used",
+    "redis_utilization": "share of a Redis server's core and memory that may be used",
     "redis_memory_bytes": "memory of one Redis server",
-    "key_days": "after how long the seal key is replaced",
+    "key_days": "how many days a seal key is used",
     "state_ttl_seconds": "GATEWAY_STATE_TTL_SECONDS",
 }
 _SHARES: Final = {"task_share", "utilization", "lost_utilization", "upgrade_share", "redis_utilization"}
@@ -57,22 +57,22 @@ _UNITS: Final = ("B", "KB", "MB", "GB", "TB")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe the demand, and how the deployment is run."""
-    _add_fields(parser.add_argument_group("what is asked, at the busiest moment"), Demand, _DEMAND)
-    _add_fields(parser.add_argument_group("how it is run"), Policy, _POLICY)
-    costs = parser.add_argument_group("what one replica does")
+    """Add the options that describe the load, and how the deployment is run."""
+    _add_fields(parser.add_argument_group("load, at the busiest moment"), Demand, _DEMAND)
+    _add_fields(parser.add_argument_group("deployment"), Policy, _POLICY)
+    costs = parser.add_argument_group("capacity of one replica")
     costs.add_argument(
         "--costs",
         type=Path,
         default=MEASURED,
         metavar="FILE",
-        help="what legs cost on your machine, as `python -m loadtest size --measure` writes it in a checkout",
+        help="costs measured on your machine; run `python -m loadtest size --measure` in a checkout to write this file",
     )
     costs.add_argument(
         "--legs-per-second",
         type=_number("legs_per_second"),
         metavar="N",
-        help="how many legs one replica serves with your tools when its core is always busy; replaces the costs",
+        help="how many legs one replica serves with your tools when its core is always busy; overrides the costs",
     )
     parser.add_argument("--json", action="store_true", help="print the deployment as JSON")
 
@@ -125,9 +125,9 @@ def _read(kind: Any, given: argparse.Namespace) -> Any:
 
 def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
     """Yield a deployment in lines, for people."""
-    yield "Asked, at the busiest moment"
+    yield "Load, at the busiest moment"
     yield from _asked(deployment)
-    yield "\nNeeded"
+    yield "\nDeployment"
     yield from _needed(deployment)
     yield f"\nSeal key, replaced every {deployment.policy.key_days:g} days"
     yield from _key_use(deployment)
@@ -140,57 +140,57 @@ def describe(deployment: Deployment, costs: Costs) -> Iterator[str]:
 
 def _asked(deployment: Deployment) -> Iterator[str]:
     demand = deployment.demand
-    yield _row("calls", f"{demand.calls_per_second:,.0f} a second, of which {demand.tasks_per_second:,.0f} tasks")
-    legs = f"{demand.legs_per_second:,.0f} are legs of calls"
-    yield _row("requests", f"{demand.requests_per_second:,.0f} a second; {legs}")
+    yield _row("calls", f"{demand.calls_per_second:,.0f} a second, {demand.tasks_per_second:,.0f} of them tasks")
+    legs = f"{demand.legs_per_second:,.0f} of them legs of calls"
+    yield _row("requests", f"{demand.requests_per_second:,.0f} a second, {legs}")
     yield _row("in", f"{_amount(deployment.inbound_bytes_per_second)}/s to replicas")
     yield _row("out", f"{_amount(deployment.outbound_bytes_per_second)}/s to clients")
 
 
 def _needed(deployment: Deployment) -> Iterator[str]:
     redis = deployment.redis
-    yield _row("one replica", f"does {deployment.capacity:,.0f} legs a second with its core always busy")
+    yield _row("one replica", f"serves {deployment.capacity:,.0f} legs a second if its core is always busy")
     yield _row("replicas", _group(deployment.replicas))
     if not deployment.workers:
-        yield _row("workers", "none, nor Redis: there are no tasks")
+        yield _row("workers", "no workers or Redis, because there are no tasks")
         return
     yield _row("workers", _group(deployment.workers))
     yield _row("Redis", f"{_count(redis.servers, 'primary', 'primaries')}, decided by {redis.decided_by}")
     yield _row("", f"{_amount(redis.memory_bytes)} stored, {redis.requests_per_second:,.0f} requests a second,")
-    yield _row("", f"and at most {redis.idle_reads_per_second:,.0f} reads a second by workers that wait;")
+    yield _row("", f"up to {redis.idle_reads_per_second:,.0f} reads a second by idle workers,")
     yield _row("", f"{redis.connections:,} connections")
 
 
 def _key_use(deployment: Deployment) -> Iterator[str]:
     use = deployment.key_use
-    yield _row("seals", f"{use.seals_per_second:,.0f} a second, {use.seals:.1e} in all")
+    yield _row("seals", f"{use.seals_per_second:,.0f} a second, {use.seals:.1e} in total")
     if use.safe_years is not None:
-        safe = f"2^-32, the most to accept, is reached after {use.safe_years:,.1f} years"
-        yield _row("a nonce twice", f"less likely than {use.nonce_risk:.0e}; {safe}")
+        safe = f"the limit of 2^-32 would be reached after {use.safe_years:,.1f} years"
+        yield _row("repeated nonce", f"probability below {use.nonce_risk:.0e}; {safe}")
     fits = use.live_prefixes <= PREFIXES_REMEMBERED
-    told = "all are remembered" if fits else f"{PREFIXES_REMEMBERED:,} are remembered, the others derived each time"
+    told = "all are cached" if fits else f"{PREFIXES_REMEMBERED:,} are cached, the others are derived each time"
     yield _row("nonce prefixes", f"{use.live_prefixes:,.0f} in use; {told}")
 
 
 def _lost_zone(deployment: Deployment, lost: LostZone) -> Iterator[str]:
-    yield _row("provided for it", f"{lost.processes:,} of all replicas and workers")
-    yield _row("legs lost", f"{lost.legs_lost:,.0f}, which clients send again")
-    yield _row("calls kept", f"{lost.calls_kept:,.0f} wait for their users, and go on elsewhere")
+    yield _row("spare capacity", f"{lost.processes:,} of all replicas and workers")
+    yield _row("legs lost", f"{lost.legs_lost:,.0f}; clients send them again")
+    yield _row("calls kept", f"{lost.calls_kept:,.0f} wait for their users and continue elsewhere")
     if deployment.workers:
-        yield _row("tasks", f"{lost.tasks_repeated:,.0f} go on elsewhere after {lost.silence_seconds:.0f} seconds")
+        yield _row("tasks", f"{lost.tasks_repeated:,.0f} resume elsewhere after {lost.silence_seconds:.0f} seconds")
 
 
 def _simulated(situations: list[Outlook]) -> Iterator[str]:
-    """Yield what replicas would do under a load that lasts, and over which time that was counted."""
+    """Yield how replicas would perform under a steady load, and the time over which that was counted."""
     settling = max(outlook.settling_seconds for outlook in situations)
-    yield f"\nSimulated, with up to {MOST_SIMULATED} of the replicas, once a load has lasted {_seconds(settling)}"
+    yield f"\nSimulation of up to {MOST_SIMULATED} replicas, after {_seconds(settling)} of steady load"
     for outlook in situations:
         result = outlook.result
         median, slow = (_milliseconds(result.percentile(share)) for share in (0.5, 0.99))
         yield _row(
             f"{outlook.utilization:.0%} busy",
             f"{outlook.situation}: legs take {median} (median), {slow} (99th percentile);"
-            f" {result.refused_share:.1%} of those that arrive in {_seconds(outlook.counted_seconds)} are refused",
+            f" {result.refused_share:.1%} refused within {_seconds(outlook.counted_seconds)}",
         )
 
 
@@ -202,7 +202,7 @@ def _group(group: Group) -> str:
     lost = "" if group.lost_utilization is None else f", {group.lost_utilization:.0%} with a zone lost"
     return (
         f"{group.count:,}, decided by {group.decided_by}; cores {group.utilization:.0%} busy{lost}."
-        f" {group.in_normal_times:,} would do without failures and upgrades"
+        f" {group.in_normal_times:,} would be enough without failures and upgrades"
     )
 
 
@@ -219,6 +219,6 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _amount(number: float) -> str:
-    """Return a number of bytes as people read it."""
+    """Format a number of bytes for people."""
     power = min(int(math.log10(max(1.0, number))) // 3, len(_UNITS) - 1)
     return f"{number / 1000**power:,.3g} {_UNITS[power]}" if power else f"{number:.0f} B"

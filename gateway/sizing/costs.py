@@ -1,4 +1,4 @@
-"""Pure: what one replica spends on a leg, and how that follows from measurements."""
+"""Pure: the CPU time of legs, tasks and requests, derived from measurements."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Costs:
-    """What the gateway itself spends; tools come on top.
+    """The CPU time that the gateway itself needs, in addition to the tools.
 
     Attributes:
-        first_leg_seconds: CPU time of a leg that begins a call and asks.
-        middle_leg_seconds: CPU time of a leg that brings a small state and an answer, and asks again.
-        last_leg_seconds: CPU time of a leg that brings a small state and an answer, and finishes.
-        state_kib_seconds: CPU time for each KiB of state that is brought or given back.
-        state_bytes: the smallest state, as characters on the wire.
-        task_seconds: CPU time of a worker for a task that does next to nothing.
+        first_leg_seconds: CPU time of a leg that starts a call and asks a question.
+        middle_leg_seconds: CPU time of a leg that receives a small state and an answer, and asks again.
+        last_leg_seconds: CPU time of a leg that receives a small state and an answer, and finishes.
+        state_kib_seconds: CPU time for each KiB of state that is received or sent.
+        state_bytes: the smallest state, in characters on the wire.
+        task_seconds: CPU time of a worker for a task that does almost nothing.
         redis_seconds: CPU time of Redis for one request.
-        measured_on: what it was measured on, for people.
+        measured_on: the machine of the measurement, for people.
     """
 
     first_leg_seconds: float
@@ -37,11 +37,11 @@ class Costs:
     measured_on: str = ""
 
     def call_seconds(self, rounds: float, state_bytes: float) -> float:
-        """Return the CPU time of a call, all legs together.
+        """Return the CPU time of a call, over all its legs.
 
         Args:
-            rounds: how often the user is asked; each round is a leg more, and a state out and in again.
-            state_bytes: how large those states are on average.
+            rounds: how often the user is asked. Each round adds a leg, and a state that is sent and received.
+            state_bytes: the average size of these states.
         """
         more_kib = max(0.0, state_bytes - self.state_bytes) / KIB
         return (
@@ -52,21 +52,21 @@ class Costs:
         )
 
     def save(self, path: Path) -> None:
-        """Write the costs into a file that `load` reads."""
+        """Write the costs to a file that `load` can read."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Costs:
-        """Read costs that were written by `save`.
+        """Read costs that `save` has written.
 
         Raises:
-            ConfigurationError: it cannot be read, or is not of this form.
+            ConfigurationError: the file cannot be read, or does not have this form.
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             costs = cls(**found)
         except (OSError, ValueError, TypeError) as error:
-            raise ConfigurationError(f"{path} holds no costs: {error}") from None
+            raise ConfigurationError(f"cannot read costs from {path}: {error}") from None
         for each in fields(cls):
             value = getattr(costs, each.name)
             if each.name != "measured_on" and not (isinstance(value, (int, float)) and value > 0):
@@ -75,14 +75,14 @@ class Costs:
 
 
 MEASURED = Path(__file__).parent / "measured.json"
-"""What was measured for the documentation; other machines differ, mostly by one factor for all of it."""
+"""The measurement that the documentation uses. Other machines differ, mostly by one factor for all values."""
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return by how much y rises with x, by least squares.
+    """Return the slope of y over x, by least squares.
 
     Raises:
-        ValueError: there are not two different x.
+        ValueError: there are no two different x.
     """
     middle_x = sum(x for x, _ in points) / len(points)
     middle_y = sum(y for _, y in points) / len(points)
@@ -96,6 +96,6 @@ def state_kib_seconds(legs: Mapping[int, float]) -> float:
     """Return the CPU time for each KiB of state.
 
     Args:
-        legs: bytes of state that a leg brings or gives back → CPU time of the leg; no more than one state each.
+        legs: the CPU time of legs that receive or send one state, by the size of the state in bytes.
     """
     return slope([(size / KIB, seconds) for size, seconds in legs.items()])

@@ -1,7 +1,6 @@
-"""Pure: from what users do and what a replica can, to a deployment.
+"""Pure: calculates a deployment from what users do and what a replica can do.
 
-Every number is the one for the busiest moment: size for that. Nothing is rounded before the end, and each part says
-what decided it.
+All numbers are for the busiest moment. Nothing is rounded before the end, and each part reports what decided its size.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ _BASE64: Final = 4 / 3
 
 @dataclass(frozen=True)
 class Demand:
-    """What is asked at the busiest moment.
+    """The load at the busiest moment.
 
     Attributes:
-        users: how many use it at the same time.
-        call_every_seconds: how long after one call a user begins the next one.
+        users: how many users are active at once.
+        call_every_seconds: the time from the start of one call of a user to the start of the next.
         rounds: how often a call asks its user, on average.
-        think_seconds: how long a user takes for an answer.
+        think_seconds: how long a user takes to answer.
         state_bytes: size of a state, as `state_bytes` in the raw data of a load test.
         request_bytes: size of a request with its headers, without a state.
-        response_bytes: likewise of a response.
+        response_bytes: size of a response with its headers, without a state.
         tool_cpu_seconds: CPU time of the tool for one leg.
-        tool_wait_seconds: how long the tool waits for others in one leg.
+        tool_wait_seconds: how long the tool waits for other systems in one leg.
         task_share: share of calls that become tasks, which workers run.
-        task_seconds: how long the tool of a task runs, all legs together.
-        task_cpu_seconds: how much of that it computes.
+        task_seconds: how long the tool of a task runs, over all legs.
+        task_cpu_seconds: the CPU time of that.
         task_rounds: how often a task asks its user.
         task_steps: how many steps and emitted blocks a task stores.
-        task_polls: how often the client asks what has become of it.
+        task_polls: how often the client polls the task.
         task_bytes: arguments, steps, answers and result of a task, before encryption.
-        task_ttl_seconds: how long a task is kept.
+        task_ttl_seconds: how long a task is stored.
     """
 
     users: float
@@ -59,53 +58,52 @@ class Demand:
 
     @property
     def calls_per_second(self) -> float:
-        """Calls that begin in a second, tasks included."""
+        """Calls that start per second, including tasks."""
         return self.users / self.call_every_seconds
 
     @property
     def tasks_per_second(self) -> float:
-        """Calls that become tasks."""
+        """Calls per second that become tasks."""
         return self.calls_per_second * self.task_share
 
     @property
     def ephemeral_per_second(self) -> float:
-        """Calls that stay in their own requests."""
+        """Calls per second that do not become tasks."""
         return self.calls_per_second - self.tasks_per_second
 
     @property
     def legs_per_second(self) -> float:
-        """Legs of those."""
+        """Legs per second of calls that do not become tasks."""
         return self.ephemeral_per_second * (1 + self.rounds)
 
     @property
     def task_requests_per_second(self) -> float:
-        """Requests that tasks are created, polled and answered with."""
+        """Requests per second that create, poll and answer tasks."""
         return self.tasks_per_second * (1 + self.task_polls + self.task_rounds)
 
     @property
     def requests_per_second(self) -> float:
-        """All requests to replicas."""
+        """All requests per second to replicas."""
         return self.legs_per_second + self.task_requests_per_second
 
 
 @dataclass(frozen=True)
 class Policy:
-    """How it is to be run.
+    """How the deployment is run.
 
     Attributes:
-        utilization: share of a replica's core that is used at the busiest moment, with everybody there.
-        zones: over how many zones replicas and workers are spread; with two or more, one may be lost.
-        lost_utilization: the same share while a zone is lost.
-        upgrade_share: share of replicas that are away at once during a rolling upgrade; 0 if they are replaced before
-            they leave.
-        max_inflight: requests that one replica works on at once at most.
-        worker_concurrency: tasks that a worker runs at once.
-        lease_seconds: how long a worker may be silent.
-        partitions: over how many streams tasks are spread.
-        redis_utilization: share of a Redis server's core, and of its memory, that is used.
+        utilization: share of a replica's core that may be used at the busiest moment, with all replicas up.
+        zones: how many zones replicas and workers are spread over. If there are two or more, one may be lost.
+        lost_utilization: share of a replica's core that may be used while a zone is lost.
+        upgrade_share: share of replicas that are down at once during a rolling upgrade; 0 if new ones start first.
+        max_inflight: how many requests one replica works on at once.
+        worker_concurrency: how many tasks one worker runs at once.
+        lease_seconds: how long a worker may send no heartbeat.
+        partitions: how many streams tasks are spread over.
+        redis_utilization: share of a Redis server's core, and of its memory, that may be used.
         redis_memory_bytes: memory of one Redis server.
-        key_days: after how long the seal key is replaced.
-        state_ttl_seconds: how long a state may be brought back.
+        key_days: how many days a seal key is used.
+        state_ttl_seconds: how long a client may take to send a state back.
     """
 
     utilization: float = 0.6
@@ -127,11 +125,11 @@ class Group:
     """Identical processes over all zones.
 
     Attributes:
-        count: how many.
-        decided_by: what there would be too little of with fewer.
-        in_normal_times: how many would do if no zone were ever lost and nothing replaced.
-        utilization: share of their cores that is used, when all are there.
-        lost_utilization: the same with one zone lost; None if there is only one.
+        count: how many there are.
+        decided_by: the need that requires this many.
+        in_normal_times: how many would be enough without failures and upgrades.
+        utilization: the used share of their cores when all are up.
+        lost_utilization: the used share while one zone is lost; None if there is only one.
     """
 
     count: int
@@ -142,13 +140,13 @@ class Group:
 
 
 def spread(cores: float, places: float, policy: Policy, *, upgrade_share: float) -> Group:
-    """Return the fewest processes, as many in each zone, that do some work.
+    """Return the smallest group of processes for some work, with the same number in each zone.
 
     Args:
         cores: how many cores the work keeps busy.
-        places: how many processes the work fills, if it only waits; 0 if it does not.
-        policy: how full they may be.
-        upgrade_share: share of them that may be away in normal times.
+        places: how many processes the work fills by waiting.
+        policy: how full the processes may be.
+        upgrade_share: the share of them that may be down in normal times.
     """
     zones = policy.zones
     least = max(cores, places) / policy.lost_utilization
@@ -171,21 +169,21 @@ def spread(cores: float, places: float, policy: Policy, *, upgrade_share: float)
 
 
 def _ceil(number: float) -> int:
-    """Round up, but not because of how floats are rounded."""
+    """Round up, but ignore rounding errors of floats."""
     return math.ceil(number - 1e-9)
 
 
 @dataclass(frozen=True)
 class Redis:
-    """What tasks ask of Redis.
+    """The load that tasks put on Redis.
 
     Attributes:
-        servers: how many primaries; 0 without tasks.
-        decided_by: what there would be too little of with fewer.
-        memory_bytes: what all of them store, indexes included.
-        requests_per_second: requests of replicas and workers to all of them.
+        servers: the number of primaries; 0 without tasks.
+        decided_by: the need that requires this many.
+        memory_bytes: the size of everything stored on all servers, including indexes.
+        requests_per_second: requests of replicas and workers to all servers.
         idle_reads_per_second: further reads of workers that wait for tasks, at most.
-        connections: of all processes together.
+        connections: the connections of all processes.
     """
 
     servers: int
@@ -197,13 +195,13 @@ class Redis:
 
 
 REDIS_TASK_BYTES: Final = 2200.0
-"""A task in Redis beside what it was given and has stored, indexes included; see docs/run/tasks.md."""
+"""The size of a task in Redis without its own data, but including indexes; see docs/run/tasks.md."""
 
 
 def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
-    """Return how many requests to Redis one task makes, from its creation to its end; see docs/run/tasks.md."""
+    """Return how many requests to Redis one task causes, from its creation to its end; see docs/run/tasks.md."""
     create, from_claim_to_result = 1, 3
-    # The question, the claim of the leg after it with its read, and the answer, which reads first.
+    # The question, the claim and read of the next leg, and the answer, which reads first.
     each_round = 1 + 2 + 2
     heartbeats = demand.task_seconds * 3 / policy.lease_seconds
     return (
@@ -217,7 +215,7 @@ def redis_requests_per_task(demand: Demand, policy: Policy) -> float:
 
 
 def size_redis(demand: Demand, policy: Policy, costs: Costs, replicas: int, workers: int) -> Redis:
-    """Return what tasks ask of Redis."""
+    """Return the load that tasks put on Redis."""
     if not demand.tasks_per_second:
         return Redis(0, "no tasks", 0.0, 0.0, 0.0, 0)
     stored = demand.tasks_per_second * demand.task_ttl_seconds
@@ -234,29 +232,29 @@ def size_redis(demand: Demand, policy: Policy, costs: Costs, replicas: int, work
 
 
 SEALS_PER_PREFIX: Final = 2**20
-"""A process takes a new random prefix for its nonces after so many seals."""
+"""After this many seals, a process takes a new random prefix for its nonces."""
 
 PREFIXES_REMEMBERED: Final = 4096
-"""So many prefixes' keys a process remembers for opening; others are derived again each time."""
+"""How many prefixes' keys a process remembers for opening. It derives all others again each time."""
 
 NONCE_RISK: Final = 2.0**-32
-"""How likely a nonce of one key may ever be used twice: the bound of NIST SP 800-38D."""
+"""The highest acceptable probability that a nonce of one key is used twice: the bound of NIST SP 800-38D."""
 
 SEALED_TASK_FIELDS: Final = 6
-"""Values that each task has sealed or so, beside its steps, blocks, questions and answers."""
+"""About how many values of a task are sealed, besides its steps, blocks, questions and answers."""
 
 
 @dataclass(frozen=True)
 class KeyUse:
-    """What one seal key is used for in its life.
+    """How one seal key is used during its life.
 
     Attributes:
-        seals_per_second: of all processes together.
-        seals: in the life of a key.
-        nonce_risk: how likely two of those have the same nonce, at most.
-        safe_seals: after how many seals the risk would be `NONCE_RISK`.
+        seals_per_second: the seals of all processes per second.
+        seals: the seals during the life of the key.
+        nonce_risk: an upper bound for the probability that two of them have the same nonce.
+        safe_seals: the number of seals at which the risk reaches `NONCE_RISK`.
         safe_years: how long that takes; None if nothing is sealed.
-        live_prefixes: prefixes that states which may still come were sealed with.
+        live_prefixes: the number of prefixes of states that clients may still send back.
     """
 
     seals_per_second: float
@@ -268,11 +266,11 @@ class KeyUse:
 
 
 def use_of_key(demand: Demand, policy: Policy, processes: int) -> KeyUse:
-    """Return what one seal key is used for.
+    """Return how one seal key is used.
 
-    A nonce is a random prefix of 96 bits, which derives a key of its own, and 96 random bits. Two seals share a nonce
-    if they share both. Seals under one prefix are at most `SEALS_PER_PREFIX`, so those collide with a probability of
-    2^-57; prefixes of their own have to collide first, which adds next to nothing.
+    A nonce consists of a random prefix of 96 bits, from which a separate key is derived, and 96 random bits. Two seals
+    share a nonce if they share both. A prefix has at most `SEALS_PER_PREFIX` seals, so two of them collide with a
+    probability of 2^-57. Seals under different prefixes collide only if the prefixes do, which adds almost nothing.
     """
     per_task = SEALED_TASK_FIELDS + demand.task_steps + 2 * demand.task_rounds
     per_second = demand.ephemeral_per_second * demand.rounds + demand.tasks_per_second * per_task
@@ -289,7 +287,7 @@ def use_of_key(demand: Demand, policy: Policy, processes: int) -> KeyUse:
 
 
 def nonce_risk(seals: float) -> float:
-    """Return how likely a nonce is used twice among so many seals of one key, at most."""
+    """Return an upper bound for the probability that this many seals of one key use a nonce twice."""
     prefixes = max(1.0, seals / SEALS_PER_PREFIX)
     within_a_prefix = min(seals, SEALS_PER_PREFIX) ** 2 / 2 / 2.0**96
     prefixes_collide = prefixes**2 / 2 / 2.0**96
@@ -298,14 +296,14 @@ def nonce_risk(seals: float) -> float:
 
 @dataclass(frozen=True)
 class LostZone:
-    """What a zone that is lost at the busiest moment costs.
+    """The cost of losing a zone at the busiest moment.
 
     Attributes:
-        processes: replicas and workers that are there only because a zone may be lost, or others replaced.
-        legs_lost: legs under way in that zone, whose clients send them again.
-        calls_kept: calls that wait for their users, and go on in another zone.
-        tasks_repeated: tasks under way in that zone; each begins again with what it has stored.
-        silence_seconds: how long it takes until those begin again.
+        processes: replicas and workers that exist only for failures and upgrades.
+        legs_lost: legs running in the zone, whose clients send them again.
+        calls_kept: calls that wait for their users and continue in another zone.
+        tasks_repeated: tasks running in the zone. Each resumes from what it has stored.
+        silence_seconds: how long it takes until they resume.
     """
 
     processes: int
@@ -317,20 +315,20 @@ class LostZone:
 
 @dataclass(frozen=True)
 class Deployment:
-    """What it takes.
+    """The deployment that meets a demand.
 
     Attributes:
-        demand: what for.
-        policy: how it is run.
-        leg_cpu_seconds: CPU time of one leg, with the tool's.
-        capacity: legs a second that one replica does with its core always busy.
-        replicas: how many.
-        workers: how many.
-        redis: what tasks ask of it.
-        key_use: what a seal key is used for.
-        inbound_bytes_per_second: requests, all together.
-        outbound_bytes_per_second: responses, all together.
-        lost_zone: what a lost zone costs; None if there is only one.
+        demand: the load.
+        policy: how the deployment is run.
+        leg_cpu_seconds: CPU time of one leg, including the tool.
+        capacity: legs per second that one replica serves when its core is always busy.
+        replicas: the replicas.
+        workers: the workers; None without tasks.
+        redis: the load that tasks put on Redis.
+        key_use: how one seal key is used.
+        inbound_bytes_per_second: the size of all requests.
+        outbound_bytes_per_second: the size of all responses.
+        lost_zone: the cost of losing a zone; None if there is only one.
     """
 
     demand: Demand
@@ -350,11 +348,11 @@ def size(demand: Demand, policy: Policy, costs: Costs, capacity: float | None = 
     """Return the smallest deployment that meets a demand.
 
     Args:
-        demand: what is asked.
-        policy: how it is run.
-        costs: what the gateway spends.
-        capacity: legs a second that one replica was seen to do with its core always busy; None goes by the costs of
-            the gateway and the tool.
+        demand: the load.
+        policy: how the deployment is run.
+        costs: the CPU time that the gateway needs.
+        capacity: legs per second of one replica with its core always busy, as measured. None calculates it from the
+            costs of the gateway and the tool.
     """
     gateway = costs.call_seconds(demand.rounds, demand.state_bytes) / (1 + demand.rounds)
     leg_cpu = 1 / capacity if capacity else gateway + demand.tool_cpu_seconds

@@ -1,4 +1,4 @@
-"""Pure: how the replicas of a deployment would fare, by simulation: as planned, with a zone lost, with too little."""
+"""Pure: simulates the replicas of a deployment as planned, with a zone lost, and overloaded."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from gateway.sizing.model import Deployment
 from gateway.sizing.simulation import Replicas, Simulated, SimulatedLeg, poisson, simulate
 
 MOST_SIMULATED: Final = 6
-"""Replicas at most. More of them get calls in steadier turns, so this is on the safe side."""
+"""The largest number of replicas to simulate. More replicas get calls more evenly, so this errs on the safe side."""
 
 TARGET_SECONDS: Final = 0.05
-"""What `GATEWAY_QUEUE_TARGET_MS` is unless set."""
+"""The default of `GATEWAY_QUEUE_TARGET_MS`."""
 
 _LEGS: Final = 30_000
-"""So many legs are counted at least, on average; how many seconds those are depends on the load."""
+"""The average number of legs to count. How many seconds that takes depends on the load."""
 
 _SEED: Final = 1
 _OVERLOAD: Final = 1.5
 _SETTLING: Final = 4
-"""After so many times what a leg may take at most, places and waiting rooms are as full as they will ever be."""
+"""How many times the longest duration of a leg to wait before counting. Then places and queues are at their fullest."""
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """One situation.
+    """The simulation of one situation.
 
     Attributes:
-        situation: what it is, for people.
-        utilization: share of their cores that the legs would need.
-        settling_seconds: how long the load lasts before anything is counted.
-        counted_seconds: how long everything that arrives is counted.
-        result: what comes out.
+        situation: its description for people.
+        utilization: the share of the replicas' cores that the legs need.
+        settling_seconds: how long the load lasts before counting starts.
+        counted_seconds: how long arriving calls are counted.
+        result: the outcome.
     """
 
     situation: str
@@ -45,31 +45,31 @@ class Outlook:
 
 
 def outlooks(deployment: Deployment) -> list[Outlook]:
-    """Simulate the situations that a deployment is sized for, and one that it is not."""
+    """Simulate the situations that a deployment is sized for, and an overload."""
     replicas = deployment.replicas
-    situations = {"all replicas there": replicas.utilization}
+    situations = {"all replicas up": replicas.utilization}
     if replicas.lost_utilization is not None:
         situations["a zone lost"] = replicas.lost_utilization
-    situations["half as much again as all can do"] = _OVERLOAD * _full_utilization(deployment)
+    situations["50% more than all replicas can serve"] = _OVERLOAD * _full_utilization(deployment)
     return [_simulate(deployment, situation, share) for situation, share in situations.items() if share > 0]
 
 
 def _full_utilization(deployment: Deployment) -> float:
-    """Return how busy the cores are when replicas do all they can: less than 1 if legs wait and places run out."""
+    """Return the highest utilization of the cores. It is below 1 if legs wait so much that places run out."""
     seconds = deployment.leg_cpu_seconds + deployment.demand.tool_wait_seconds
     return min(1.0, _places(deployment) / seconds * deployment.leg_cpu_seconds)
 
 
 def _places(deployment: Deployment) -> int:
-    """Return the limit of a replica: one that finds itself rests near what the core gets through within the target."""
+    """Return the limit of a replica. The adaptive limit settles near what the core can serve within the target."""
     places = math.ceil(deployment.capacity * (TARGET_SECONDS + deployment.demand.tool_wait_seconds))
     return max(1, min(deployment.policy.max_inflight, places))
 
 
 def _simulate(deployment: Deployment, situation: str, utilization: float) -> Outlook:
-    """Simulate some of the replicas, each of them that busy.
+    """Simulate some of the replicas, each with this utilization.
 
-    The gateway's own time is the same for each leg; the tool's is taken to vary as an exponential distribution does.
+    The gateway's own time is the same for each leg. The tool's time is assumed to be exponentially distributed.
     """
     random = Random(_SEED)  # noqa: S311 - a simulation, not a secret
     demand = deployment.demand
@@ -79,7 +79,7 @@ def _simulate(deployment: Deployment, situation: str, utilization: float) -> Out
     rate = utilization * count / deployment.leg_cpu_seconds
     leg_seconds = deployment.leg_cpu_seconds + demand.tool_wait_seconds
     settling = _SETTLING * (TARGET_SECONDS + leg_seconds)
-    # Legs that began together end together: what is taken on comes and goes in turns, of which only whole ones count.
+    # Legs that start together end together, so the load comes in waves. Count only whole waves.
     counted = math.ceil(_LEGS / rate / leg_seconds) * leg_seconds
 
     def leg() -> SimulatedLeg:

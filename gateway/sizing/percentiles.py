@@ -1,4 +1,4 @@
-"""Pure: percentiles as this package counts them."""
+"""Pure: the percentiles of this package."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from collections.abc import Sequence
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
-    """Return one of the values: the one that this share of all does not exceed; NaN of none."""
+    """Return the smallest value that at least this share of the values does not exceed; NaN if there are none."""
     return ascending[max(0, math.ceil(share * len(ascending)) - 1)] if ascending else math.nan

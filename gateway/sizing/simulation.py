@@ -1,9 +1,9 @@
-"""Pure: replicas behind a balancer, leg by leg, in simulated time.
+"""Pure: simulates replicas behind a load balancer, leg by leg, in simulated time.
 
-A replica has one core, which its legs take in turn, and takes on as many of them as its limit and waiting room allow.
-The balancer goes round, and tries others when one refuses. A caller who is refused comes back, a few times. Nothing
-here knows the clock or the network: a second of a busy replica takes a few milliseconds, and the same seed gives the
-same run.
+A replica has one core, which its legs use in turn, and accepts as many legs as its limit and its waiting room allow.
+The balancer works round-robin, and tries other replicas if one refuses. A refused caller tries again a few times. The
+simulation uses neither clock nor network: it simulates a second of a busy replica in a few milliseconds, and the same
+seed always gives the same run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _ROUNDING_SECONDS: Final = 1e-9
 
 @dataclass(frozen=True)
 class SimulatedLeg:
-    """What one leg needs of its replica.
+    """The needs of one leg.
 
     Attributes:
-        cpu_seconds: time of the core.
-        wait_seconds: time that it then waits for others, which takes a place but no core.
-        checkpoint_seconds: it yields the core, and may be handed on, each time it has had it for so long. The default
-            is never: it computes to its end.
+        cpu_seconds: CPU time.
+        wait_seconds: time that it then waits for other systems, which takes a place but no CPU time.
+        checkpoint_seconds: the CPU time between checkpoints, where it yields the core and may be shed. By default it
+            has none.
     """
 
     cpu_seconds: float
@@ -44,15 +44,15 @@ class SimulatedLeg:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Identical replicas, their balancer, and how patient callers are.
+    """Identical replicas, their balancer, and the retries of callers.
 
     Attributes:
-        count: how many replicas.
-        limit: how many legs each works on at once; half as many wait for a place. None: as many as come.
-        target_seconds: legs are handed on while the 90th percentile of what legs wait is longer.
+        count: how many replicas there are.
+        limit: how many legs each works on at once; half as many may wait for a place. None means no limit.
+        target_seconds: legs are shed while the 90th percentile of their waiting time is longer.
         balancer_retries: how many other replicas the balancer tries after a refusal.
-        caller_retries: how often a caller who was refused comes back.
-        retry_after_seconds: how much later.
+        caller_retries: how often a refused caller tries again.
+        retry_after_seconds: how long the caller waits before that.
     """
 
     count: int = 1
@@ -65,15 +65,15 @@ class Replicas:
 
 @dataclass
 class Simulated:
-    """What came out.
+    """The outcome of a simulation.
 
     Attributes:
-        seconds: how long each finished call took, from its arrival, in the order of their ends.
-        refused: how many calls were refused for good.
-        refusals: how many requests replicas refused, those included that another one took or that came too early to
-            count.
-        sheds: how many legs were handed on.
-        busy_seconds: how long each replica's core was at work.
+        seconds: how long each finished call took from its arrival, in the order in which calls ended.
+        refused: how many calls were finally refused.
+        refusals: how many requests replicas refused, including those that another replica accepted or that came before
+            counting started.
+        sheds: how many legs were shed.
+        busy_seconds: how long each replica's core was busy.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -84,22 +84,22 @@ class Simulated:
 
     @property
     def refused_share(self) -> float:
-        """Share of all calls that were refused for good."""
+        """The share of all calls that were finally refused."""
         ended = len(self.seconds) + self.refused
         return self.refused / ended if ended else 0.0
 
     @property
     def mean_seconds(self) -> float:
-        """How long a finished call took on average; NaN if there is none."""
+        """The average duration of finished calls; NaN if there are none."""
         return sum(self.seconds) / len(self.seconds) if self.seconds else math.nan
 
     def percentile(self, share: float) -> float:
-        """Return how long that share of the finished calls took at most; NaN if there is none."""
+        """Return the time that this share of the finished calls did not exceed; NaN if there are none."""
         return nearest_rank(sorted(self.seconds), share)
 
 
 def poisson(rate: float, seconds: float, random: Random) -> list[float]:
-    """Return when callers come who do not know of each other: so many a second on average, for so long."""
+    """Return the arrival times of independent callers: `rate` a second on average, for `seconds`."""
     arrivals: list[float] = []
     now = random.expovariate(rate)
     while now < seconds:
@@ -111,21 +111,21 @@ def poisson(rate: float, seconds: float, random: Random) -> list[float]:
 def simulate(
     arrivals: Iterable[float], leg: Callable[[], SimulatedLeg], replicas: Replicas, *, counted_from: float = 0.0
 ) -> Simulated:
-    """Let calls arrive, and follow all of them to their ends.
+    """Let calls arrive, and simulate all of them until they end.
 
     Args:
         arrivals: when each call arrives, in seconds.
-        leg: says what the next call needs; asked once a call, in the order of arrival.
-        replicas: who serves them.
-        counted_from: calls that arrive before this moment are served, but neither their times nor their refusals
-            count. Replicas begin empty: what they take on until they are full says nothing about a load that lasts.
+        leg: returns what the next call needs; called once for each call, in the order of arrival.
+        replicas: the replicas that serve the calls.
+        counted_from: when counting starts. Calls that arrive earlier are served, but neither their times nor their
+            refusals count. Replicas start empty, so the time until they are full says nothing about a steady load.
     """
     return _Simulation(replicas, counted_from).run(sorted(arrivals), leg)
 
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call on its way, with what is left of it to do."""
+    """A call in progress, with its remaining work."""
 
     arrived_at: float
     leg: SimulatedLeg
@@ -137,7 +137,7 @@ class _Call:
 
 
 class _Simulation:
-    """The clock, the events to come, the balancer and the callers."""
+    """The clock, the future events, the balancer and the callers."""
 
     def __init__(self, replicas: Replicas, counted_from: float) -> None:
         self.now = 0.0
@@ -164,7 +164,7 @@ class _Simulation:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), event))
 
     def send(self, call: _Call) -> None:
-        """Send a leg to the next replica, and to others if that refuses."""
+        """Send a leg to the next replica, and to others if that one refuses it."""
         for _ in range(1 + min(self._about.balancer_retries, len(self._replicas) - 1)):
             replica = self._replicas[self._next]
             self._next = (self._next + 1) % len(self._replicas)
@@ -174,7 +174,7 @@ class _Simulation:
         self.refuse(call)
 
     def refuse(self, call: _Call) -> None:
-        """Tell the caller that nobody takes the leg now."""
+        """Refuse a leg that no replica accepts now. The caller may try again later."""
         if call.refusals < self._about.caller_retries:
             call.refusals += 1
             self.later(self._about.retry_after_seconds, lambda: self.send(call))
@@ -187,7 +187,7 @@ class _Simulation:
 
 
 class _Replica:
-    """One core, places for legs that are worked on, and a waiting room."""
+    """One core, places for active legs, and a waiting room."""
 
     def __init__(self, simulation: _Simulation, about: Replicas) -> None:
         self.busy_seconds = 0.0
@@ -205,7 +205,7 @@ class _Replica:
         self._sheds_wanted = 0
 
     def take(self, call: _Call) -> bool:
-        """Take a leg on, unless there are too many."""
+        """Accept a leg, unless there are too many. Return whether it was accepted."""
         call.leg_arrived_at, call.leg_began_at = self._simulation.now, -1.0
         if self._places_taken < self._limit:
             self._enter(call)
@@ -236,7 +236,7 @@ class _Replica:
             self._enter(line.popleft())
 
     def _work(self) -> None:
-        """Give the core to the next leg, if it is free."""
+        """Give the core to the next leg if it is free."""
         if self._busy or not self._core:
             return
         self._busy = True

@@ -1,11 +1,11 @@
-"""The connection to Redis: one server or a cluster, over TCP, TLS or a Unix socket, within a time limit.
+"""The connection to Redis: one server or a cluster, over TCP, TLS or a Unix socket, with a time limit.
 
-Under load, the commands that wait while another batch is on its way travel together: one write and one read for many
-tasks. Everything that goes wrong is `TaskStoreDown`, and the log says what, once for each outage of a process; but what
-the server will never take is `ValueTooLarge`. Where nothing was done for certain, it is `TaskStoreAway`.
+Under load, commands that wait while another batch is in flight are sent together: one write and one read for many
+tasks. A failure is raised as `TaskStoreDown`, and as `TaskStoreAway` if the command certainly had no effect. The log
+records the reason once per outage and process. A value that the server will never accept is a `ValueTooLarge`.
 
-A script that changes something carries the moment at which its caller gives up, by the server's clock. The server may
-stand still and find the command in its socket long after: it does nothing then.
+A script that changes something carries a deadline on the server's clock, after which its caller no longer waits. A
+server that was paused may find the command in its socket much later. It then does nothing.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ from gateway.storage.task_scripts import Script
 log = logging.getLogger("gateway.storage")
 
 SECONDS = 2.0
-"""How long anything may take that does not wait on purpose."""
+"""The time limit for everything that does not block on purpose."""
 
 _SOONER_SECONDS = 0.1
-"""How much sooner than its caller gives up the deadline of a script is: an event loop may see the time a bit late."""
+"""A script expires this long before its caller stops waiting, as an event loop may notice its own timeout late."""
 
 _CONNECT_SECONDS = 1.0
 _CONNECTIONS = 64
 _BATCHES = 2
 _BATCH_COMMANDS = 200
 _ALWAYS_TAKEN_BYTES = 2**20
-"""No server can be told to refuse a value of this size (`proto-max-bulk-len`)."""
+"""Every server accepts a value of this size, however it is configured (`proto-max-bulk-len`)."""
 
 _REFUSAL_SECONDS = 0.5
-"""How long a server may take to refuse a value that is announced to it."""
+"""How long to wait for a server to refuse a value that was announced to it."""
 
 _CLUSTER = "redis+cluster://"
 _TLS_CLUSTER = "rediss+cluster://"
@@ -77,7 +77,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class _Late(Exception):
-    """A script came after its deadline and did nothing."""
+    """A script arrived after its deadline and did nothing."""
 
 
 class GroupMissing(Exception):
@@ -85,36 +85,32 @@ class GroupMissing(Exception):
 
 
 class GroupExists(Exception):
-    """A stream has the consumer group already."""
+    """A stream already has the consumer group."""
 
 
 def connect(url: str, telemetry: ProcessTelemetry) -> RedisClient:
-    """Make a client for the value of `GATEWAY_REDIS_URL`. Connects to nothing yet.
+    """Make a client for the value of `GATEWAY_REDIS_URL`, without connecting yet.
 
-    `redis://`, `rediss://` (TLS) and `unix://` are one server; `redis+cluster://` and `rediss+cluster://` name one
-    node of a cluster. Options of redis-py may follow as a query, such as `?ssl_ca_certs=/etc/ca.pem`.
-
-    Args:
-        url: the value.
-        telemetry: counts what fails.
+    `redis://`, `rediss://` (TLS) and `unix://` are one server; `redis+cluster://` and `rediss+cluster://` name one node
+    of a cluster. Options of redis-py may follow as a query, such as `?ssl_ca_certs=/etc/ca.pem`.
 
     Raises:
-        ConfigurationError: the URL is none of these. It never shows the password.
+        ConfigurationError: the URL has none of these forms. The message never shows the password.
     """
     return RedisClient(_maker(url), outages[url], telemetry)
 
 
 def check_url(url: str) -> None:
-    """Check that the value of `GATEWAY_REDIS_URL` can be read.
+    """Check that the value of `GATEWAY_REDIS_URL` can be parsed.
 
     Raises:
-        ConfigurationError: it cannot. It never shows the password.
+        ConfigurationError: it cannot. The message never shows the password.
     """
     _maker(url)
 
 
 def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
-    """Return what makes redis-py's client."""
+    """Return a factory for redis-py's client."""
     if not url.startswith(REDIS_SCHEMES):
         raise ConfigurationError(f"GATEWAY_REDIS_URL: it must start with one of {', '.join(REDIS_SCHEMES)}")
     options: dict[str, Any] = {
@@ -128,25 +124,25 @@ def _maker(url: str) -> Callable[[], Redis | RedisCluster]:
         if url.startswith((_CLUSTER, _TLS_CLUSTER)):
             plain = url.replace("+cluster", "", 1)
             parse_url(plain)
-            # Long enough to find a slot's new server; the time limit of a command ends it.
+            # Enough retries to find the new server of a slot; the time limit of a command ends them.
             options["retry"] = Retry(ExponentialBackoff(cap=0.25, base=0.02), 6)
             make = partial(RedisCluster.from_url, plain, max_connections=_CONNECTIONS, **options)
-            make()  # it checks the options, and connects to nothing yet
+            make()  # checks the options without connecting
             return make
         pool = Pool.from_url(url, max_connections=_CONNECTIONS, timeout=SECONDS, **options)
-        pool.connection_class(**pool.connection_kwargs)  # the same
+        pool.connection_class(**pool.connection_kwargs)  # likewise
     except (ValueError, TypeError, RedisError, RedisClusterException):
-        raise ConfigurationError("GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0") from None
+        raise ConfigurationError("GATEWAY_REDIS_URL: not a Redis URL; use one like redis://host:6379/0") from None
     return lambda: Redis.from_pool(pool)
 
 
 class RedisClient:
-    """Runs commands and scripts. Used by one event loop.
+    """Runs commands and scripts, on one event loop.
 
     Args:
         make: makes redis-py's client, when it is first needed.
-        outage: tells of outages.
-        telemetry: counts what fails, and what is sealed and opened by those who use the client.
+        outage: logs outages.
+        telemetry: counts failures. Users of the client also count there what they seal and open.
     """
 
     def __init__(self, make: Callable[[], Redis | RedisCluster], outage: Outage, telemetry: ProcessTelemetry) -> None:
@@ -163,9 +159,9 @@ class RedisClient:
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Take a refused login for what it is while a process starts: a wrong setting.
+        """Report a refused login as a configuration error while a process starts.
 
-        Later it is an outage: the server's operators may have changed the password first, and the URL next.
+        Later it counts as an outage: the operators may change the server's password first and the URL afterwards.
         """
         self._starting = True
         try:
@@ -175,16 +171,16 @@ class RedisClient:
 
     @property
     def problem(self) -> str:
-        """What went wrong last, in words; nothing if nothing has."""
+        """The last failure in words, "" if there was none."""
         return self._outage.reason
 
     async def run(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run a script, one that changes something with the deadline that it takes.
+        """Run a script, with a deadline if it changes something.
 
         Raises:
             TaskStoreDown: it did not answer in time, or with an error.
-            TaskStoreAway: the same, and it has done nothing, and never will.
-            ValueTooLarge: an argument is larger than it takes.
+            TaskStoreAway: the same, but the script had no effect and never will.
+            ValueTooLarge: an argument is larger than the server accepts.
         """
         if not script.timely:
             return await self._evaluate(script, keys, args)
@@ -193,21 +189,21 @@ class RedisClient:
             return await self._evaluate(script, keys, (*args, await self._deadline_ms(keys[0])))
         except _Late:
             self._clocks.forget()
-        # In time by our own clock: the server's was set, or another server has taken over.
+        # By our own clock there is time left: the server's clock was set, or another server has taken over.
         with suppress(_Late):
             if time.monotonic() - began < SECONDS:
                 return await self._evaluate(script, keys, (*args, await self._deadline_ms(keys[0])))
         raise self._down(nothing_done=True)
 
     async def _deadline_ms(self, key: str) -> int:
-        """Return when a script that is sent now is given up, by the clock of the server that has a key."""
+        """Return the deadline for a script sent now, on the clock of the server that holds a key."""
         server = key.partition("}")[0] if isinstance(self._client(), RedisCluster) else ""
         now_ms = self._clocks.time_ms(server)
         if now_ms is None:
             try:
                 now_ms = await self._ask_time(server, key)
             except TaskStoreDown:
-                raise TaskStoreAway from None  # what is to be done was not sent
+                raise TaskStoreAway from None  # the script was not sent
         elif not self._clocks.is_fresh(server) and self._asking is None:
             self._asking = asyncio.create_task(self._refresh(server, key))
         return int(now_ms + (SECONDS - _SOONER_SECONDS) * 1000)
@@ -220,7 +216,7 @@ class RedisClient:
         return server_ms
 
     async def _refresh(self, server: str, key: str) -> None:
-        """Ask for the time before it is needed, so that nobody waits for it."""
+        """Ask for the time before it is needed, so no command has to wait for it."""
         try:
             with suppress(TaskStoreDown):
                 await self._ask_time(server, key)
@@ -228,23 +224,23 @@ class RedisClient:
             self._asking = None
 
     def compare_clocks(self, server_ms: float, began: float) -> None:
-        """Compare our clock with what a server has just told, in answer to what was sent at a monotonic time."""
+        """Compare our clock with the time that a server returned for a request sent at `began`, a monotonic time."""
         reading = Reading(server_ms / 1000, 0.001, time.time(), time.monotonic() - began)
         self.telemetry.clocks.compare(ClockSource.REDIS, reading)
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run a script; a server that does not know it gets its text."""
+        """Run a script by its digest, and send its text to a server that does not know it."""
         try:
             return await self.command("EVALSHA", script.sha, len(keys), *keys, *args)
         except NoScriptError:
             return await self.command("EVAL", script.text, len(keys), *keys, *args)
 
     async def command(self, *command: Any) -> Any:
-        """Run a command that does not wait on purpose.
+        """Run a command that does not block on purpose.
 
         Raises:
             TaskStoreDown: it did not answer in time, or with an error.
-            ValueTooLarge: an argument is larger than it takes.
+            ValueTooLarge: an argument is larger than the server accepts.
             GroupMissing, GroupExists: for commands about consumer groups.
             NoScriptError: for `EVALSHA`.
         """
@@ -252,7 +248,7 @@ class RedisClient:
         size = _largest(command)
         try:
             async with asyncio.timeout(SECONDS):
-                # What the server may refuse must not take others down with its connection.
+                # A refusal closes the connection, so a value that may be refused does not share one with others.
                 if isinstance(redis, RedisCluster) or size > _ALWAYS_TAKEN_BYTES:
                     reply = await repeatable(lambda: redis.execute_command(*command))
                 else:
@@ -262,13 +258,13 @@ class RedisClient:
         except FAILURES as error:
             if size > _ALWAYS_TAKEN_BYTES and (is_refusal_of_size(error) or await self._refuses(size)):
                 log.warning("task store refuses a value; see its proto-max-bulk-len", extra={"bytes": size})
-                raise ValueTooLarge("What the task has to store", size) from None
+                raise ValueTooLarge("A value that the task stores", size) from None
             raise self._failed(error) from None
         self._outage.worked()
         return reply
 
     async def read_group(self, consumer: str, group: str, key: str, count: int, wait_ms: int) -> list[Any]:
-        """Read new entries of a stream for a consumer, waiting for one if there is none.
+        """Read new entries of a stream for a consumer; if there are none, wait for one.
 
         Raises:
             GroupMissing: the stream has no such group.
@@ -288,7 +284,7 @@ class RedisClient:
         return entries
 
     async def info(self) -> list[dict[str, Any]]:
-        """Return what each primary server tells about itself.
+        """Return what each primary server reports about itself.
 
         Raises:
             TaskStoreDown: one of them did not answer in time.
@@ -310,10 +306,10 @@ class RedisClient:
 
     @asynccontextmanager
     async def pubsub(self) -> AsyncIterator[PubSub]:
-        """Open one connection to subscribe with; in a cluster every node hears what is published on any.
+        """Open one connection for subscriptions; any node of a cluster receives every published message.
 
         Raises:
-            RedisError, OSError, TimeoutError: nothing can be reached.
+            RedisError, OSError, TimeoutError: no server can be reached.
         """
         async with self._one_server() as redis:
             pubsub = redis.pubsub()
@@ -335,7 +331,7 @@ class RedisClient:
 
     @asynccontextmanager
     async def _one_server(self) -> AsyncIterator[Redis]:
-        """Give a client of one server: the only one, or any of the cluster."""
+        """Provide a client of one server: the only one, or any node of the cluster."""
         redis = self._client()
         if isinstance(redis, Redis):
             yield redis
@@ -349,15 +345,15 @@ class RedisClient:
             await node.aclose()
 
     async def _refuses(self, size: int) -> bool:
-        """Ask whether the server refuses a value of this size, by announcing one.
+        """Return whether the server refuses a value of this size, which is announced but not sent.
 
-        A server that is sent such a value closes the connection; its reason is often lost with it.
+        A server that receives such a value closes the connection, and its reason is often lost.
         """
         with suppress(*FAILURES):
             async with asyncio.timeout(SECONDS), self._one_server() as redis:
                 connection = await redis.connection_pool.get_connection()  # type: ignore[no-untyped-call]
                 try:
-                    await connection.disconnect()  # it may be one that the server has closed
+                    await connection.disconnect()  # the server may have closed it
                     await connection.connect()
                     await connection.send_packed_command([b"*1\r\n$%d\r\n" % size], check_health=False)
                     await connection.read_response(timeout=_REFUSAL_SECONDS)
@@ -387,12 +383,12 @@ class RedisClient:
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:_BATCH_COMMANDS], self._waiting[_BATCH_COMMANDS:]
-                # Who stopped waiting was told that nothing is known; nothing is sent any more.
+                # A caller that gave up got `TaskStoreDown`, so its command is not sent any more.
                 batch = [waiting for waiting in batch if not waiting.reply.done()]
                 if batch:
                     await _send_batch(redis, batch)
         finally:
-            # At once, not when the task is found to be done: a command that comes in between would wait for nobody.
+            # Here, not in a done callback: until that runs, a new command would wait for a sender that has ended.
             self._sending -= 1
 
     def _failed(self, error: BaseException) -> Exception:
@@ -413,7 +409,7 @@ class RedisClient:
         return self._down(nothing_done=did_nothing(error))
 
     def _down(self, *, nothing_done: bool) -> TaskStoreDown:
-        """Return the error for a failure. In a cluster redis-py sends again by itself and shows the last error only."""
+        """Return the error for a failure. In a cluster redis-py retries on its own and shows only the last error."""
         return TaskStoreAway() if nothing_done and not isinstance(self._redis, RedisCluster) else TaskStoreDown()
 
 
@@ -423,7 +419,7 @@ async def _send_batch(redis: Redis, batch: list[_Waiting]) -> None:
             replies = await repeatable(lambda: _send(redis, batch))
     except FAILURES as error:
         replies = [error] * len(batch)
-    except Exception as error:  # noqa: BLE001 - one of them cannot be sent at all: the others must not wait for it
+    except Exception as error:  # noqa: BLE001 - one command cannot be encoded; the others must not fail with it
         if len(batch) > 1:
             for waiting in batch:
                 await _send_batch(redis, [waiting])
@@ -452,7 +448,7 @@ async def _send(redis: Redis, batch: list[_Waiting]) -> list[Any]:
 
 
 def _largest(command: Command) -> int:
-    """Return the size of a command's largest part that may be large; texts of ours are ASCII where they are."""
+    """Return the size of a command's largest part. Parts that may be large are bytes or ASCII text."""
     return max(len(part) for part in command if isinstance(part, (str, bytes)))
 
 

@@ -1,4 +1,4 @@
-"""What time it is on a server, as a process knows it from what the server told it a short time ago."""
+"""The time on a server, estimated from what the server reported a short time ago."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import time
 from typing import Final
 
 KNOWN_SECONDS: Final = 10.0
-"""How long a server's time is relied on before it is asked again. Clocks drift apart, and are set."""
+"""How long an estimate is used before the server is asked again. Clocks drift, and they get set."""
 
 FRESH_SECONDS: Final = 5.0
-"""How long it need not be asked again."""
+"""How long an estimate needs no refresh."""
 
 
 class ServerClocks:
-    """Estimates the time of servers. An estimate is never ahead of the server, but for what its clock is set back.
+    """Estimates the time on servers. An estimate is never ahead, unless the server's clock was set back.
 
-    A command that may run until the estimate reaches a certain time runs no later than that by the process's own clock.
+    So a command whose deadline is an estimated time never runs after that moment on the process's own clock.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, float]] = {}
 
     def time_ms(self, server: str) -> float | None:
-        """Return the time of a server in milliseconds since the epoch, None if it has to be asked."""
+        """Return the time on a server in milliseconds since the epoch, None if the server has to be asked."""
         known, now = self._known.get(server), time.monotonic()
         if known is None or now >= known[1]:
             return None
         return known[0] + now * 1000
 
     def learn(self, server: str, server_ms: int) -> None:
-        """Note what a server has just told. It did so some time ago: it may be later there by now, never earlier."""
+        """Note the time that a server has just reported. By now it may be later there, but never earlier."""
         now = time.monotonic()
         self._known[server] = (server_ms - now * 1000, now + KNOWN_SECONDS)
 
     def is_fresh(self, server: str) -> bool:
-        """Tell whether a server was asked so recently that it need not be asked again."""
+        """Return whether a server was asked recently enough."""
         known = self._known.get(server)
         return known is not None and time.monotonic() < known[1] - KNOWN_SECONDS + FRESH_SECONDS
 
     def forget(self) -> None:
-        """Forget everything: another server may answer from now on."""
+        """Forget all estimates: another server may answer from now on."""
         self._known.clear()

@@ -1,4 +1,4 @@
-"""What all processes of a deployment must find and agree on before they use one Redis."""
+"""What all processes of a deployment check and agree on before they use one Redis."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ log = logging.getLogger("gateway.storage")
 
 MIN_VERSION = (6, 2)
 _AGREED_FOR = 4
-"""The number of partitions is remembered for so many of the longest lives of a task, and renewed once in each."""
+"""The number of partitions is kept for this many maximum task lifetimes, and renewed once in each."""
 
 LOOK_SECONDS = 1.0
-"""How long a process may use a secret that the store does not have any more, because it lost its data."""
+"""How long a process may keep using a secret that the store has lost along with its data."""
 
 _SECRET_MS = 366 * 86_400_000
-"""The secret is remembered for no less: marks of what is used once live as long as a setting in seconds can say."""
+"""The secret is kept at least this long: the marks of single-use legs can live as long as the largest setting."""
 
 
 class Deployment:
-    """The start-up check, made up for later where the server could not be reached at the start.
+    """The start-up check, repeated later if the server was unreachable at start.
 
     Args:
-        client: the connection.
-        keys: the names of the deployment's keys.
-        owners: names its callers, with the secret that all processes agree on.
+        owners: names the callers, using the secret that all processes agree on.
         max_ttl_ms: the longest retention of a task.
     """
 
@@ -46,10 +44,10 @@ class Deployment:
         self._reported = ""
 
     async def ensure(self) -> None:
-        """Check again what was not checked for a long time, or never.
+        """Repeat the checks if they have never succeeded or are long past.
 
         Raises:
-            TaskStoreAway: the server cannot be reached, or does not fit; the log says why.
+            TaskStoreAway: the server is unreachable or cannot be used; the log says why.
         """
         now = asyncio.get_running_loop().time()
         if now < self._look_at:
@@ -59,17 +57,17 @@ class Deployment:
         except ConfigurationError as error:
             if str(error) != self._reported:
                 self._reported = str(error)
-                log.critical("task store does not fit", extra={"reason": self._reported})
+                log.critical("task store cannot be used", extra={"reason": self._reported})
             raise TaskStoreAway from None
         except TaskStoreDown:
-            raise TaskStoreAway from None  # what is to be done was not sent
+            raise TaskStoreAway from None  # the caller's command was not sent
         self._reported = ""
 
     async def check(self) -> None:
-        """Check the server's version and eviction, agree on partitions and secret, and make the consumer groups.
+        """Check the server's version and eviction, agree on partitions and secret, and create the consumer groups.
 
         Raises:
-            ConfigurationError: the server, the number of partitions or the ring of keys does not fit.
+            ConfigurationError: the server, the number of partitions or the key ring cannot be used.
             TaskStoreDown: the server cannot be reached.
         """
         for info in await self._client.info():
@@ -81,10 +79,10 @@ class Deployment:
         self._good_until, self._look_at = now + self._max_ttl_ms / 1000, now + LOOK_SECONDS
 
     async def inspect(self) -> str:
-        """Look for what `check` would find, without changing anything; return what kind of server it is.
+        """Report what `check` would find, without changing anything; return the kind of server.
 
         Raises:
-            ConfigurationError: the servers, the number of partitions or the ring of keys does not fit; it has all.
+            ConfigurationError: lists all problems with the servers, the number of partitions and the key ring.
             TaskStoreDown: the server cannot be reached.
         """
         problems = Problems()
@@ -109,11 +107,11 @@ class Deployment:
         )
 
     def look_soon(self) -> None:
-        """Let the next use look at once whether the store still has what was agreed on."""
+        """Make the next use check whether the store still has what was agreed on."""
         self._look_at = float("-inf")
 
     async def _look(self) -> None:
-        # Others go on meanwhile with what is known.
+        # Set first, so other tasks continue with the current secret.
         self._look_at = asyncio.get_running_loop().time() + LOOK_SECONDS
         try:
             if not await self._owners.current():
@@ -137,7 +135,7 @@ class Deployment:
         await self._owners.learn(secret)
 
     async def make_group(self, partition: int) -> None:
-        """Make a partition's queue and its consumer group, unless they exist."""
+        """Create a partition's queue and its consumer group, unless they exist."""
         command = ("XGROUP", "CREATE", self._keys.queue(partition), GROUP, "0", "MKSTREAM")
         with suppress(GroupExists):
             await self._client.command(*command)
@@ -147,11 +145,11 @@ def _check_server(info: dict[str, object]) -> None:
     problems = Problems()
     version = str(info.get("redis_version", "0.0"))
     if tuple(int(part) for part in version.split(".")[:2]) < MIN_VERSION:
-        problems.add(f"GATEWAY_REDIS_URL: its server is Redis {version}; use 6.2 or newer, or Valkey")
+        problems.add(f"GATEWAY_REDIS_URL: the server runs Redis {version}; use 6.2 or newer, or Valkey")
     policy = info.get("maxmemory_policy")
     if policy != "noeviction":
         problems.add(
-            f"GATEWAY_REDIS_URL: its server may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
+            f"GATEWAY_REDIS_URL: the server may evict tasks: its maxmemory-policy is {policy}; set it to noeviction"
         )
     problems.raise_any()
 

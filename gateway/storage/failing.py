@@ -1,4 +1,4 @@
-"""What an error of redis-py tells about a command: why it failed, and whether anything of it was done."""
+"""Classifies errors of redis-py: why a command failed, and whether it had any effect."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from gateway.observability.process_metrics import RedisErrorKind
 from gateway.storage.task_scripts import LATE
 
 _REFUSALS = ("used memory > 'maxmemory'", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN")
-"""What is in the errors of a server that does nothing of what is asked. Redis 6.2 wraps what a script was told into an
-error of its own, so only the text tells."""
+"""Texts in the errors of a server that refuses to write. Redis 6.2 wraps the errors of commands in a script in an error
+of its own, so only the text identifies them."""
 
 _SCRIPT_REFUSALS = ("executing the script can't run this command", "ACL failure in script")
-"""What is in the errors of a script that may not run a command, whatever the server's release calls them."""
+"""Texts in the errors of a script that may not run a command, in every release of the server."""
 
 _CLOSED = "the handler is closed"
-"""How uvloop says that a connection was closed before something is written to it."""
+"""uvloop's message for a write to a connection that is already closed."""
 
 
 FAILURES = (RedisError, RedisClusterException, OSError, TimeoutError)
-"""What redis-py raises when a command fails. That no node of a cluster lets it in is no `RedisError` to it."""
+"""What redis-py raises when a command fails. If no node of a cluster accepts it, the error is not a `RedisError`."""
 
 
 class NotReached(ConnectionLost):
-    """There is no connection to the server, so nothing was sent to it. The cause says why."""
+    """There is no connection to the server, so nothing was sent to it. The cause gives the reason."""
 
 
 async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:
-    """Send, once more if the connection turns out to be lost. Every script of ours can be repeated.
+    """Send a command, and send it again if the connection was lost. Every script of ours can be repeated.
 
-    What was sent may have been done before the connection was lost. So nothing that the server says to the second
-    attempt tells that nothing was done.
+    The first attempt may have taken effect before the connection was lost. So no reply to the second attempt can show
+    that the command had no effect.
     """
     try:
         return await send()
@@ -65,41 +65,43 @@ async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def did_nothing(error: Any) -> bool:
-    """Tell whether it is certain that nothing of a command was done."""
+    """Return whether a command certainly had no effect."""
     if isinstance(error, (NotReached, BusyLoadingError, ReadOnlyError)) or is_late(error):
         return True
     return isinstance(error, ResponseError) and any(text in str(error) for text in _REFUSALS)
 
 
 def is_late(error: Any) -> bool:
-    """Tell whether a script came after its deadline."""
+    """Return whether a script arrived after its deadline."""
     return isinstance(error, ResponseError) and str(error).startswith(LATE)
 
 
 def is_refusal_of_size(error: BaseException) -> bool:
-    """Tell whether a server says that what it is sent is none of its protocol: the size of a value, in our case."""
+    """Return whether the server reports a protocol error, which for our commands means that a value is too large."""
     return isinstance(error, ResponseError) and str(error).startswith("Protocol error")
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return what went wrong in the first place."""
+    """Return the original error."""
     return error.__cause__ or error if isinstance(error, NotReached) else error
 
 
 def refused_access(error: BaseException) -> str | None:
-    """Return what the server refuses to this process for good: its login, or a command or key; None for all else."""
+    """Return what the server permanently denies this process: its login, or a command or key. None for other errors."""
     while True:
         if isinstance(error, AuthenticationError):
-            return "the server refuses the login; check its user and password"
+            return "the server refused the login; check the user and the password"
         if isinstance(error, NoPermissionError) or any(text in str(error) for text in _SCRIPT_REFUSALS):
-            return f"the server denies its user something: {str(error).rstrip('.')}; see docs/run/tasks.md#redis"
+            return (
+                f"the server denied the user a command or a key: {str(error).rstrip('.')}; see docs/run/tasks.md#redis"
+            )
         if error.__cause__ is None:
             return None
         error = error.__cause__
 
 
 def kind_of(error: BaseException) -> RedisErrorKind:
-    """Return what a failure counts as."""
+    """Return the kind that a failure is counted under."""
     if isinstance(error, (RedisTimeout, TimeoutError)):
         return RedisErrorKind.TIMEOUT
     if isinstance(error, (ConnectionLost, OSError)):

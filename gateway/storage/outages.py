@@ -1,4 +1,4 @@
-"""What a process logs about a task store that is not available: once when it begins, once when it is over."""
+"""The log of an unavailable task store: one line per process when an outage begins, one when it ends."""
 
 from __future__ import annotations
 
@@ -11,18 +11,15 @@ from collections.abc import Callable
 log = logging.getLogger("gateway.storage")
 
 QUIET_SECONDS = 10.0
-"""An outage is over when something works and nothing has failed for this long. Where a server is full, reads work all
-the time; and when it comes back, connections that were begun before still fail."""
+"""An outage ends when a command succeeds after this long without a failure. A full server still answers reads, and when
+a server comes back, connections that were opened before still fail."""
 
 
 class Outage:
-    """The outages of one server, whichever client in this process notices them.
-
-    Args:
-        clock: monotonic seconds.
+    """The outages of one server, shared by all clients in this process.
 
     Attributes:
-        reason: what went wrong last, in words.
+        reason: the last failure, in words.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,7 +33,7 @@ class Outage:
         """Note a failure. The first one begins an outage and is logged, and so is the first refused login in one.
 
         Args:
-            error: what went wrong; a `PermissionError` if the server refuses the login.
+            error: what went wrong; a `PermissionError` if the server refused the login.
         """
         refused = isinstance(error, PermissionError)
         with self._lock:
@@ -48,12 +45,12 @@ class Outage:
                 log.warning("task store is not available", extra={"reason": self.reason})
 
     def worked(self) -> None:
-        """Note that the server has done something."""
+        """Note that a command succeeded."""
         if self._reported and self._ends():
             log.warning("task store is available again")
 
     def _ends(self) -> bool:
-        """End the outage if nothing has failed for long enough; tell whether this call did so."""
+        """End the outage if nothing has failed for long enough; return whether this call ended it."""
         with self._lock:
             if not self._reported or self._clock() - self._failed_at < QUIET_SECONDS:
                 return False
@@ -62,4 +59,4 @@ class Outage:
 
 
 outages: defaultdict[str, Outage] = defaultdict(Outage)
-"""By the URL of the server: what its clients in this process share."""
+"""The outages by server URL, shared by the clients in this process."""

@@ -1,4 +1,4 @@
-"""The secret that names owners: made by the first process of a deployment, kept sealed in the store, known to all."""
+"""The secret that names owners: made by the first process of a deployment, and stored sealed for the others."""
 
 from __future__ import annotations
 
@@ -29,14 +29,7 @@ class _Secret:
 
 
 class Owners:
-    """Names callers as the store knows them.
-
-    Args:
-        client: the connection.
-        keys: the names of the deployment's keys.
-        holder: has the seal keys.
-        random_bytes: a source of strong randomness.
-    """
+    """Names callers as the store knows them."""
 
     def __init__(
         self,
@@ -54,19 +47,19 @@ class Owners:
 
     def name(self, principal: Principal | None) -> str:
         """Return the owner that stands for a caller. The secret must have been learned."""
-        assert self._secret is not None  # noqa: S101 - `Deployment.ensure` has seen to it
+        assert self._secret is not None  # noqa: S101 - `Deployment.ensure` has learned it
         return owner(principal, self._holder.audience, self._secret.value)
 
     def proposal(self) -> str:
-        """Return, sealed, what is to be the secret where the store has none: the one known here, or a new one.
+        """Return the sealed secret for a store that has none: the one known here, or a new one.
 
-        A store that lost its data so gets back the secret that running processes use.
+        So a store that lost its data gets back the secret that running processes use.
         """
         value = self._random_bytes(SECRET_BYTES) if self._secret is None else self._secret.value
         return self._holder.current.seal(value, self._binding)
 
     async def current(self) -> bool:
-        """Tell whether the store still has the secret that is known here, sealed with the first key of the ring.
+        """Return whether the store still has the secret known here, sealed with the first key of the ring.
 
         Raises:
             TaskStoreDown: the store does not answer.
@@ -76,26 +69,26 @@ class Owners:
         return known is not None and (record, self._holder.current.key_id) == (known.record, known.key_id)
 
     async def learn(self, record: bytes) -> None:
-        """Use the secret that the store has; seal it anew if another key than the first of the ring seals it.
+        """Use the store's secret, and seal it again if the first key of the ring did not seal it.
 
-        Where processes have rings in two orders, each seals it anew in turn; the ones that stay have the last word.
+        While processes have rings in different orders, they take turns sealing it; the processes that remain decide.
 
         Raises:
-            ConfigurationError: it does not open.
+            ConfigurationError: no key opens it.
             TaskStoreDown: the store does not answer.
         """
         known = self._secret
         if known is None or known.record != record:
             self._secret = self._open(record)
             if known is not None and known.value != self._secret.value:
-                log.warning("task store has another secret: it lost its data, so all earlier tasks are unknown")
+                log.warning("task store lost its data and has a new secret; earlier tasks are unknown")
         await self._renew()
 
     def check(self, record: bytes) -> None:
-        """Check that a secret that the store has opens.
+        """Check that the store's secret opens.
 
         Raises:
-            ConfigurationError: it does not.
+            ConfigurationError: no key opens it.
         """
         self._open(record)
 
@@ -112,8 +105,8 @@ class Owners:
             opened = self._holder.current.open(record.decode("ascii"), self._binding)
         except (Rejected, UnicodeDecodeError):
             raise ConfigurationError(
-                "GATEWAY_SEAL_KEYS: none of them opens the secret that names the owners of the tasks in Redis; give "
-                "this process the keys of those that wrote it. If these are lost, so are the tasks: stop all "
-                f"processes, delete the key {self._key} in Redis, and start them again"
+                "GATEWAY_SEAL_KEYS: none of these keys opens the secret in Redis that names the owners of tasks; use "
+                "the keys of the process that wrote it. If those are lost, so are the tasks: stop all processes, "
+                f"delete the key {self._key} in Redis, and start them again"
             ) from None
         return _Secret(record, opened.plaintext, opened.key_id)

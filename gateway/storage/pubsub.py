@@ -1,7 +1,7 @@
-"""Hints that something changed, over one subscriber connection for the whole process.
+"""Hints about changes, over one subscriber connection for the whole process.
 
-A hint may be lost, late or doubled. Whoever listens reads the state after subscribing, after every lost connection,
-and every few seconds besides; hints only make that quick.
+A hint may be lost, late or duplicated. A listener reads the state after it subscribes, after each lost connection, and
+every few seconds. Hints only make it react faster.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ _SUBSCRIBE_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 
 _ANY: Final = ("",)
-"""What stands for whatever is told; no task has an empty id."""
+"""The topic of listeners that want every hint; no task has an empty id."""
 
 
 class Listener:
-    """What one listener has not heard yet.
+    """Collects the hints that one listener has not read yet.
 
     Args:
-        topics: the tasks that it wants to hear of, None for whatever is told.
+        topics: the tasks it is interested in, None for every hint.
 
     Attributes:
-        topics: as given.
-        missed: whether hints may have been lost, so that everything has to be read.
+        missed: whether hints may have been lost, so everything has to be read.
     """
 
     def __init__(self, topics: frozenset[str] | None) -> None:
@@ -42,7 +41,7 @@ class Listener:
         self._news = asyncio.Event()
 
     def hear(self, text: str) -> None:
-        """Take in a hint."""
+        """Add a hint."""
         self._texts[text] = None
         self._news.set()
 
@@ -52,7 +51,7 @@ class Listener:
         self._news.set()
 
     async def wait(self, seconds: float) -> list[str]:
-        """Return the hints since the last time, after waiting for one. After so many seconds, `missed` is set."""
+        """Wait for a hint, and return all hints since the last call. After the given seconds, set `missed`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -65,10 +64,10 @@ class Listener:
 
 
 class _Channel:
-    """Who listens to one channel, by what they want to hear of: a thousand streams of one owner are a thousand tasks.
+    """The listeners of one channel, by topic: a thousand streams of one owner may follow a thousand tasks.
 
     Attributes:
-        live: whether the subscription holds.
+        live: whether the subscription is active.
     """
 
     def __init__(self) -> None:
@@ -104,11 +103,7 @@ class _Channel:
 
 
 class Notices:
-    """The one subscriber of a process.
-
-    Args:
-        client: the connection.
-    """
+    """The one subscriber of a process."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -120,11 +115,11 @@ class Notices:
 
     @asynccontextmanager
     async def listen(self, name: str, topics: Collection[str] | None = None) -> AsyncIterator[Listener]:
-        """Subscribe to a channel. The subscription holds on entry, unless the store does not answer.
+        """Subscribe to a channel. The subscription is active on entry, unless the store does not answer.
 
         Args:
-            name: of the channel.
-            topics: the tasks whose hints are wanted, None for all that is told there.
+            name: the channel.
+            topics: the tasks whose hints are wanted, None for all hints of the channel.
         """
         listener = Listener(None if topics is None else frozenset(topics))
         channel = self._channels.setdefault(name, _Channel())
@@ -148,16 +143,17 @@ class Notices:
                 await self._ask("unsubscribe", name)
 
     async def aclose(self) -> None:
-        """Close the connection. Who still listens hears nothing more."""
+        """Close the connection. Remaining listeners get no more hints."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
 
     async def _ask(self, what: str, channel: str) -> None:
-        """Subscribe or unsubscribe, even if the listener is cancelled meanwhile: the connection is everybody's.
+        """Subscribe or unsubscribe, even if the listener is cancelled: all listeners share the connection.
 
-        redis-py would end it then, or swallow a cancellation that comes as the command has just been sent.
+        A cancellation would make redis-py close the connection; or, if it arrives just after the command was sent,
+        redis-py would swallow it.
         """
         asking = asyncio.create_task(self._send(what, channel))
         self._asking.add(asking)
@@ -167,17 +163,17 @@ class Notices:
     async def _send(self, what: str, channel: str) -> None:
         pubsub = self._pubsub
         if pubsub is None:
-            return  # the reader subscribes to all of them when it has connected
+            return  # the reader subscribes to all channels when it has connected
         try:
             await getattr(pubsub, what)(channel)
-        except Exception:  # noqa: BLE001 - redis-py fails in any way while the reader connects again
+        except Exception:  # noqa: BLE001 - redis-py can raise anything while the reader reconnects
             if self._pubsub is pubsub:
-                self._pubsub = None  # which makes the reader start again, with all of them
+                self._pubsub = None  # makes the reader reconnect and subscribe to all channels
 
     async def _read_for_ever(self) -> None:
         while True:
             try:
-                # Whatever redis-py fails with when somebody asks while it connects again.
+                # redis-py can raise anything when a command is sent while it reconnects.
                 with suppress(Exception):
                     async with self._client.pubsub() as pubsub:
                         await self._read(pubsub)
@@ -217,5 +213,5 @@ class Notices:
 
 
 def topic_of(text: str) -> str:
-    """Return the task that a hint is about: what comes after the number of its claim."""
+    """Return the task that a hint is about: the part after the generation."""
     return text.partition(" ")[2]

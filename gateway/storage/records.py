@@ -1,4 +1,4 @@
-"""How a task is written into the fields of its record, and read back: what is sealed, and for which field."""
+"""How the fields of a task's record are sealed, written and read."""
 
 from __future__ import annotations
 
@@ -27,37 +27,35 @@ from gateway.tasks.question_keys import wire_keys
 from gateway.tokens.key_holder import KeyHolder
 
 MAX_FIELD_CHARS = token_chars(MAX_STORED_BYTES)
-"""Longest sealed value that is opened, and so written."""
+"""The longest sealed value that is opened, and so the longest that is written."""
 
 _FROM_REQUEST = frozenset({"call", "capabilities"})
-"""What a request brings was bounded there."""
+"""Fields whose size the limits on requests already bound."""
 
 _WORDS = {
     "result": "The result",
     "error": "The error",
     "message": "The progress message",
-    "questions": "What the task asks",
+    "questions": "The list of the task's questions",
     rest.CHECKPOINT: "The checkpoint",
 }
 
 _MAX_WHY_CHARS = 301
-"""How much is kept of why a task failed, for lists: one character more than any of them shows, so that it is cut."""
+"""How much of a failure's message is stored for lists: one character more than a list shows, so it is visibly cut."""
 
 _json = msgspec.json
 
 
 class Unreadable(Exception):
-    """What is sealed in a record cannot be opened here: its key was removed, or somebody changed it."""
+    """A sealed value of a record cannot be opened here: its key was removed, or someone changed it."""
 
 
 class Records:
     """Seals and opens the fields of records.
 
     Args:
-        holder: has the seal keys.
-        telemetry: counts what is sealed and opened.
-        max_value_bytes: the size of the largest value that is written. Larger ones that are there already, up to
-            `MAX_STORED_BYTES`, are read.
+        max_value_bytes: the size of the largest value written. Larger stored values, up to `MAX_STORED_BYTES`, are
+            still read.
     """
 
     def __init__(self, holder: KeyHolder, telemetry: ProcessTelemetry, max_value_bytes: int = MAX_STORED_BYTES) -> None:
@@ -66,17 +64,10 @@ class Records:
         self._max_value_bytes = max_value_bytes
 
     def seal(self, owner: str, task_id: str, field: str, value: Any, about: bytes = b"") -> str:
-        """Seal a value for one field of one task.
-
-        Args:
-            owner: of the task.
-            task_id: of the task.
-            field: the name of the field.
-            value: what is sealed.
-            about: what else the record says in clear and the value has to go with.
+        """Seal a value for one field of one task. `about` is clear text that the value gets bound to.
 
         Raises:
-            ValueTooLarge: it is larger than what is kept.
+            ValueTooLarge: the value is over the limit.
         """
         return self.seal_packed(owner, task_id, field, pack(value), about)
 
@@ -90,19 +81,19 @@ class Records:
         return sealer.seal(packed, self._binding(owner, task_id, field, about))
 
     def seal_segment(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> tuple[str, int]:
-        """Seal one more segment of a task; return it, and how many bytes all of them have with it.
+        """Seal the next segment of a task; return it and the total size of the segments including it.
 
         Raises:
-            ValueTooLarge: they would be more than the result that they are a part of may have.
+            ValueTooLarge: the segments would be larger than the result that they belong to may be.
         """
         packed = pack(dict(block))
         emitted = claim.emitted + len(packed)
         if emitted > self._max_value_bytes:
-            raise ValueTooLarge("What the task has emitted", emitted, self._max_value_bytes)
+            raise ValueTooLarge("The output of the task", emitted, self._max_value_bytes)
         return self.seal_packed(claim.owner, claim.task_id, segment_field(seq), packed), emitted
 
     def open_packed(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> bytes:
-        """Open what `seal_packed` made.
+        """Open a value sealed by `seal_packed`.
 
         Raises:
             Unreadable: it does not open.
@@ -117,7 +108,7 @@ class Records:
         return opened.plaintext
 
     def open(self, owner: str, task_id: str, field: str, sealed: bytes, about: bytes = b"") -> Any:
-        """Open what `seal` made.
+        """Open a value sealed by `seal`.
 
         Raises:
             Unreadable: it does not open.
@@ -128,13 +119,13 @@ class Records:
         return field_binding(self._holder.audience, owner, task_id, f"{field} {about.decode()}" if about else field)
 
     def created(self, new: NewTask) -> tuple[bytes, dict[str, Value]]:
-        """Return what is told about a new task, and the fields of its record.
+        """Return the unsealed facts about a new task, and the fields of its record.
 
-        What is clear about the task, such as the name of its tool, is bound to what is sealed with it: whoever changes
-        one makes the other unreadable. A random part of it tells this creation from any other.
+        The unsealed facts, such as the tool's name, are bound to the values sealed with them. If someone changes one,
+        the other no longer opens. They include a random part that distinguishes this creation from any other.
 
         Raises:
-            ValueTooLarge: a part of it, or all of its journal, is larger than what is kept.
+            ValueTooLarge: a part of the task, or its whole journal, is over the limit.
         """
         who = new.principal
         call = {
@@ -166,16 +157,16 @@ class Records:
         return about, fields
 
     def ended(self, owner: str, task_id: str, name: str, value: Mapping[str, Any]) -> dict[str, Value]:
-        """Return the fields that tell what a task has come to, the first of them by itself.
+        """Return the fields with a task's outcome; the first one is the outcome itself.
 
         Args:
             owner: of the task.
             task_id: of the task.
             name: `result` or `error`.
-            value: that.
+            value: its value.
 
         Raises:
-            ValueTooLarge: it is larger than what is kept.
+            ValueTooLarge: the value is over the limit.
         """
         fields: dict[str, Value] = {name: self.seal(owner, task_id, name, dict(value))}
         if name == "result" and value.get("isError") is True:
@@ -186,13 +177,13 @@ class Records:
         return fields
 
     def changes(self, claim: Claim, kept: Kept) -> tuple[Changes, dict[str, bytes | None]]:
-        """Return what the store must drop and write for its journal to become the claim's.
+        """Return the changes that turn the stored journal into the current one.
 
         Returns:
-            The changes of the record, and what `claim.written` has to learn once they are made.
+            The changes to the record, and what to pass to `learn` once they are stored.
 
         Raises:
-            ValueTooLarge: a part of the journal, or all of it, is larger than what is kept.
+            ValueTooLarge: a part of the journal, or all of it, is over the limit.
         """
         values: dict[str, Any] = {}
         dropped: set[str] = set()
@@ -214,7 +205,7 @@ class Records:
         return Changes(frozenset(dropped), written), learned
 
     def asked(self, claim: Claim, questions: Mapping[str, TaskQuestion]) -> tuple[bytes, bytes, str]:
-        """Return the open wire keys, how often each key was asked with this, and the sealed questions."""
+        """Return the open wire keys, the updated number of times each key was asked, and the sealed questions."""
         names = wire_keys(questions, claim.asked)
         rows = {
             names[key]: [key, question.digest, question.method, dict(question.params)]
@@ -228,19 +219,19 @@ class Records:
         )
 
     def view(self, owner: str, task_id: str, reply: Any) -> TaskView | None:
-        """Return the task that a script's `view()` told of, None if there is none."""
+        """Return the task from a script's `view()`, None if there is none."""
         if not reply:
             return None
         return self._view(owner, task_id, int(reply[0]), dict(zip(VIEW_FIELDS, reply[1:], strict=True)))
 
     def brief(self, owner: str, task_id: str, now_ms: int, values: list[Any]) -> TaskView | None:
-        """Return a task in brief, as a list tells of it; None if there is none any more.
+        """Return a task in brief for a list, None if it no longer exists.
 
         Args:
             owner: of the task.
             task_id: of the task.
-            now_ms: when it was read.
-            values: of `BRIEF_FIELDS`.
+            now_ms: the time of reading.
+            values: the values of `BRIEF_FIELDS`.
         """
         brief = dict(zip(BRIEF_FIELDS, values, strict=True))
         if brief["phase"] is None:
@@ -251,7 +242,7 @@ class Records:
         return view
 
     def _brief_result(self, owner: str, task_id: str, brief: Mapping[str, bytes | None]) -> dict[str, Any]:
-        """Return what a list needs of a result: whether it is an error, and which."""
+        """Return the part of a result that a list shows: whether it is an error, and its message."""
         if not brief["failed"]:
             return {}
         try:
@@ -283,11 +274,11 @@ class Records:
             return TaskView(**clear, progress=_progress(fields["progress"], None), opened=False)
 
     def _open_client(self, owner: str, task_id: str, sealed: bytes, about: bytes) -> tuple[dict[str, Any], list[str]]:
-        """Return what the client declared that created a task, and the scopes that its tool asked for then."""
+        """Return what the client that created the task declared, and the scopes its tool required then."""
         match self.open(owner, task_id, "capabilities", sealed, about):
             case [dict(capabilities), list(scopes)]:
                 return capabilities, scopes
-        raise Unreadable  # as release 0.1 wrote it, without scopes
+        raise Unreadable  # release 0.1 wrote it without scopes
 
     def _sealed_parts(
         self, owner: str, task_id: str, phase: Phase, fields: Mapping[str, bytes | None]
@@ -310,7 +301,7 @@ class Records:
     def claimed(
         self, place: TaskPlace, owner: str, task_id: str, entry_id: str, reply: Any
     ) -> tuple[Claim, dict[str, bytes]]:
-        """Return what is clear of the task that `scripts.claim` handed out, and its record for `open_claim`."""
+        """Return a claim from the reply to `scripts.claim`, and the record from which `open_claim` completes it."""
         record = _pairs(reply[2])
         about = _json.decode(record["about"])
         claim = Claim(
@@ -340,10 +331,10 @@ class Records:
         return claim, record
 
     def open_claim(self, claim: Claim, record: Mapping[str, bytes]) -> None:
-        """Fill in what is sealed.
+        """Fill in the sealed parts of a claim.
 
         Raises:
-            Unreadable: it does not open, or what is clear about the task is not what it was created with.
+            Unreadable: they do not open, or the task's unsealed facts are not those it was created with.
         """
         owner, task_id, about = claim.owner, claim.task_id, record["about"]
         claim.capabilities, _ = self._open_client(owner, task_id, record["capabilities"], about)
@@ -371,7 +362,7 @@ class Records:
 
 
 def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
-    """Note what the store holds of the journal now; None for what it dropped."""
+    """Note what the store now holds of the journal; None for what it dropped."""
     for name, packed in learned.items():
         if packed is None:
             del claim.written[name]
@@ -380,24 +371,24 @@ def learn(claim: Claim, learned: Mapping[str, bytes | None]) -> None:
 
 
 def segment_field(seq: int) -> str:
-    """Name a segment where it is sealed."""
+    """Name a segment for its seal."""
     return f"segment:{seq}"
 
 
 def encode_progress(progress: Progress) -> bytes:
-    """Return the numbers of a progress as they are stored."""
+    """Return the numbers of a progress report as they are stored."""
     return _json.encode([progress.done, progress.total])
 
 
 def _check_total(journal: Mapping[str, bytes | None]) -> None:
-    """Check that a worker will be able to read a journal, which comes in one piece.
+    """Check that a journal is small enough for a worker, which reads it in one piece.
 
     Raises:
-        ValueTooLarge: it will not.
+        ValueTooLarge: it is not.
     """
     total = sum(len(packed) for packed in journal.values() if packed is not None)
     if total > MAX_STORED_BYTES:
-        raise ValueTooLarge("What the task keeps", total, MAX_STORED_BYTES)
+        raise ValueTooLarge("The stored state of the task", total, MAX_STORED_BYTES)
 
 
 def _in_words(field: str) -> str:
@@ -407,7 +398,7 @@ def _in_words(field: str) -> str:
         return f"The result of step {key!r}"
     if kind + colon in (rest.ANSWER, rest.NEW_ANSWER):
         return f"The answer to {key!r}"
-    return _WORDS.get(field, "What the call has learned")
+    return _WORDS.get(field, "The stored state of the call")
 
 
 def _progress(stored: bytes | None, message: str | None) -> Progress | None:

@@ -1,4 +1,4 @@
-"""Connections to one server, as redis-py makes them, but for what it does in Python though hiredis does it in C."""
+"""Connections to one server, made by redis-py. hiredis encodes the commands in C; redis-py would do it in Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.storage.failing import NotReached
 
 
 class Pool(BlockingConnectionPool):
-    """Tells apart those errors before which nothing was sent."""
+    """Raises `NotReached` for errors that occur before anything was sent."""
 
     def make_connection(self) -> AbstractConnection:
         """Return a connection that is not connected yet."""
@@ -33,11 +33,11 @@ class Pool(BlockingConnectionPool):
 
 
 class _Packing(AbstractConnection):
-    """Writes commands in C. Keys and arguments of a script are some forty parts, each of them dear in Python."""
+    """Encodes commands in C. The keys and arguments of a script are some forty parts, each of them slow in Python."""
 
     def pack_command(self, *args: Any) -> list[bytes]:
-        """Return a command as it is sent."""
-        if " " in args[0]:  # redis-py's own commands, of two words
+        """Return the encoded command."""
+        if " " in args[0]:  # a two-word command of redis-py itself
             return super().pack_command(*args)
         return [hiredis.pack_command(args)]
 

@@ -1,9 +1,9 @@
 """The name of every key and channel, each with one constructor.
 
-All keys of an owner carry the hash tag `{partition}`, so that they share a slot of Redis Cluster and one script
-reaches them. Every key has a lifetime, but for the queues. Deployments that share a server have prefixes of their own.
+All keys of an owner carry the hash tag `{partition}`. So they share a slot of Redis Cluster, and one script can reach
+them. Every key except the queues has a lifetime. Deployments that share a server use different prefixes.
 
-Some keys carry a task's id, which a client may have chosen: it comes last, after the hash tag.
+Some keys contain a task's id, which a client may have chosen. It comes last, after the hash tag.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from gateway.tasks.model import Phase
 
 OWNER_CHARS = 64
 PHASES = (Phase.QUEUED, Phase.RUNNING, Phase.WAITING, Phase.DONE, Phase.CANCELLED)
-"""The order of a partition's indexes by phase, in which scripts expect them."""
+"""The order of a partition's phase indexes, which scripts rely on."""
 
 _PREFIX_CHARS = 12
 _PARTITION_DIGITS = 12
 
 
 class TaskPlace(msgspec.Struct, frozen=True):
-    """Where a task is kept.
+    """Where a task is stored.
 
     Attributes:
-        partition: its owner's.
-        member: what stands for it in indexes and in the queue.
-        keys: all that a script may touch, in the order that `gateway.storage.task_scripts` expects.
-        channel: where its owner's listeners are told of changes.
+        partition: its owner's partition.
+        member: what identifies it in indexes and in the queue.
+        keys: all keys that a script may touch, in the order that `gateway.storage.task_scripts` expects.
+        channel: where its owner's listeners receive hints about changes.
     """
 
     partition: int
@@ -44,7 +44,7 @@ class TaskPlace(msgspec.Struct, frozen=True):
 
     @property
     def segments(self) -> str:
-        """The stream of what it emitted."""
+        """The stream of the blocks it emitted."""
         return self.keys[2]
 
 
@@ -56,7 +56,7 @@ class Keys:
         partitions: how many partitions its owners are spread over.
 
     Attributes:
-        prefix: what every key and channel of the deployment begins with.
+        prefix: the start of every key and channel of the deployment.
     """
 
     def __init__(self, audience: str, partitions: int) -> None:
@@ -71,7 +71,7 @@ class Keys:
         return int(owner[:_PARTITION_DIGITS], 16) % self.partitions
 
     def place(self, owner: str, task_id: str) -> TaskPlace:
-        """Name everything that belongs to a task."""
+        """Name all keys of a task."""
         partition = self.partition_of(owner)
         base = self._of_partition[partition]
         keys = (
@@ -87,11 +87,11 @@ class Keys:
         return TaskPlace(partition, owner + task_id, keys, self.changes(owner))
 
     def task_prefix(self, partition: int) -> str:
-        """Return what the names of a partition's tasks begin with, before `<owner>:<task id>`."""
+        """Return the start of the names of a partition's tasks, before `<owner>:<task id>`."""
         return f"{self._of_partition[partition]}:task:"
 
     def queue(self, partition: int) -> str:
-        """Name the stream of a partition's tasks that are queued or running."""
+        """Name the stream of a partition's queued and running tasks."""
         return f"{self._of_partition[partition]}:queue"
 
     def owner_index(self, owner: str) -> str:
@@ -99,7 +99,7 @@ class Keys:
         return f"{self._of_partition[self.partition_of(owner)]}:owner:{owner}"
 
     def requests(self, owner: str) -> str:
-        """Name the hash from requests that created tasks to the ids of these tasks."""
+        """Name the hash that maps requests to the ids of the tasks they created."""
         return f"{self._of_partition[self.partition_of(owner)]}:requests:{owner}"
 
     def deleted(self, owner: str) -> str:
@@ -107,7 +107,7 @@ class Keys:
         return f"{self._of_partition[self.partition_of(owner)]}:deleted:{owner}"
 
     def sizes(self, owner: str) -> str:
-        """Name the hash of how many bytes an owner's tasks keep: each, all of them, and how many they may."""
+        """Name the hash of the bytes an owner's tasks use: for each task, for all of them, and the limit."""
         return f"{self._of_partition[self.partition_of(owner)]}:sizes:{owner}"
 
     def phase_index(self, partition: int, phase: Phase) -> str:
@@ -115,27 +115,27 @@ class Keys:
         return f"{self._of_partition[partition]}:phase:{phase}"
 
     def phase_indexes(self, partition: int) -> tuple[str, ...]:
-        """Name these of a partition for all `PHASES`."""
+        """Name a partition's phase indexes, in the order of `PHASES`."""
         return self._phases[partition]
 
     def spent(self, owner: str, flow_id: str, leg: int) -> str:
-        """Name the mark that a leg of a flow is used."""
+        """Name the mark of a leg that has been used."""
         return f"{self._of_partition[self.partition_of(owner)]}:spent:{owner}:{flow_id}:{leg}"
 
     def spent_answer(self, owner: str, flow_id: str, leg: int) -> str:
-        """Name what the first use of a leg was answered with."""
+        """Name the answer to the first use of a leg."""
         return f"{self._of_partition[self.partition_of(owner)]}:answer:{owner}:{flow_id}:{leg}"
 
     def order(self, owner: str, order: str) -> str:
-        """Name the id of the task that an order has become."""
+        """Name the id of the task that an order created."""
         return f"{self._of_partition[self.partition_of(owner)]}:order:{owner}:{order}"
 
     def agreed_partitions(self) -> str:
-        """Name the number of partitions that all processes must agree on. It is in partition 0, which always exists."""
+        """Name the number of partitions that all processes agree on. It is in partition 0, which always exists."""
         return f"{self._of_partition[0]}:partitions"
 
     def owner_secret(self) -> str:
-        """Name the sealed secret that names owners. It is where the number of partitions is, for one script."""
+        """Name the sealed secret that names owners. One script reaches it together with the number of partitions."""
         return f"{self._of_partition[0]}:owners"
 
     def changes(self, owner: str) -> str:
@@ -152,5 +152,5 @@ class Keys:
 
 
 def split_member(member: str) -> tuple[str, str]:
-    """Return owner and task id of what stands for a task in indexes, queues and channels."""
+    """Return the owner and task id of a task's member in indexes, queues and channels."""
     return member[:OWNER_CHARS], member[OWNER_CHARS:]

@@ -1,4 +1,4 @@
-"""The port `gateway.wires.ports.Carrier` on a channel of Redis. Messages are sealed, and Redis stores none of them."""
+"""The port `gateway.wires.ports.Carrier` on a Redis channel. Messages are sealed, and Redis stores none of them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ _WAIT_SECONDS = 60.0
 
 
 class ReplicaChannel:
-    """Publishes messages for all replicas, and hears them.
-
-    Args:
-        client: publishes.
-        notices: hears.
-        keys: names the channel.
-    """
+    """Publishes messages for all replicas, and receives them."""
 
     def __init__(self, client: RedisClient, notices: Notices, keys: Keys) -> None:
         self._client = client
@@ -32,7 +26,7 @@ class ReplicaChannel:
         self._keys = keys
 
     async def send(self, seal: Callable[[], bytes]) -> bool:
-        """See `gateway.wires.ports.Carrier.send`. A replica that is not listening misses it."""
+        """See `gateway.wires.ports.Carrier.send`. A replica that is not listening misses the message."""
         text = base64.b64encode(seal()).decode("ascii")
         try:
             await scripts.publish(self._client, self._keys.agreed_partitions(), self._keys.replicas(), text)
@@ -42,7 +36,7 @@ class ReplicaChannel:
 
     @asynccontextmanager
     async def listening(self, take: Callable[[bytes], object]) -> AsyncIterator[None]:
-        """See `gateway.wires.ports.Carrier.listening`. The process that sent a message hears it too."""
+        """See `gateway.wires.ports.Carrier.listening`. The process that sent a message receives it too."""
         async with self._notices.listen(self._keys.replicas()) as listener, task_running(_hear(listener, take)):
             yield
 

@@ -1,4 +1,4 @@
-"""A typed function for each Lua script. Nothing else builds the keys and arguments of one.
+"""One typed function for each Lua script. Only these functions build the keys and arguments of scripts.
 
 All raise what `gateway.storage.client.RedisClient.run` raises.
 """
@@ -18,23 +18,23 @@ from gateway.tasks.model import Retention
 from gateway.tasks.ports import Claim
 
 Value: TypeAlias = bytes | str | int
-"""What a field of a record may be given."""
+"""The value of a field in a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a script changes in a record.
+    """The changes that a script makes in a record.
 
     Attributes:
-        dropped: names of fields.
-        written: field → value.
+        dropped: names of fields to delete.
+        written: fields to set.
     """
 
     dropped: frozenset[str] = frozenset()
     written: Mapping[str, Value] = field(default_factory=dict)
 
     def arguments(self) -> list[Value]:
-        """Return them as scripts read them: how many to drop, these, then pairs of field and value."""
+        """Return the script arguments: the number of fields to drop, their names, then pairs of field and value."""
         return [len(self.dropped), *self.dropped, *_pairs(self.written)]
 
 
@@ -71,13 +71,13 @@ async def create(
         client: the connection.
         place: of the task.
         quota: how many tasks its owner may have.
-        quota_bytes: how many bytes they may keep.
+        quota_bytes: how many bytes they may use together.
         max_ttl_ms: the longest life of a task.
         retention: how long it is kept.
-        request: what it is found by, or nothing.
-        about: what is told about it, with a token that tells this creation from another one.
+        request: what the task is found by, "" for nothing.
+        about: unsealed facts about the task, with a token that distinguishes this creation from any other.
         fields: of its record.
-        order: the key that remembers which task an order has become.
+        order: the key that remembers which task an order created.
         order_ms: for how long, or 0.
     """
     _, task_id = split_member(place.member)
@@ -98,26 +98,26 @@ async def answer(client: RedisClient, place: TaskPlace, sealed: Mapping[str, str
 
 
 async def cancel(client: RedisClient, place: TaskPlace, cancellations: str, *, withdrawn: bool) -> Any:
-    """End a task on its owner's wish; return its view.
+    """Cancel a task at its owner's request; return its view.
 
     Args:
         client: the connection.
         place: of the task.
         cancellations: the channel that workers listen to.
-        withdrawn: whether it is cancelled with the request that created it.
+        withdrawn: whether the request that created the task was cancelled.
     """
     return await _of_task(client, task_scripts.CANCEL, place, cancellations, "withdrawn" if withdrawn else "")
 
 
 async def delete(client: RedisClient, place: TaskPlace, cancellations: str, token: str, *, chosen: bool) -> bool:
-    """Forget a task on its owner's wish; return whether it is deleted.
+    """Delete a task at its owner's request; return whether it was deleted.
 
     Args:
         client: the connection.
         place: of the task.
         cancellations: the channel that workers listen to.
-        token: tells a repeat of this deletion from another one.
-        chosen: whether the client chose the id, which then stays taken as long as the task would have lived.
+        token: distinguishes a repetition of this deletion from another one.
+        chosen: whether the client chose the id. A chosen id stays taken for the time the task would have lived.
     """
     remembered_ms = "" if chosen else task_scripts.DELETED_MS
     arguments = (cancellations, token, remembered_ms, task_scripts.DELETED_IDS)
@@ -125,22 +125,22 @@ async def delete(client: RedisClient, place: TaskPlace, cancellations: str, toke
 
 
 async def deliver(client: RedisClient, place: TaskPlace, stream: str, ms: int) -> bool:
-    """Give a stream the right to deliver a task's questions for some time; return whether it has it."""
+    """Reserve the delivery of a task's questions for a stream; return whether the stream holds the reservation."""
     return bool(await _of_task(client, task_scripts.DELIVER, place, stream, ms))
 
 
 async def claim(client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str, token: str) -> Any:
-    """Take a task off its queue; the token tells a repeat of this claim from another one."""
+    """Take a task off its queue; the token distinguishes a repetition of this claim from another one."""
     return await _of_task(client, task_scripts.CLAIM, place, entry_id, worker_id, token)
 
 
 async def put_back(client: RedisClient, place: TaskPlace, entry_id: str, worker_id: str) -> None:
-    """Put a task behind all others of its queue instead of beginning it."""
+    """Move a task to the end of its queue instead of starting it."""
     await _of_task(client, task_scripts.PUT_BACK, place, entry_id, worker_id)
 
 
 async def heartbeat(client: RedisClient, place: TaskPlace, claim: Claim, worker_id: str) -> bytes:
-    """Prolong a lease; return what became of it."""
+    """Extend a lease; return the state of the claim."""
     reply: bytes = await _of_claim(client, task_scripts.HEARTBEAT, place, claim, claim.entry_id, worker_id)
     return reply
 
@@ -151,7 +151,7 @@ async def keep(client: RedisClient, place: TaskPlace, claim: Claim, progress: by
 
 
 async def emit(client: RedisClient, place: TaskPlace, claim: Claim, *, number: int, sealed: str, emitted: int) -> Any:
-    """Append a segment; with it all segments have the size `emitted`."""
+    """Append a segment; `emitted` is the size of all segments including it."""
     return await _of_claim(client, task_scripts.EMIT, place, claim, number, sealed, emitted)
 
 
@@ -165,7 +165,7 @@ async def wait(
     questions: str,
     changes: Changes,
 ) -> Any:
-    """Let a running task wait for its client.
+    """Make a running task wait for its client.
 
     Args:
         client: the connection.
@@ -181,7 +181,7 @@ async def wait(
 
 
 async def finish(client: RedisClient, place: TaskPlace, claim: Claim, ended: Mapping[str, Value]) -> Any:
-    """End a running task with what it came to: `result` or `error` first, then more fields."""
+    """End a running task with its outcome: `result` or `error` first, then more fields."""
     return await _of_claim(client, task_scripts.FINISH, place, claim, *_pairs(ended))
 
 
@@ -197,14 +197,14 @@ async def agree(
 
     Args:
         client: the connection.
-        keys: where the number is, and where the secret is.
-        partitions: the number that is proposed.
+        keys: of the number and of the secret.
+        partitions: the proposed number.
         partitions_ms: its lifetime.
-        secret: the one that is proposed, sealed.
+        secret: the proposed secret, sealed.
         secret_ms: its lifetime.
 
     Returns:
-        The number that is agreed on; and the secret, if that is the number that was proposed.
+        The agreed number, and the agreed secret if that number is the proposed one.
     """
     arguments = (partitions, partitions_ms, secret, secret_ms)
     agreed, *agreed_secret = await client.run(shared_scripts.AGREE, keys, arguments)
@@ -212,26 +212,26 @@ async def agree(
 
 
 async def publish(client: RedisClient, key: str, channel: str, message: str) -> None:
-    """Publish on a channel, at the server that has a key."""
+    """Publish on a channel, through the server that holds a key."""
     await client.run(shared_scripts.TELL, [key], [channel, message])
 
 
 async def replace(client: RedisClient, key: str, old: bytes, new: bytes) -> bool:
-    """Replace a value for what is left of its lifetime, unless somebody else did; return whether it is done."""
+    """Replace a value for the rest of its lifetime if it is still the old one; return whether it was."""
     return bool(await client.run(shared_scripts.REPLACE, [key], [old, new]))
 
 
 async def spend(
     client: RedisClient, mark: str, answer_key: str, *, use: str, request: str, hold_ms: int, ttl_ms: int
 ) -> Any:
-    """Take something that is used once.
+    """Reserve something that can be used once.
 
     Args:
         client: the connection.
         mark: the key of its mark.
-        answer_key: that of the first answer.
-        use: tells this use from others.
-        request: what is asked.
+        answer_key: the key of the answer to the first use.
+        use: identifies this use.
+        request: identifies the request.
         hold_ms: how long to hold it until the use begins.
         ttl_ms: lifetime of the mark.
     """
@@ -239,12 +239,12 @@ async def spend(
 
 
 async def begin_use(client: RedisClient, mark: str, use: str, *, ttl_ms: int, leg_ms: int) -> bool:
-    """Begin a use that may take some time; return whether it may begin."""
+    """Begin a use that may take up to `leg_ms`; return whether it may begin."""
     return bool(await client.run(shared_scripts.BEGIN, [mark], [use, ttl_ms, leg_ms]))
 
 
 async def end_use(client: RedisClient, mark: str, use: str, state: str) -> None:
-    """End a use that has no answer, and leave a state, or nothing where it never was."""
+    """End a use that has no answer, and set the state of its mark; "" removes the mark."""
     await client.run(shared_scripts.END_USE, [mark], [use, state])
 
 
@@ -254,22 +254,22 @@ async def keep_answer(client: RedisClient, mark: str, answer_key: str, sealed: s
 
 
 async def forget_consumers(client: RedisClient, queue: str, idle_ms: int, leaving: str = "") -> None:
-    """Forget consumers that hold nothing: those that are idle for so long, and one that leaves."""
+    """Forget consumers that hold no entries: those idle for this long, and the one that is leaving."""
     await client.run(shared_scripts.FORGET_CONSUMERS, [queue], [idle_ms, leaving])
 
 
 async def make_way(
     client: RedisClient, queue: str, task_prefix: str, *, seen: int, moved: int, owners: Iterable[str]
 ) -> bool:
-    """Put tasks that nobody has begun behind the first one of another owner; return whether there is one.
+    """Move unstarted tasks behind the first task of another owner; return whether there is one.
 
     Args:
         client: the connection.
         queue: of a partition.
-        task_prefix: what the keys of its tasks begin with.
+        task_prefix: the start of the keys of its tasks.
         seen: how many entries to look at.
-        moved: how many to put behind if there are more.
-        owners: whose tasks make way.
+        moved: how many to move if none of these is another owner's and there may be more.
+        owners: the owners whose tasks move back.
     """
     return bool(await client.run(shared_scripts.MAKE_WAY, [queue], [task_prefix, seen, moved, *owners]))
 
@@ -277,18 +277,18 @@ async def make_way(
 async def page(
     client: RedisClient, owner_index: str, limit: int, after: tuple[int, str] | None
 ) -> list[tuple[int, str]]:
-    """Return expiry and id of an owner's living tasks in their order, after one that is not wanted."""
+    """Return the expiry and id of an owner's living tasks in this order, starting after the mark `after`."""
     listed = await client.run(shared_scripts.PAGE, [owner_index], (limit, *(after or ("", ""))))
     return [(int(listed[i + 1]), listed[i].decode()) for i in range(0, len(listed), 2)]
 
 
 async def briefs(client: RedisClient, tasks: Sequence[str]) -> tuple[int, list[list[Any]]]:
-    """Read tasks of one owner in brief; return the time of reading, and the fields of each."""
+    """Read summaries of one owner's tasks; return the time of reading, and the fields of each."""
     now_ms, *read = await client.run(shared_scripts.BRIEFS, tasks, ())
     return now_ms, read
 
 
 async def totals(client: RedisClient, indexes: Sequence[str]) -> tuple[int, list[int]]:
-    """Count the living tasks in indexes; return the time of counting, and the counts."""
+    """Count the living tasks in each index; return the time of counting, and the counts."""
     now_ms, *counts = await client.run(shared_scripts.TOTALS, indexes, ())
     return now_ms, counts

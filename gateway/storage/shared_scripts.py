@@ -1,4 +1,4 @@
-"""Lua scripts that change no task: what processes agree on, what is used once, lists, totals."""
+"""Lua scripts that change no task: for agreements, single use, lists and totals."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from gateway.storage.redis_keys import OWNER_CHARS
 from gateway.storage.task_scripts import CLOCK, DEADLINE, GROUP, VIEW_FIELDS, Script
 
 SPENT_ANSWER_MS = 60_000
-"""How long an identical repeat of a single-use request gets the first answer."""
+"""How long an identical repetition of a single-use request gets the first answer."""
 
 _LARGE_FIELDS = frozenset({"open", "questions", "result"})
 
 BRIEF_FIELDS = (*(name for name in VIEW_FIELDS if name not in _LARGE_FIELDS), "failed", "why")
-"""What a reader of a list gets of each task."""
+"""The fields that a list shows of each task."""
 
 AGREE = Script(
     DEADLINE
     + """
--- Write down what a deployment agrees on, or return what is written. KEYS[1] the number of partitions, KEYS[2] the
--- sealed secret; 1 the number, 2 its lifetime (ms), 3 the secret, 4 its lifetime. Another number changes nothing.
+-- Record what a deployment agrees on, or return the record. KEYS[1] the number of partitions, KEYS[2] the sealed
+-- secret; 1 the number, 2 its lifetime (ms), 3 the secret, 4 its lifetime. A different number changes nothing.
 local agreed, secret = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
 if agreed and agreed ~= ARGV[1] then return {agreed} end
 if not agreed then redis.call('SET', KEYS[1], ARGV[1]) end
@@ -29,12 +29,12 @@ return {ARGV[1], secret or ARGV[3]}
 )
 
 TELL = Script(DEADLINE + "return redis.call('PUBLISH', ARGV[1], ARGV[2])")
-"""Publish on a channel. KEYS[1] any key, which says at which server; 1 the channel, 2 the message."""
+"""Publish on a channel. KEYS[1] is any key on the server to use; 1 the channel, 2 the message."""
 
 REPLACE = Script(
     DEADLINE
     + """
--- Replace a value for what is left of its lifetime, unless somebody else did. KEYS[1] where, 1 the old one, 2 the new.
+-- Replace a value for the rest of its lifetime, if it is still the old one. KEYS[1] its key, 1 the old, 2 the new one.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
 return 1
@@ -42,13 +42,13 @@ return 1
 )
 
 NOW = Script(CLOCK + "return now")
-"""Tell the time of the server that has KEYS[1]."""
+"""Return the time on the server that holds KEYS[1]."""
 
 _MARK = """
--- The mark of something that is used once is `<state> <use> <request> <until>`: which use, of which request. States:
--- held  taken by a use that has not begun; ends by itself
--- kept  the same, until the time given; from then on only the same request may take it
--- runs  begun; until the time given, the same request may still get an answer
+-- The mark of a single use is `<state> <use> <request> <until>`. States:
+-- held  reserved by a use that has not begun; the reservation expires
+-- kept  reserved until the given time; after that, only the same request may use it
+-- runs  begun; until the given time, the same request may still get an answer
 -- used  over
 local function read()
   local mark = redis.call('GET', KEYS[1])
@@ -65,7 +65,7 @@ SPEND = Script(
     DEADLINE
     + _MARK
     + """
--- Take something that is used once. KEYS[1] the mark, KEYS[2] the first answer. 1 the use, 2 the request, 3 for how
+-- Reserve something that can be used once. KEYS[1] the mark, KEYS[2] the first answer. 1 the use, 2 the request, 3 how
 -- long (ms) to hold it until the use begins, 4 lifetime (ms).
 local state, use, request, till = read()
 local till_now = now + tonumber(ARGV[3])
@@ -89,7 +89,7 @@ BEGIN = Script(
     DEADLINE
     + _MARK
     + """
--- Begin a use. KEYS[1] the mark, 1 the use, 2 lifetime (ms), 3 how long (ms) it may run. Returns whether it may begin.
+-- Begin a use; return whether it may begin. KEYS[1] the mark, 1 the use, 2 lifetime (ms), 3 how long (ms) it may run.
 local state, use, request, till = read()
 if not state or use ~= ARGV[1] then return 0 end
 if state == 'held' or state == 'kept' and now < till then
@@ -104,7 +104,7 @@ END_USE = Script(
     DEADLINE
     + _MARK
     + """
--- End a use that has no answer. KEYS[1] the mark, 1 the use, 2 the state that it leaves, or '' where it never was.
+-- End a use that has no answer. KEYS[1] the mark, 1 the use, 2 the new state of the mark, or '' to remove it.
 local state, use, request = read()
 if use ~= ARGV[1] or state == 'used' then return end
 if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else write(ARGV[2], '0', request, 0, 'KEEPTTL') end
@@ -114,7 +114,7 @@ if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else write(ARGV[2], '0', reques
 KEEP_ANSWER = Script(
     _MARK
     + """
--- End a use with its answer. KEYS[1] the mark, KEYS[2] the answer. 1 the answer, 2 for how long (ms) to keep it.
+-- End a use with its answer. KEYS[1] the mark, KEYS[2] the answer. 1 the answer, 2 how long (ms) to keep it.
 local state, use, request = read()
 if request then write('used', use, request, 0, 'KEEPTTL') end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
@@ -124,7 +124,7 @@ redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 FORGET_CONSUMERS = Script(
     DEADLINE
     + """
--- Forget consumers that hold nothing. KEYS[1] a queue, 1 the idle time (ms) from which on, 2 one to forget at once.
+-- Forget consumers that hold no entries. KEYS[1] a queue, 1 the least idle time (ms), 2 a consumer to forget at once.
 local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], '"""
     + GROUP
     + """')
@@ -143,9 +143,9 @@ end
 
 MAKE_WAY = Script(
     """
--- Put tasks that nobody has begun behind the first one of an owner who is not named. KEYS[1] a queue, 1 what the keys
--- of its tasks begin with, 2 how many entries to look at, 3 how many to put behind if there are more, then owners.
--- Moving an entry touches the key of its task, which is in the slot of the queue.
+-- Move unstarted tasks behind the first task of an owner who is not listed. KEYS[1] a queue, 1 the start of the keys of
+-- its tasks, 2 how many entries to look at, 3 how many to move if none is such a task and there may be more, then the
+-- owners. Moving an entry changes the key of its task, which is in the same slot as the queue.
 local named = {}
 for i = 4, #ARGV do named[ARGV[i]] = true end
 local function owner_of(entry) return string.sub(entry[2][2], 1, """
@@ -187,10 +187,10 @@ return found
 PAGE = Script(
     CLOCK
     + """
--- List ids and expiries of an owner's living tasks, in this order of expiry and id. KEYS[1] the owner's index, 1 how
--- many at most, 2 and 3 expiry and id of the last one that is not wanted, or '' twice.
+-- List the ids and expiries of an owner's living tasks, ordered by expiry and id. KEYS[1] the owner's index, 1 the
+-- limit, 2 and 3 the expiry and id after which the list starts, or '' twice.
 
--- As the index compares; Lua's own operators follow the server's locale.
+-- Compare as the index does; Lua's own operators follow the server's locale.
 local function is_after(left, right)
   for i = 1, math.min(#left, #right) do
     local difference = string.byte(left, i) - string.byte(right, i)
@@ -214,7 +214,7 @@ return redis.call('ZRANGEBYSCORE', KEYS[1], from, '+inf', 'WITHSCORES', 'LIMIT',
 BRIEFS = Script(
     CLOCK
     + """
--- Read tasks of one owner in brief, KEYS, after the time of reading.
+-- Return the time, then the brief fields of each task of one owner. KEYS the tasks.
 local briefs = {now}
 for _, task in ipairs(KEYS) do
   briefs[#briefs + 1] = redis.call('HMGET', task, """
@@ -228,8 +228,8 @@ return briefs
 TOTALS = Script(
     CLOCK
     + """
--- Count the living tasks in each of the indexes KEYS, after the time of counting; it takes the same time however many
--- there are.
+-- Return the time, then the number of living tasks in each index. KEYS the indexes. Takes the same time however many
+-- tasks there are.
 local counts = {now}
 for i, index in ipairs(KEYS) do
   counts[i + 1] = redis.call('ZCOUNT', index, '(' .. now, '+inf')

@@ -1,16 +1,15 @@
-"""Every transition of a task as one Lua script, so that it happens entirely or not at all.
+"""The transitions of a task. Each is one Lua script, so it happens completely or not at all.
 
-All scripts get the same keys (`gateway.storage.redis_keys.TaskPlace.keys`) and begin with the same three arguments: the
-task's member in indexes, its id, and its owner's channel. A script that changes something has one argument more, the
-last: its deadline. Once that has passed, the script does nothing, as its caller has given up. The clock is the
-server's, to the millisecond. What a script does not allow, because of the task's phase or because the record names
-another claim, it reports and changes nothing. Each can be repeated after a lost reply: the second time finds its
-own work done.
+All scripts get the same keys (`gateway.storage.redis_keys.TaskPlace.keys`) and start with the same three arguments: the
+task's member in indexes, its id, and its owner's channel. A script that changes something has a deadline as its last
+argument. After the deadline it does nothing, because its caller has given up. The clock is the server's, in
+milliseconds. If the task's phase or another claim forbids a change, the script reports that and changes nothing. Each
+script can be repeated after a lost reply: the second run finds the work done.
 
-A deleted task leaves a record without a phase, which is no task to any script; it only keeps the id taken.
+A deleted task leaves a record without a phase. Scripts do not treat it as a task; it only keeps the id taken.
 
-Where a server is full, scripts that make room (they begin with taking something away) still pass; those that only take
-room fail before they write anything.
+On a full server, scripts that free memory (they delete something first) still pass. Scripts that only use memory fail
+before they write anything.
 """
 
 from __future__ import annotations
@@ -22,26 +21,26 @@ GROUP = "workers"
 """The consumer group of every queue."""
 
 DELETED_MS = 60_000
-"""How long an id that is never given twice is remembered after its task was deleted: as long as a repeat may take."""
+"""How long the id of a deleted task is remembered if no client chose it: as long as a repetition may take."""
 
 SPARE_MS = 60_000
-"""How much longer than the last task in it an index may live."""
+"""How much longer an index may live than the last task in it."""
 
 DELETED_IDS = 10_000
-"""How many ids of deleted tasks, chosen by the client, are remembered for an owner; more count for the quota."""
+"""How many ids of deleted tasks, chosen by the client, are remembered per owner; further ones count for the quota."""
 
 ALWAYS_STORED_BYTES = 4096
-"""A result or an error up to this size is stored whatever else its owner's tasks keep: how else would the task end?"""
+"""A result or an error up to this size is stored even if the owner is over quota. Otherwise the task could not end."""
 
 SETTLED_AT_CREATION = 8
 SETTLED_AT_ONCE = 1000
-"""How many expired tasks stop counting with each creation; and with each script that finds no room."""
+"""How many expired tasks stop counting with each creation, and with each script that finds no room."""
 
 VIEW_FIELDS = (
     *("phase", "generation", "created", "updated", "ended", "expires", "about", "progress"),
     *("message", "open", "capabilities", "questions", "result", "error", "kept", "withdrawn"),
 )
-"""What a reader gets of a task, after the time of reading."""
+"""The fields that a reader gets of a task, after the time of reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +69,19 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 """
 
 LATE = "LATE"
-"""How the error begins that a script ends in which comes after its deadline."""
+"""The start of the error of a script that arrives after its deadline."""
 
 DEADLINE = (
     CLOCK
     + """
--- The last argument is when the caller gives up, by the clock of this server. A script that was held up until then, by
--- a server that stood still or by the network, must not surprise a caller who goes on as if it had never run.
+-- The last argument is the time when the caller gives up, on this server's clock. A paused server or the network may
+-- delay a script until then. It must not run after its caller has assumed that it never will.
 if now >= tonumber(table.remove(ARGV)) then return {err = '"""
     + LATE
     + """ the caller has given up'} end
 """
 )
-"""How every script begins that changes something."""
+"""The start of every script that changes something."""
 
 _NAMES = (
     """
@@ -90,7 +89,7 @@ local task, queue, segments, owned, requests = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local member, id, channel = ARGV[1], ARGV[2], ARGV[3]
 local by_phase = {queued = KEYS[5], running = KEYS[6], waiting = KEYS[7], done = KEYS[8], cancelled = KEYS[9]}
 
--- Let an index live as long as the last task in it, and a bit longer, so that the next one need not prolong it again.
+-- Let an index live a bit longer than the last task in it, so the next task need not extend its life again.
 local function outlive(key, expires)
   if redis.call('PTTL', key) >= expires - now then return false end
   redis.call('PEXPIREAT', key, expires + """
@@ -111,9 +110,8 @@ local function tell(generation)
   redis.call('PUBLISH', channel, generation .. ' ' .. id)
 end
 
--- KEYS[12] tells how many bytes of sealed values the owner's tasks keep: 't:' and an id → of that task, 'total' → of
--- all, 'limit' → how many they may keep. Expired tasks count until they are settled, which is done before anything is
--- refused because of them.
+-- KEYS[12] counts the bytes of sealed values that the owner's tasks use: 't:' and an id → that task, 'total' → all,
+-- 'limit' → the limit. Expired tasks count until they are settled. Scripts settle them before they refuse anything.
 local sizes = KEYS[12]
 
 local function settle(most)
@@ -148,7 +146,7 @@ end
 local function grow(bytes, expires)
   if bytes == 0 then return end
   redis.call('HINCRBY', sizes, 'total', bytes)
-  -- A task that was not counted so far was stored by an older release, which kept no sizes.
+  -- A task that was not counted before comes from an older release, which stored no sizes.
   if redis.call('HINCRBY', sizes, 't:' .. id, bytes) == bytes then outlive(sizes, expires) end
 end
 
@@ -178,8 +176,8 @@ end
 _COMMON = DEADLINE + _NAMES
 
 _HELD = """
--- ARGV[4] and ARGV[5] are the generation and the token of the claim that the caller believes to hold. The token tells
--- two claims apart that got one generation because the server lost its newest changes in between.
+-- ARGV[4] and ARGV[5] are the generation and the token of the caller's claim. Two claims can have the same generation
+-- if the server lost its newest changes in between. The token distinguishes them.
 local phase, generation, token, expires, deleted =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'token', 'expires', 'deleted'))
 local function held(after)
@@ -190,7 +188,7 @@ end
 """
 
 _CHANGES = """
--- How many bytes the changes from ARGV[first] on add, on top of some more; nil if the owner has no room for them.
+-- Return `bytes` plus the bytes that the changes from ARGV[first] on add; nil if the owner has no room for them.
 local function weigh(first, bytes)
   local drop = tonumber(ARGV[first])
   for i = first + 1, first + drop do bytes = bytes - redis.call('HSTRLEN', task, ARGV[i]) end
@@ -202,7 +200,7 @@ end
 
 local function no_room() return {'no room', limit_of_sizes()} end
 
--- From ARGV[first]: how many fields to drop, these, then pairs of fields to write.
+-- Apply changes. From ARGV[first]: the number of fields to drop, their names, then pairs of field and value.
 local function write(first, ...)
   local drop = tonumber(ARGV[first])
   for i = first + 1, first + drop do redis.call('HDEL', task, ARGV[i]) end
@@ -212,7 +210,7 @@ end
 """
 
 _CLOSE = """
--- What an ended task needs no more, and how many bytes of it count.
+-- Return the fields that an ended task no longer needs, and their counted bytes.
 local parts = {a = true, s = true, n = true}
 local singles = {call = true, head = true, cp = true, questions = true}
 local uncounted = {open = true, asked = true, entry = true, stream = true, stream_ends = true}
@@ -229,7 +227,7 @@ local function leftovers()
   return names, bytes
 end
 
--- End the task: keep what a reader needs, drop the rest, begin the retention that counts from the end.
+-- End the task: keep what a reader needs, drop the rest, and start a retention that counts from the end.
 local function close(from, to, generation, names, bytes, ...)
   local entry, kept, expires, emitted = unpack(redis.call('HMGET', task, 'entry', 'kept', 'expires', 'segments'))
   if entry then dequeue(entry) end
@@ -240,7 +238,7 @@ local function close(from, to, generation, names, bytes, ...)
   grow(bytes, expires)
   if kept then
     own(expires)
-    -- Last: what has no time left is gone at once, and must not be written to again.
+    -- Last, because a key whose time is up disappears at once, and a later write would create it again.
     if emitted then redis.call('PEXPIREAT', segments, expires) end
     redis.call('PEXPIREAT', task, expires)
   end
@@ -252,9 +250,9 @@ CREATE = Script(
     _COMMON
     + """
 -- Store a task, and queue it unless its fields have a result. 4 quota of tasks, 5 quota of bytes, 6 longest life (ms),
--- 7 retention (ms), 8 'created' or 'ended' (it counts from), 9 the request that it is found by or '', 10 what is told
--- about it, with a token that tells a repeat of this creation from another one; then pairs of fields; last for how long
--- (ms) to remember which task the order has become, or 0. Where it is remembered, the last key says where.
+-- 7 retention (ms), 8 'created' or 'ended' (it counts from), 9 the request that it is found by or '', 10 the unsealed
+-- facts, with a token that distinguishes a repetition of this creation from another one; then pairs of field and value;
+-- last how long (ms) to remember which task the order created, or 0. If not 0, the last key remembers it.
 local remembered = tonumber(table.remove(ARGV))
 local order = remembered > 0 and KEYS[#KEYS]
 local about, created, expires, taken, deleted =
@@ -272,7 +270,7 @@ for i = 12, #ARGV, 2 do
   if ARGV[i - 1] ~= 'progress' then bytes = bytes + #ARGV[i] end
   if ARGV[i - 1] == 'result' then phase = 'done' end
 end
--- With this one: what the owner's tasks keep. One that had the same id is gone.
+-- The bytes of the owner's tasks with this one. An earlier task with the same id is gone.
 local function total()
   local all, old = unpack(redis.call('HMGET', sizes, 'total', 't:' .. id))
   return (all or 0) - (old or 0) + bytes
@@ -289,7 +287,7 @@ local longest, retention = tonumber(ARGV[6]), tonumber(ARGV[7])
 expires = now + ((ARGV[8] == 'created' or phase == 'done') and retention or longest)
 local entry
 if phase == 'queued' then
-  -- Nothing that was queued before any living task can have begun is of use.
+  -- Entries older than any living task can be are dropped.
   entry = redis.call('XADD', queue, 'MINID', '~', math.max(0, now - 2 * longest), '*', 'task', member)
 end
 redis.call('HSET', task, 'phase', phase, 'generation', 0, 'created', now, 'updated', now, 'expires', expires,
@@ -298,11 +296,11 @@ if ARGV[8] == 'ended' then redis.call('HSET', task, 'kept', retention) end
 redis.call('PEXPIREAT', task, expires)
 local new = redis.call('HSET', sizes, 'limit', ARGV[5], 'total', kept, 't:' .. id, bytes)
 own(expires)
--- An older release kept no sizes; its tasks may live longer than this one.
+-- An older release stored no sizes; its tasks may live longer than this one.
 if new == 3 then redis.call('PEXPIRE', sizes, redis.call('PTTL', owned)) end
 move(nil, phase, expires)
 if ARGV[9] ~= '' then
-  -- Some of those that are there are looked at each time, so those that no task has any more stay few.
+  -- Each creation checks a few requests, so few remain whose task is gone.
   local some = redis.call('HRANDFIELD', requests, 8, 'WITHVALUES')
   for i = 1, #some, 2 do
     if not redis.call('ZSCORE', owned, some[i + 1]) then redis.call('HDEL', requests, some[i]) end
@@ -314,7 +312,7 @@ if order then redis.call('SET', order, id, 'PX', math.max(1, math.min(remembered
 settle("""
     + str(SETTLED_AT_CREATION)
     + """)
--- One phase with each creation, whichever the clock says.
+-- Each creation cleans one phase index, which the clock picks.
 local index = KEYS[5 + now % 5]
 local old = redis.call('ZRANGEBYSCORE', index, '-inf', now, 'LIMIT', 0, """
     + str(5 * SETTLED_AT_CREATION)
@@ -330,7 +328,7 @@ READ = Script(CLOCK + _NAMES + "return view()")
 CLAIM = Script(
     _COMMON
     + """
--- Take a task off the queue. 4 entry, 5 consumer, 6 a token that tells a repeat of this claim from another one.
+-- Take a task off the queue. 4 entry, 5 consumer, 6 a token that distinguishes a repetition of this claim.
 local phase, generation, entry, token, expires =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'token', 'expires'))
 if entry ~= ARGV[4] then
@@ -355,7 +353,7 @@ return {'claimed', now, redis.call('HGETALL', task)}
 PUT_BACK = Script(
     _COMMON
     + """
--- Put a task behind all others of its queue instead of beginning it. 4 entry, 5 consumer.
+-- Move a task to the end of its queue instead of starting it. 4 entry, 5 consumer.
 if redis.call('HGET', task, 'entry') ~= ARGV[4] then
   dequeue(ARGV[4])
   return 'gone'
@@ -375,8 +373,8 @@ HEARTBEAT = Script(
     + _NAMES
     + _HELD
     + """
--- Prolong a lease. 6 entry, 7 consumer. No deadline: after a pause of the server, a heartbeat that waited there keeps
--- the task with the worker that still runs it.
+-- Extend a lease. 6 entry, 7 consumer. No deadline: after the server was paused, a late heartbeat still keeps the task
+-- with the worker that runs it.
 if not phase then dequeue(ARGV[6]) end
 local refusal = held('running')
 if refusal then return refusal end
@@ -415,7 +413,7 @@ EMIT = Script(
     _COMMON
     + _HELD
     + """
--- Append a segment. 6 its number, 7 the sealed block, 8 the size of all segments with it.
+-- Append a segment. 6 its number, 7 the sealed block, 8 the size of all segments including it.
 local refusal = held('running')
 if refusal then return refusal end
 local stored, number = tonumber(redis.call('HGET', task, 'segments') or 0), tonumber(ARGV[6])
@@ -455,7 +453,7 @@ return 'ok'
 ANSWER = Script(
     _COMMON
     + """
--- Record answers to open questions; with the last one the task is queued. From 4: pairs of wire key and sealed answer.
+-- Record answers to open questions; the last one queues the task. From 4: pairs of wire key and sealed answer.
 local phase, generation, open, expires = unpack(redis.call('HMGET', task, 'phase', 'generation', 'open', 'expires'))
 if phase ~= 'waiting' then return view() end
 local answered = {}
@@ -491,7 +489,7 @@ FINISH = Script(
     + _HELD
     + _CLOSE
     + """
--- End a running task with what it came to. From 6: 'result' or 'error', and that, sealed; then pairs of more fields.
+-- End a running task with its outcome. From 6: 'result' or 'error', its sealed value, then pairs of more fields.
 local refusal = held('done')
 if refusal then return refusal end
 if phase == 'done' then return 'ok' end
@@ -531,8 +529,8 @@ CANCEL = Script(
     _COMMON
     + _CLOSE
     + """
--- End a task on its owner's wish. 4 the channel that workers listen to, 5 'withdrawn' if it is cancelled with the
--- request that created it, else ''.
+-- Cancel a task at its owner's request. 4 the channel that workers listen to, 5 'withdrawn' if the request that created
+-- the task was cancelled, else ''.
 local phase, generation = unpack(redis.call('HMGET', task, 'phase', 'generation'))
 if phase == 'queued' or phase == 'running' or phase == 'waiting' then
   local names, freed = leftovers()
@@ -547,9 +545,9 @@ return view()
 DELETE = Script(
     _COMMON
     + """
--- Forget a task on its owner's wish. 4 the channel that workers listen to, 5 a token that tells a repeat of this
--- deletion from another one, 6 for how long (ms) to remember that there was such an id; '' for as long as the task
--- would have lived. 7 how many such ids do not count for the quota.
+-- Delete a task at its owner's request. 4 the channel that workers listen to, 5 a token that distinguishes a repetition
+-- of this deletion, 6 how long (ms) to remember the id; '' for the time the task would have lived. 7 how many ids can
+-- be remembered like that before they count for the quota.
 local phase, generation, entry, kept, ended, expires, deleted =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'entry', 'kept', 'ended', 'expires', 'deleted'))
 if deleted == ARGV[5] then return 'deleted' end
@@ -586,7 +584,7 @@ return 'deleted'
 DELIVER = Script(
     _COMMON
     + """
--- Give a stream the right to deliver a task's questions. 4 the stream, 5 for how long (ms).
+-- Reserve the delivery of a task's questions for a stream. 4 the stream, 5 how long (ms).
 local phase, generation, stream, ends =
   unpack(redis.call('HMGET', task, 'phase', 'generation', 'stream', 'stream_ends'))
 if not phase or phase == 'done' or phase == 'cancelled' then return 0 end

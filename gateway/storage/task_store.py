@@ -31,7 +31,7 @@ DEFAULT_MAX_TTL_MS = 86_400_000
 DEFAULT_TASK_BYTES = 64 * 1024 * 1024
 
 _HOLD_MS = int(SECONDS * 1000)
-"""How long a leg that is used once is held until its use begins: no longer than its replica waits for the store."""
+"""How long a single-use leg stays reserved before its use begins: as long as its replica waits for the store."""
 
 _REQUEST_DIGITS = 32
 _FIRST_PAUSE_SECONDS = 0.05
@@ -40,15 +40,12 @@ _STATE_AFTER = {UseEnd.NEVER: "", UseEnd.REPEATABLE: "kept", UseEnd.USED: "used"
 
 
 class RedisTaskStore:
-    """Keeps tasks for those who own them.
+    """Stores tasks for their owners.
 
     Args:
-        client: the connection.
-        holder: has the seal keys.
         partitions: how many partitions its owners are spread over.
         max_ttl_ms: the longest retention of a task.
-        max_value_bytes: the size of the largest value that a task keeps.
-        random_bytes: a source of strong randomness.
+        max_value_bytes: the size of the largest value that a task stores.
     """
 
     def __init__(
@@ -71,7 +68,7 @@ class RedisTaskStore:
         self._ending: set[asyncio.Task[None]] = set()
 
     def replica_channel(self) -> ReplicaChannel:
-        """Return a channel to all replicas over the same connections. It is closed with the store."""
+        """Return a channel to all replicas over the same connections. Closing the store closes it."""
         return ReplicaChannel(self._client, self._notices, self._keys)
 
     async def check(self) -> None:
@@ -80,10 +77,10 @@ class RedisTaskStore:
             await self._deployment.check()
 
     async def inspect(self) -> str:
-        """Look for what `check` would find, without changing anything; return what kind of server it is.
+        """Report what `check` would find, without changing anything; return the kind of server.
 
         Raises:
-            ConfigurationError: something does not fit, or the server refuses the login; it has all of it.
+            ConfigurationError: lists everything that is wrong, including a refused login.
             TaskStoreDown: the server cannot be reached; `why_down` says why.
         """
         with self._client.starting():
@@ -91,7 +88,7 @@ class RedisTaskStore:
 
     @property
     def why_down(self) -> str:
-        """What went wrong last with the connection, in words."""
+        """The last failure of the connection, in words."""
         return self._client.problem
 
     async def owner(self, principal: Principal | None) -> str:
@@ -124,7 +121,7 @@ class RedisTaskStore:
             first = await self.get(new.owner, reply[1].decode())
             if first is not None:
                 return first
-            # It is gone. Where it has just expired, so has the order; that of a deleted task is still remembered.
+            # The task is gone. If it just expired, so did its order. The order of a deleted task is still remembered.
             reply = await create()
             if reply[0] == b"first":
                 raise TaskIdTaken
@@ -207,7 +204,7 @@ class RedisTaskStore:
         return await scripts.deliver(self._client, self._keys.place(owner, task_id), stream, max(0, ms))
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """See `gateway.tasks.ports.TaskStore.segments`. One that does not open ends the list."""
+        """See `gateway.tasks.ports.TaskStore.segments`. A segment that does not open ends the list."""
         return await read_segments(self._client, self._records, self._keys.place(owner, task_id), after)
 
     async def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
@@ -235,8 +232,8 @@ class RedisTaskStore:
     ) -> Spent:
         """See `gateway.tasks.ports.TaskStore.spend`.
 
-        It takes two scripts. What the first one takes is given up by itself if the second one does not come soon: so
-        a leg is not lost to a replica that never learns that it got it, or dies before it does.
+        This takes two scripts. The first one makes a reservation, which expires if the second does not follow soon. So
+        a leg is not lost to a replica that dies in between or never learns that it got the reservation.
         """
         mark, answer = self._keys.spent(owner, flow_id, leg), self._keys.spent_answer(owner, flow_id, leg)
         token, request, ttl_ms = secrets.token_hex(8), request_digest.hex()[:_REQUEST_DIGITS], max(1, ttl_ms)
@@ -257,7 +254,7 @@ class RedisTaskStore:
         try:
             body = self._records.open_packed(owner, flow_id, _answer_field(leg, request_digest), reply[1])
         except Unreadable:
-            return Spent(Spending.REFUSED)  # of another request: the digest is part of the binding
+            return Spent(Spending.REFUSED)  # the answer to another request: the digest is part of the binding
         return Spent(Spending.ANSWERED, body)
 
     async def _begin(self, use: LegUse, leg_ms: int) -> None:
@@ -272,7 +269,7 @@ class RedisTaskStore:
         except TaskStoreDown:
             raise TaskStoreAway from None
         finally:
-            if not began:  # or so it seems here, so it does not
+            if not began:  # it may have begun in the store, so it is ended there
                 self.end_use(use, UseEnd.NEVER)
         if not began:
             raise TaskStoreAway
@@ -314,7 +311,7 @@ class RedisTaskStore:
 
 
 async def read_segments(client: RedisClient, records: Records, place: TaskPlace, after: int) -> list[Any]:
-    """Return what a task has emitted after a segment, up to the first that does not open."""
+    """Return the blocks that a task emitted after a segment, up to the first one that does not open."""
     owner, task_id = split_member(place.member)
     entries = await client.command("XRANGE", place.segments, f"({after}", "+")
     blocks = []

@@ -30,26 +30,23 @@ log = logging.getLogger("gateway.storage")
 DEFAULT_LEASE_MS = 30_000
 MAX_WAIT_MS = 1000
 _LOOKS_PER_LEASE = 6
-"""How often in the time of a lease a partition is searched for those that were lost."""
+"""How often per lease each partition is searched for lost tasks."""
 _FORGET_CONSUMER_MS = 3_600_000
 SEEN_ENTRIES = 2048
-"""How far into a queue `make_way` looks for tasks of others."""
+"""How far into a queue `make_way` looks for tasks of other owners."""
 MOVED_ENTRIES = 256
-"""How many it puts behind if there are more than it looked at, so that it sees those the next time."""
+"""How many entries it moves back if it found none but there may be more, so it sees those next time."""
 
 
 class RedisWorkQueue:
     """Hands tasks to one worker.
 
     Args:
-        client: the connection.
-        holder: has the seal keys.
-        worker_id: names the worker, unlike any other that lives.
+        worker_id: a name that no other running worker has.
         partitions: how many partitions the deployment's owners are spread over.
         max_ttl_ms: the longest retention of a task.
-        max_value_bytes: the size of the largest value that a task keeps.
-        lease_ms: after so long without a heartbeat a task is given to another worker.
-        random_bytes: a source of strong randomness.
+        max_value_bytes: the size of the largest value that a task stores.
+        lease_ms: a task without a heartbeat for this long goes to another worker.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class RedisWorkQueue:
                 queue = self._keys.queue(partition)
                 entries = await self._client.read_group(self._worker_id, GROUP, queue, count, wait_ms)
         except GroupMissing:
-            # The server came back without its data: the queue begins anew.
+            # The server came back without its data, so the queue is created again.
             await self._deployment.make_group(partition)
             self._deployment.look_soon()
             return []
@@ -134,7 +131,7 @@ class RedisWorkQueue:
         """See `gateway.tasks.ports.WorkQueue.emit`.
 
         Raises:
-            ValueError: a segment before it is missing.
+            ValueError: an earlier segment is missing.
         """
         if seq <= claim.segments:
             return
@@ -145,7 +142,7 @@ class RedisWorkQueue:
             )
             == b"gap"
         ):
-            raise ValueError(f"segment {seq} comes before {claim.segments + 1}")
+            raise ValueError(f"segment {seq} came before segment {claim.segments + 1}")
         claim.segments, claim.emitted = seq, emitted
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
@@ -203,7 +200,7 @@ class RedisWorkQueue:
         await self._client.aclose()
 
     async def _lost_entries(self, partition: int, count: int) -> list[Any]:
-        """Take over entries whose worker let the lease end."""
+        """Take over entries whose lease has ended."""
         now = asyncio.get_running_loop().time()
         if now < self._next_look[partition]:
             return []
@@ -214,7 +211,7 @@ class RedisWorkQueue:
                 "XAUTOCLAIM", queue, GROUP, self._worker_id, self._lease_ms, cursor, "COUNT", count
             )
             cursor = reply[0]
-            # Redis 6.2 tells of entries that no longer exist as nothing at all.
+            # Redis 6.2 returns nil for entries that no longer exist.
             entries = [entry for entry in reply[1] if entry and entry[0]]
             if entries:
                 return entries
@@ -250,7 +247,7 @@ class RedisWorkQueue:
         try:
             self._records.open_claim(claim, record)
         except Unreadable:
-            # Another worker may have the key. Without a heartbeat the task is redelivered, and given up in the end.
+            # Another worker may have the key. Without a heartbeat the task is redelivered, and finally given up.
             log.warning("task cannot be opened with the keys of this worker", extra={"task": task_id})
             return None
         return claim
@@ -258,12 +255,12 @@ class RedisWorkQueue:
     async def _give_up(self, claim: Claim) -> None:
         lost = claim.attempt - 1
         log.error("task is given up: its workers were lost", extra={"task": claim.task_id, "lost": lost})
-        error = InternalError("The task was given up: its workers were lost", {"attempts": lost})
+        error = InternalError("The task failed: too many of its workers were lost", {"attempts": lost})
         with suppress(LeaseLost, TaskStoreDown):
             await self.finish(claim, error={"code": error.code, "message": error.message, "data": error.data})
 
     def _message(self, claim: Claim, message: str | None, changes: Changes) -> Changes:
-        """Let changes replace the message of the progress before, or drop it."""
+        """Add the message of a progress report to changes, or drop the previous message."""
         if message is None:
             return Changes(changes.dropped | {"message"}, changes.written)
         sealed = self._records.seal(claim.owner, claim.task_id, "message", message)
@@ -274,11 +271,11 @@ class RedisWorkQueue:
 
 
 def _check(reply: Any) -> Any:
-    """Return what a script replied that writes to a claimed task.
+    """Return the reply of a script that writes to a claimed task.
 
     Raises:
-        LeaseLost: somebody else has the task, or it was cancelled.
-        NoRoomLeft: its owner's tasks keep as much as they may.
+        LeaseLost: another worker has the task, or it was cancelled.
+        NoRoomLeft: the owner's tasks have used up their bytes.
     """
     if reply in (b"lost", b"cancelled"):
         raise LeaseLost(cancelled=reply == b"cancelled")

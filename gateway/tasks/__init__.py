@@ -1,1 +1,1 @@
-"""Pure: what a stored task is, whatever wire reads it and wherever it is kept."""
+"""Pure: what a stored task is, on any wire and in any store."""

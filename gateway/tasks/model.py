@@ -1,7 +1,7 @@
-"""Pure: the neutral task, which every wire tells in its own words.
+"""Pure: a task, independent of any wire.
 
-A task moves between five phases; the store's scripts know which moves there are. All times are integer milliseconds
-since the epoch, read from the store's own clock.
+A task moves between five phases; the store's scripts define the transitions. All times are integer milliseconds since
+the epoch, on the store's own clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 
 class Phase(StrEnum):
-    """Where a task is."""
+    """The state of a task."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -23,7 +23,7 @@ class Phase(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Tell whether nothing can happen to the task any more, except that it is deleted or expires."""
+        """Whether the task has ended: it can only be deleted or expire."""
         return self in ENDED
 
 
@@ -31,11 +31,11 @@ ENDED = frozenset({Phase.DONE, Phase.CANCELLED})
 
 
 class Progress(NamedTuple):
-    """How far a task has told to be.
+    """How far a task has got, as it last reported.
 
     Attributes:
         done: units of work done.
-        total: units in all, if known.
+        total: units in total, if known.
         message: for people, if any.
     """
 
@@ -49,7 +49,7 @@ class WireQuestion:
     """One open question of a waiting task.
 
     Attributes:
-        key: the author's key. On the wire it goes by the key that maps to it in `TaskView.questions`.
+        key: the author's key. `TaskView.questions` maps the key on the wire to this question.
         digest: of the question (`gateway.engine.questions.question_digest`).
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
         params: the params of that request, as the released wire writes them.
@@ -67,7 +67,7 @@ class Retention:
 
     Attributes:
         counts_from: `created` (time to live) or `ended` (keep alive).
-        ms: from then on.
+        ms: the time from then on.
     """
 
     counts_from: Literal["created", "ended"]
@@ -79,27 +79,24 @@ class TaskView:
     """A stored task as its owner may see it.
 
     Attributes:
-        task_id: its id, unique for its owner.
-        tool: the tool that it runs.
-        phase: where it is.
-        created_ms: when it was created.
+        task_id: unique for its owner.
         updated_ms: when its phase or progress last changed.
         ended_ms: when it was done or cancelled, None before.
-        expires_ms: when the store forgets it, as things are now.
+        expires_ms: when the store will delete it, as things are now.
         ttl_ms: time to live since creation, as things are now.
         now_ms: the store's clock when this was read; `now_ms - created_ms` is the task's age.
-        generation: grows with each claim; a hint names it.
-        form: the words it was created in, such as `released`.
-        capabilities: what the client declared that created it.
-        progress: the last told, if any.
-        questions: wire key → question that still has no answer; empty unless waiting.
-        result: the tool's result, once done without a JSON-RPC error.
-        error: the JSON-RPC error `{code, message, data?}`, once done with one.
-        scopes: what the tool asked for when the task was created.
-        opened: False if what is sealed in it cannot be opened here; then `capabilities`, `questions`, `result`, `error`
-            and `scopes` are empty.
-        kept_ms: how long it is kept from its end on, None if its retention counts from its creation.
-        withdrawn: whether it was cancelled with the request that created it, which nobody answers any more.
+        generation: grows with each claim; a hint contains it.
+        form: the wire format it was created in, such as `released`.
+        capabilities: what the client that created it declared.
+        progress: the last report, if any.
+        questions: wire key → question without an answer; empty unless waiting.
+        result: the tool's result, if it is done without a JSON-RPC error.
+        error: the JSON-RPC error `{code, message, data?}`, if it ended with one.
+        scopes: the scopes that the tool required when the task was created.
+        opened: False if the sealed parts cannot be opened here; then `capabilities`, `questions`, `result`, `error` and
+            `scopes` are empty.
+        kept_ms: how long it is kept after its end, None if its retention counts from its creation.
+        withdrawn: whether it was cancelled together with the request that created it; that request gets no answer.
     """
 
     task_id: str

@@ -1,4 +1,4 @@
-"""Pure: what tasks need of a store: one side for their owners, one for workers, and what goes in and out."""
+"""Pure: what tasks need from a store. One interface serves their owners, one serves workers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ class NewTask:
 
     Attributes:
         owner: `TaskStore.owner` of the caller.
-        task_id: at least 128 random bits, or the client's own choice where its wire has that.
-        tool: the tool's name.
-        tool_version: of the process that creates it.
-        form: the words it is created in, such as `released`.
-        retention: how long it is kept; no more than the deployment's maximum counts.
+        task_id: at least 128 random bits, or the client's own choice on wires that allow one.
+        tool_version: of the process that creates the task.
+        form: the wire format it is created in, such as `released`.
+        retention: how long it is kept; capped at the deployment's maximum.
         capabilities: what the client declared.
         arguments: as the client sent them.
         principal: the caller, None when anonymous.
         journal: what the call has learned so far (`Journal.to_map`).
         max_attempts: how many workers may be lost over it.
-        context: whatever else a worker needs to run it, kept sealed.
-        request: what `TaskStore.of_request` finds it by, telling nothing by itself, such as a digest; "" for nothing.
-        order: what a repetition of the same order is recognised by, telling nothing by itself; "" for nothing.
-        order_ms: for how long it is.
-        scopes: what the tool asks for; kept sealed, for those who reach for the task where nobody knows the tool.
-        result: what the call came to, for a task that is done from the start; None for one that is queued.
+        context: what else a worker needs to run it, stored sealed.
+        request: the key under which `TaskStore.of_request` finds it. It reveals nothing, like a digest; "" for nothing.
+        order: identifies repetitions of the same order. It reveals nothing; "" for nothing.
+        order_ms: how long repetitions are recognised.
+        scopes: the scopes that the tool requires. They are stored sealed, for replicas that do not know the tool.
+        result: the outcome of the call, for a task that is done from the start; None for a task to queue.
     """
 
     owner: str
@@ -55,11 +54,10 @@ class NewTask:
 
 
 class TaskPlaceMark(NamedTuple):
-    """A place in the list of an owner's tasks, which are in the order of these marks.
+    """A place in the list of an owner's tasks, which is sorted by these marks.
 
     Attributes:
-        expires_ms: when the task of that place expires, as things were.
-        task_id: its id.
+        expires_ms: when the task at that place expires, as things were.
     """
 
     expires_ms: int
@@ -67,11 +65,11 @@ class TaskPlaceMark(NamedTuple):
 
 
 class TaskPage(NamedTuple):
-    """A part of the list of an owner's tasks.
+    """A page of an owner's tasks.
 
     Attributes:
-        views: the tasks, in brief: `questions` is empty, and `result` says nothing but `isError`, where it is true.
-        last: after which place the next page begins; None if there is none.
+        views: the tasks, in brief: `questions` is empty, and `result` contains only a true `isError` and its message.
+        last: the place after which the next page starts; None on the last page.
     """
 
     views: Sequence[TaskView]
@@ -80,22 +78,22 @@ class TaskPage(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A task in the hands of one worker, until it ends, waits, is handed back, or the lease is lost.
+    """A task held by one worker, until it ends, waits, is handed back, or the lease is lost.
 
     Attributes:
         owner, task_id, tool, tool_version, form, capabilities, arguments, principal, context: as created.
-        partition: which of the store's partitions holds it.
+        partition: the partition of the store that holds it.
         entry_id: its entry in that partition's queue.
         generation: the number of this claim; every write names it.
-        token: tells this claim from any other that has its number after the store has lost its newest changes.
-        attempt: 1, and 1 more for each worker that was lost over it.
+        token: distinguishes claims that have the same number because the store lost its newest changes.
+        attempt: 1, plus 1 for each worker that was lost over it.
         max_attempts: as created.
-        created_ms, expires_ms, now_ms: times on the store's clock, `now_ms` being the moment of the claim.
-        journal: what the call has learned so far, the client's newest answers included (`Journal.from_map` reads it).
+        created_ms, expires_ms, now_ms: times on the store's clock; `now_ms` is the moment of the claim.
+        journal: what the call has learned so far, including the client's newest answers (`Journal.from_map` reads it).
         segments: how many segments are stored.
-        emitted: how many bytes they have.
-        asked: author's key → how often it went over the wire; the store's own memory.
-        written: what the store holds of the journal; the store's own memory, nobody else's.
+        emitted: their size in bytes.
+        asked: author's key → how often it was asked; private to the store.
+        written: what the store holds of the journal; private to the store.
     """
 
     owner: str
@@ -129,9 +127,9 @@ class Kept:
 
     Attributes:
         steps: key → result.
-        checkpoint: the new checkpoint as `Journal.to_map` writes it, or None for no change.
+        checkpoint: the new checkpoint as `Journal.to_map` writes it, None for no change.
         journal: the whole journal map; the store writes what it does not have yet. None for no change.
-        progress: the newest, or None for no change. Listeners are told.
+        progress: the newest report, None for no change. Listeners get a hint.
     """
 
     steps: Mapping[str, Any] = field(default_factory=dict)
@@ -142,7 +140,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class TaskQuestion:
-    """A question that a task stops to ask; see `gateway.tasks.model.WireQuestion`."""
+    """A question of a task that stops to ask it; see `gateway.tasks.model.WireQuestion`."""
 
     digest: bytes
     method: str
@@ -150,7 +148,7 @@ class TaskQuestion:
 
 
 class Heartbeat(StrEnum):
-    """What a worker learns when it says that it is alive."""
+    """The reply to a worker's heartbeat."""
 
     OK = "ok"
     CANCELLED = "cancelled"
@@ -158,7 +156,7 @@ class Heartbeat(StrEnum):
 
 
 class Spending(StrEnum):
-    """What became of an attempt to use something that may be used once."""
+    """The outcome of an attempt to use something that can be used once."""
 
     FIRST = "first"
     RUNNING = "running"
@@ -168,12 +166,12 @@ class Spending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LegUse:
-    """The use of a leg that can be used once.
+    """The use of a single-use leg.
 
     Attributes:
-        mark: the key of its mark; the store's own.
-        token: tells it from any other use.
-        repeated: whether a use of the same request came before of which nobody knows all that it did.
+        mark: the key of its mark; private to the store.
+        token: distinguishes it from any other use.
+        repeated: whether the same request was used before with effects that are not fully known.
         ttl_ms: how long it must stay marked.
     """
 
@@ -184,10 +182,10 @@ class LegUse:
 
 
 class UseEnd(StrEnum):
-    """What remains of a use that has no answer.
+    """How a use without an answer ends.
 
-    `NEVER`: nothing of it happened, the leg can be used again. `REPEATABLE`: the same request can use it again, and
-    no other. `USED`: it stays used.
+    `NEVER`: it had no effect, and the leg can be used again. `REPEATABLE`: only the same request can use it again.
+    `USED`: it stays used.
     """
 
     NEVER = "never"
@@ -197,11 +195,10 @@ class UseEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What became of an attempt.
+    """The result of `TaskStore.spend`.
 
     Attributes:
-        outcome: that.
-        body: with `ANSWERED`, what the first use was answered with.
+        body: with `ANSWERED`, the answer to the first use.
         use: with `FIRST`, the use.
     """
 
@@ -211,45 +208,45 @@ class Spent:
 
 
 class TaskStore(Protocol):
-    """Keeps tasks for those who own them.
+    """Stores tasks for their owners.
 
-    Every method raises `TaskStoreDown` when the store does not do what is asked within about 2 s. It may have done it
-    nevertheless by then, but it never does so later. It did nothing where the error is a `TaskStoreAway`. What belongs
-    to another owner looks like what never was.
+    Every method raises `TaskStoreDown` if the store does not do what was asked within about 2 s. The store may have
+    done it by then, but it never does it later. After `TaskStoreAway` it has done nothing. A task of another owner
+    looks like one that never existed.
     """
 
     async def check(self) -> None:
-        """Check that the store can be relied on, and prepare it. May be called again.
+        """Check that the store is reliable, and prepare it. May be called again.
 
         Raises:
-            ConfigurationError: its version, its eviction policy, its number of partitions or its keys do not fit.
-            TaskStoreDown: it cannot be reached; the check is made up for by the first use that reaches it.
+            ConfigurationError: its version, eviction policy, number of partitions or keys cannot be used.
+            TaskStoreDown: it cannot be reached; the first use that reaches it repeats the check.
         """
         ...
 
     async def owner(self, principal: Principal | None) -> str:
-        """Return the name under which the store knows a caller, `None` when anonymous.
+        """Return the store's name for a caller, `None` when anonymous.
 
-        Nobody but processes of the deployment can tell whose name it is. Ask for it each time: a store that lost
-        its data may give other names.
+        The name identifies the caller only to processes of the deployment. Ask for it each time: a store that lost its
+        data may use other names.
         """
         ...
 
     async def create(self, new: NewTask, quota: int, quota_bytes: int = ...) -> TaskView:
-        """Store a task and queue it, unless it is done; both are over when this returns.
+        """Store a task and, unless it is done, queue it; both are durable when this returns.
 
-        An order that is repeated returns its first task.
+        A repeated order returns its first task.
 
         Args:
             new: the task.
-            quota: how many tasks of the owner may be stored, this one included.
-            quota_bytes: how many bytes they may keep, all together, from now on.
+            quota: how many stored tasks the owner may have, including this one.
+            quota_bytes: how many bytes the owner's tasks may use together from now on.
 
         Raises:
             TooManyTasks: the quota is used up.
-            TooManyTaskBytes: the quota of bytes is.
-            TaskIdTaken: the owner has a task of this id, or had one and deleted it; nothing is changed.
-            ValueTooLarge: the task has more to keep than the store takes.
+            TooManyTaskBytes: the quota of bytes is used up.
+            TaskIdTaken: the owner has a task with this id, or deleted one; nothing is changed.
+            ValueTooLarge: the task is larger than the store accepts.
         """
         ...
 
@@ -258,110 +255,113 @@ class TaskStore(Protocol):
         ...
 
     async def page(self, owner: str, after: TaskPlaceMark | None, limit: int) -> TaskPage:
-        """List an owner's tasks: all that `get` returns, in brief, beginning with the one that expires first.
+        """List an owner's tasks: those that `get` returns, in brief, starting with the first to expire.
 
-        Whoever goes from page to page sees each task once that lives all the while and keeps its time of expiry,
-        whatever happens to others.
+        A reader of all pages sees each task exactly once if it lives throughout and its expiry does not change. Other
+        tasks do not matter.
 
         Args:
             owner: whose tasks.
-            after: the end of the page before, None for the first page.
-            limit: how many tasks at most, 1 or more. Where some have just gone there are fewer, whether or not more
-                pages follow.
+            after: the end of the previous page, None for the first page.
+            limit: the maximum number of tasks, 1 or more. A page may be shorter if tasks have just gone; more pages may
+                follow.
         """
         ...
 
     async def of_request(self, owner: str, request: str) -> str | None:
-        """Return the id of the task that was created with this `NewTask.request`, None if that is unknown.
+        """Return the id of the task created with this `NewTask.request`, None if it is unknown.
 
-        A task that is deleted or expired may still be found.
+        It may return a task that was deleted or has expired.
         """
         ...
 
     async def answer(self, owner: str, task_id: str, answers: Mapping[str, Mapping[str, Any]]) -> TaskView | None:
-        """Record answers by wire key, each `{"result": …}` or `{"error": …}`; with the last the task is queued again.
+        """Record answers by wire key, each `{"result": …}` or `{"error": …}`; the last one queues the task again.
 
-        The caller has validated them. Keys that are not asked, or have an answer, are ignored.
+        The caller has validated them. Keys that are not asked, or already have an answer, are ignored.
 
         Raises:
-            ValueTooLarge: one of them is larger than the store takes; none is recorded.
-            TooManyTaskBytes: the tasks of the owner keep as much as they may; none is recorded.
+            ValueTooLarge: one of them is larger than the store accepts; none is recorded.
+            TooManyTaskBytes: the owner's tasks have used up their bytes; none is recorded.
         """
         ...
 
     async def cancel(self, owner: str, task_id: str, *, withdrawn: bool = False) -> TaskView | None:
-        """Cancel a task for good, wherever it is; one that has ended stays as it is.
+        """Cancel a task for good, in any phase; a task that has ended stays as it is.
 
         Args:
             owner: of the task.
             task_id: of the task.
-            withdrawn: whether that is because the request that created it was cancelled, see `TaskView.withdrawn`.
+            withdrawn: whether the request that created it was cancelled, see `TaskView.withdrawn`.
         """
         ...
 
     async def delete(self, owner: str, task_id: str, *, chosen: bool = False) -> TaskView | None:
-        """Forget a task, wherever it is: it is unknown from then on. A running one is cancelled, and its worker told.
+        """Delete a task, in any phase. A running task is cancelled, and its worker notified.
 
         Args:
             owner: of the task.
             task_id: of the task.
-            chosen: whether the client chose the id. Such an id stays taken until the task would have expired. Of
-                thousands of them the latest count for the quota, so that there is an end of ids to remember.
+            chosen: whether the client chose the id. A chosen id stays taken until the task would have expired. The
+                store remembers thousands of such ids per owner; further ones count for the quota.
 
         Returns:
-            The task as it was a moment before, or None if there was none.
+            The task as it was just before, None if there was none.
         """
         ...
 
     async def deliver(self, owner: str, task_id: str, stream: str, ms: int) -> bool:
-        """Take or prolong the right to deliver a task's questions.
+        """Take or extend the right to deliver a task's questions.
 
         Args:
             owner: of the task.
             task_id: of the task.
-            stream: tells who asks from any other, such as a random name.
-            ms: for how long, from now on. With 0 the right is given back, and listeners are told.
+            stream: identifies the requester, such as a random name.
+            ms: for how long, from now on. 0 gives the right back and notifies listeners.
 
         Returns:
-            Whether the stream has the right. False while another one has it, and where there is nothing to deliver any
-            more, since the task has ended or is unknown.
+            Whether the stream has the right. False if another stream has it, or if there is nothing left to deliver
+            because the
+            task has ended or is unknown.
         """
         ...
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """Return what the task has emitted: segment `after + 1`, the next, and so on to the last one stored.
+        """Return what the task has emitted, from segment `after + 1` to the last one stored.
 
-        Who wants both reads the task first, then its segments. If the task had ended, then they are all there, for as
-        long as the task; the other way round the last ones may be missing. A task deleted in between has none.
+        If you need both, read the task before its segments. If that task had ended, all of its segments exist as long
+        as it does. In the other order, the last ones may be missing. A task deleted in between has none.
         """
         ...
 
     def watch(self, owner: str, task_ids: Collection[str]) -> AsyncGenerator[str, None]:
         """Yield the id of a task whenever it may have changed.
 
-        First each id once, then as hints come, and all of them after each lost connection and every few seconds.
-        Hints are no more than that: read the task. Close the generator (`contextlib.aclosing`) when done. An outage
-        of the store does not end it.
+        Yields each id once at first, then as hints arrive, and all ids after each lost connection and every few
+        seconds. Treat them as hints, and read the task. Close the generator (`contextlib.aclosing`) when done. An
+        outage of the store does not end it.
         """
         ...
 
     async def spend(
         self, owner: str, flow_id: str, leg: int, request_digest: bytes, ttl_ms: int, *, leg_ms: int
     ) -> Spent:
-        """Use a leg of a flow, which can be done once. If this raises, the leg is not used.
+        """Use a leg of a flow, which is possible once. If this raises, the leg is not used.
 
         Args:
-            owner: whose flow it is.
+            owner: of the flow.
             flow_id: the flow.
             leg: the number of its leg.
-            request_digest: of everything that makes a request the same one.
-            ttl_ms: how long the leg must stay used: what is left of the lifetime of its state.
-            leg_ms: how long the leg may run. A use that has not ended by then never will.
+            request_digest: of everything that must be equal in a repetition of the request.
+            ttl_ms: how long the leg must stay used: the remaining lifetime of its state.
+            leg_ms: how long the leg may run. After that, the store expects no answer from it.
 
         Returns:
             `FIRST`: go ahead, and end with `store_answer` or `end_use`. `ANSWERED`: the same request was answered a
-            short time ago, with this body. `RUNNING`: the same request has been let go ahead, or any request is just
-            about to be. `REFUSED`: anything else.
+            short time
+            ago, with this body. `RUNNING`: the same request is running, or some request has just reserved the leg.
+            `REFUSED`:
+            anything else.
 
         Raises:
             TaskStoreAway: the store does not answer in time. Nothing is used.
@@ -373,10 +373,10 @@ class TaskStore(Protocol):
         ...
 
     async def store_answer(self, owner: str, flow_id: str, leg: int, request_digest: bytes, body: bytes) -> None:
-        """Keep, for a minute, what the first use of a leg was answered with.
+        """Store the answer to the first use of a leg for a minute.
 
         Raises:
-            ValueTooLarge: it is larger than the store takes.
+            ValueTooLarge: it is larger than the store accepts.
         """
         ...
 
@@ -388,14 +388,14 @@ class TaskStore(Protocol):
 class WorkQueue(Protocol):
     """Hands tasks to workers. One object serves one worker, under its name.
 
-    All methods raise `TaskStoreDown`; those that write for a claim raise `LeaseLost` when it does not hold any more,
-    and `ValueTooLarge` when the store does not take what they write; they have changed nothing then. Each may be
-    repeated after `TaskStoreDown`: doing it twice is doing it once.
+    All methods raise `TaskStoreDown`. Methods that write for a claim raise `LeaseLost` if the claim no longer holds,
+    and `ValueTooLarge` if the store does not accept the value. In both cases they have changed nothing. A call may be
+    repeated after `TaskStoreDown`; repeating it has no further effect.
     """
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are; a worker reads all of them."""
+        """The number of partitions; a worker reads all of them."""
         ...
 
     async def claim(
@@ -403,63 +403,64 @@ class WorkQueue(Protocol):
     ) -> list[Claim]:
         """Claim up to `count` tasks of a partition: those whose worker was lost, and new ones.
 
-        Waits for up to `wait_ms` (no more than 1000) if there is none. Call it in a loop, one for each partition.
-        Tasks over which too many workers were lost are ended here.
+        If there is none, this waits for up to `wait_ms` (at most 1000). Call it in a loop, one for each partition. A
+        task that has lost too many workers is ended here.
 
         Args:
-            partition: which one.
-            count: how many at most.
+            partition: the partition.
+            count: the maximum number of tasks.
             wait_ms: how long to wait for one.
-            may_begin: asked once for each new task, by its owner; a task that may not begin now goes back, behind all
-                others. None lets all begin.
+            may_begin: called once for each new task, with its owner; a task that may not begin now goes to the end of
+                the queue. None lets all begin.
         """
         ...
 
     async def make_way(self, partition: int, owners: Sequence[str]) -> bool:
-        """Put the tasks of owners that wait in front of everybody else's behind the first of those.
+        """Move the tasks of these owners from the head of the queue behind the first task of another owner.
 
         Returns:
-            Whether the next task is somebody else's. False if there is none, or none that is near enough to be seen;
-            then it will have come nearer by the next time.
+            Whether the next task now belongs to another owner. False if there is no such task, or none within reach;
+            the next
+            call looks further.
         """
         ...
 
     async def heartbeat(self, claim: Claim) -> Heartbeat:
-        """Prolong the lease. To be called every third of it."""
+        """Extend the lease. Call this every third of it."""
         ...
 
     async def keep(self, claim: Claim, kept: Kept) -> None:
-        """Add to the stored journal; it is durable when this returns."""
+        """Add to the stored journal. The change is durable when this returns."""
         ...
 
     async def emit(self, claim: Claim, seq: int, block: Mapping[str, Any]) -> None:
-        """Store segment number `seq`, counted from 1; one that is stored already stays as it is."""
+        """Store segment number `seq`, counted from 1; a stored segment is not replaced."""
         ...
 
     async def segments(self, owner: str, task_id: str, after: int = 0) -> list[Any]:
-        """Return what the task has emitted, as `TaskStore.segments` does."""
+        """Return what the task has emitted, like `TaskStore.segments`."""
         ...
 
     async def wait(self, claim: Claim, questions: Mapping[str, TaskQuestion], journal: Mapping[str, Any]) -> None:
-        """Keep the journal and wait for the client to answer questions, by author's key; the claim ends."""
+        """Store the journal and the questions, by author's key, and wait for the client's answers; the claim ends."""
         ...
 
     async def finish(
         self, claim: Claim, *, result: Mapping[str, Any] | None = None, error: Mapping[str, Any] | None = None
     ) -> None:
-        """End the task with a result or with a JSON-RPC error; the claim ends, and the journal goes."""
+        """End the task with a result or with a JSON-RPC error; the claim ends, and the journal is deleted."""
         ...
 
     async def release(self, claim: Claim, journal: Mapping[str, Any]) -> None:
-        """Keep the journal and hand the task back for another worker to go on with; no attempt is counted."""
+        """Store the journal and hand the task back, so another worker can continue it; no attempt is counted."""
         ...
 
     def cancellations(self) -> AsyncGenerator[tuple[str, str], None]:
-        """Yield (owner, task id) of running tasks as they are cancelled, on whichever worker. Hints, as `watch`."""
+        """Yield (owner, task id) of running tasks as they are cancelled on any worker. Hints, as in `watch`."""
         ...
 
     async def leave(self) -> None:
-        """Tell that this worker claims no more. What it still holds is redelivered when its lease ends."""
+        """Declare that this worker claims no more tasks. Those it still holds are redelivered when their leases end."""
         ...
 
     async def aclose(self) -> None:

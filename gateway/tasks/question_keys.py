@@ -1,11 +1,11 @@
-"""Pure: the keys that a task's questions go by on the wire, where none is ever used twice."""
+"""Pure: the wire keys of a task's questions. No key is used twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 ROUND_MARK = "~"
-"""Parts an author's key, which cannot contain it, from the number of the time it is asked."""
+"""Separates an author's key, which cannot contain it, from the number of times it was asked."""
 
 
 def wire_keys(keys: Iterable[str], asked: Mapping[str, int]) -> dict[str, str]:
@@ -13,7 +13,7 @@ def wire_keys(keys: Iterable[str], asked: Mapping[str, int]) -> dict[str, str]:
 
     Args:
         keys: the authors' keys.
-        asked: author's key → how often it went over the wire before.
+        asked: author's key → how often it was asked before.
 
     Returns:
         Author's key → wire key: the key itself the first time, then `key~2`, `key~3` …

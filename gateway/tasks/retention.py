@@ -1,4 +1,4 @@
-"""Pure: how long a task is kept, and how often to ask about it."""
+"""Pure: how long a task is kept, and how often clients should poll it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _POLL_SHARE = 10
 
 
 def expires_ms(retention: Retention, created_ms: int, ended_ms: int | None, max_ttl_ms: int) -> int:
-    """Tell when a task expires, as things are now.
+    """Return when a task expires, as things are now.
 
-    Retention from the end counts once there is one; until then the task may live as long as any.
+    Retention that counts from the end applies once the task has ended; until then it may live for the maximum.
 
     Args:
-        retention: of the task; no more than the maximum of it counts.
+        retention: of the task; capped at the maximum.
         created_ms: when the task was created.
         ended_ms: when it ended, None before.
-        max_ttl_ms: the longest retention that is granted.
+        max_ttl_ms: the longest retention allowed.
     """
     kept = min(retention.ms, max_ttl_ms)
     if retention.counts_from == "created":
@@ -27,5 +27,5 @@ def expires_ms(retention: Retention, created_ms: int, ended_ms: int | None, max_
 
 
 def poll_interval_ms(age_ms: int) -> int:
-    """Suggest how long to wait before asking about a task again: a tenth of its age, from 0.5 s to 10 s."""
+    """Return how long a client should wait before it polls a task again: a tenth of its age, from 0.5 s to 10 s."""
     return max(_POLL_FIRST_MS, min(age_ms // _POLL_SHARE, _POLL_LAST_MS))

@@ -1,8 +1,8 @@
-"""Pure: a journal's form at rest, in parts that are stored, sealed and replaced one by one.
+"""Pure: the stored form of a task's journal, in parts that are sealed and replaced separately.
 
-A journal map (`gateway.engine.journal.Journal.to_map`) becomes the fields `head` (everything that is small),
-`a:<key>` (the answers under a key), `s:<key>` (a step's result) and `cp` (the checkpoint). An answer that came while
-the task waited rests in `n:<wire key>` until a worker folds it into the journal.
+A journal map (`gateway.engine.journal.Journal.to_map`) becomes the fields `head` (everything small), `a:<key>` (the
+answers under a key), `s:<key>` (a step's result) and `cp` (the checkpoint). An answer that arrives while the task waits
+is stored in `n:<wire key>` until a worker adds it to the journal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECKPOINT = "checkpoint"
 
 
 def split(journal: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a journal map, each a value to be packed and sealed by itself."""
+    """Return the fields of a journal map, each to be packed and sealed separately."""
     fields: dict[str, Any] = {
         HEAD: {name: value for name, value in journal.items() if name not in (_ANSWERS, _STEPS, _CHECKPOINT)}
     }
@@ -39,18 +39,18 @@ def split(journal: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def progress(journal: Mapping[str, Any]) -> Progress | None:
-    """Return what a call has told of its progress before it became a task. A journal keeps no messages."""
+    """Return the progress that a call reported before it became a task. A journal keeps no messages."""
     done = journal.get("progress")
     return None if done is None else Progress(done, journal.get("total"))
 
 
 def is_journal(field: str) -> bool:
-    """Tell whether a stored field is a part of the journal."""
+    """Return whether a stored field is part of the journal."""
     return field in (HEAD, CHECKPOINT) or field.startswith((ANSWER, STEP))
 
 
 def join(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the journal map whose fields these are; other fields do not count."""
+    """Return the journal map from its fields; other fields are ignored."""
     journal = dict(fields.get(HEAD, {}))
     answers = {name[len(ANSWER) :]: pairs for name, pairs in fields.items() if name.startswith(ANSWER)}
     steps = {name[len(STEP) :]: value for name, value in fields.items() if name.startswith(STEP)}
@@ -64,7 +64,7 @@ def join(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def record(journal: dict[str, Any], key: str, digest: bytes, answer: Any) -> None:
-    """Put an answer into a journal map as `Journal.record` would; the question is no longer pending."""
+    """Add an answer to a journal map as `Journal.record` would; the question is no longer pending."""
     answers = dict(journal.get(_ANSWERS, {}))
     answers[key] = [pair for pair in answers.get(key, ()) if pair[0] != digest] + [[digest, answer]]
     journal[_ANSWERS] = answers

@@ -1,4 +1,4 @@
-"""Cursors of `tasks/list`: sealed for one caller, so that they tell nothing and lead nobody into another's list."""
+"""Cursors of `tasks/list`, sealed for one caller: they reveal nothing, and do not work for another caller."""
 
 from __future__ import annotations
 
@@ -14,24 +14,20 @@ _METHOD = "tasks/list"
 
 
 class TaskCursors:
-    """Writes cursors, and reads them on any replica.
-
-    Args:
-        keys: seal and open.
-    """
+    """Makes cursors, and reads them on any replica."""
 
     def __init__(self, keys: KeyHolder) -> None:
         self._keys = keys
 
     def make(self, mark: TaskPlaceMark, caller: Caller) -> str:
-        """Return the cursor that goes on after a task."""
+        """Return the cursor for the page after a task."""
         return seal_task_cursor(self._keys.current, mark, aad=self._aad(caller))
 
     def read(self, cursor: str | None, caller: Caller) -> TaskPlaceMark | None:
-        """Return where a cursor goes on, None for the first page.
+        """Return the place that a cursor marks, None for the first page.
 
         Raises:
-            InvalidParams: it is none of ours for this caller.
+            InvalidParams: it is not a cursor of ours for this caller.
         """
         if cursor is None:
             return None

@@ -1,4 +1,4 @@
-"""Messages between the processes of a deployment, sealed: sent and taken by one process."""
+"""Sealed messages between the processes of a deployment, as one process sends and receives them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gateway.tokens.request_ids import ReplicaAddress
 MAX_REPLY_BYTES: Final = 65536
 
 _MAX_BESIDE_BODY: Final = 32_768
-"""What a message may hold beside the body of a client's request: who calls, with which scopes, and what it answers."""
+"""The rest of a message with a client's request body: its caller, their scopes, and the question that it answers."""
 
 MessageHandler: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 """Takes the body of a request and returns that of the reply, or None if the request is malformed."""
@@ -35,16 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def max_message_bytes(max_body_bytes: int) -> int:
-    """Return how long a message may be that carries the body of a client's request.
-
-    Args:
-        max_body_bytes: the largest such body.
-    """
+    """Return the largest message for client request bodies of up to `max_body_bytes`."""
     return message_bytes(max_body_bytes + _MAX_BESIDE_BODY)
 
 
 class Hops:
-    """Sends messages to other replicas and takes those for this one.
+    """Sends messages to other replicas and receives messages for this one.
 
     Args:
         keys: seal and open.
@@ -73,7 +69,7 @@ class Hops:
         self._seen = SeenNonces()
 
     def handle(self, kind: str, handler: MessageHandler) -> None:
-        """Have the requests of a kind answered by a handler."""
+        """Register the handler for requests of a kind."""
         self._handlers[kind] = handler
 
     async def ask(self, replica: ReplicaAddress, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -85,7 +81,7 @@ class Hops:
             body: of the request, a map of JSON values and `bytes`.
 
         Returns:
-            None if there is no reply that opens: whoever is at that URL is not the process that is meant.
+            None if no reply opens: then the process at that URL is not the right one.
         """
         hops = self._hops(replica.url)
         request = self._head(Process(Role.REPLICA, replica.boot))
@@ -110,10 +106,10 @@ class Hops:
         return self._hops("").seal_request(self._head(Process(Role.REPLICA, EVERYONE)), Content(kind, body))
 
     def take(self, message: bytes) -> bytes | None:
-        """Open a request of another process, have it answered, and return the reply; None if it is refused.
+        """Open a request from another process, handle it, and return the reply; None if it is refused.
 
-        The reply to a message for everyone is empty. Our own messages, which may come back, are ignored.
-        A request that is refused is counted, and logged without a word of it.
+        The reply to a message for everyone is empty. The process ignores its own messages, which may come back. A
+        refused request is counted, and logged without any of its content.
         """
         reason: HopReason
         try:

@@ -1,4 +1,4 @@
-"""The seal keys of one process, which are all that changes while it runs."""
+"""The seal keys of one process. Nothing else changes while it runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 class KeyHolder:
-    """Holds what seals and opens now, and what every sealed thing of a process depends on beside it.
+    """Holds the current keys, and everything else that a process needs to seal and open.
 
-    Read `current` when a leg, a message or an access to the store begins, and forget it when that ends: nothing else
-    may keep a key, or what is made of one.
+    Read `current` when a leg, a message or an access to the store begins, and drop it at the end. Nothing else may keep
+    a key, or anything made from one.
 
-    A sealer counts its seals without a lock: seal and open on the thread of the event loop alone.
+    A sealer counts its seals without a lock, so seal and open only on the event loop's thread.
 
     Args:
         ring: the keys that all processes of the deployment share.
@@ -50,7 +50,7 @@ class KeyHolder:
         return [key.key_id.hex() for key in self._ring.keys]
 
     def replace(self, ring: KeyRing) -> None:
-        """Seal and open with other keys from now on; the same ones change nothing."""
+        """Use these keys from now on; an equal ring changes nothing."""
         if ring == self._ring:
             return
         self._use(ring)
@@ -59,7 +59,7 @@ class KeyHolder:
             self._show(self.key_ids)
 
     def show(self, show: Callable[[Sequence[str]], None]) -> None:
-        """Call `show` with the ids of the keys in use, the sealing one first: now, and whenever others are."""
+        """Call `show` with the ids of the keys in use, the sealing one first: now, and after each change."""
         self._show = show
         show(self.key_ids)
 

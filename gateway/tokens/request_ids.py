@@ -1,6 +1,6 @@
-"""Return addresses: the ids of requests that the server sends, each of which says where the answer belongs.
+"""Return addresses: the ids of the server's requests to clients. Each id says where the answer belongs.
 
-An id is a sealed token. So the client's response may reach any replica, and nobody has to remember what was asked.
+An id is a sealed token. So the client's response may reach any replica, and no process has to remember the question.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAddress:
-    """Where answers for this process have to go.
+    """Where answers for this process must go.
 
     Attributes:
         url: where other replicas reach it, "" if they cannot.
-        boot: 16 random bytes that it took when it started: a later one at the same URL has others.
+        boot: 16 random bytes that it chose when it started. A later process at the same URL has others.
     """
 
     url: str
@@ -34,11 +34,11 @@ class ReplicaAddress:
 
 
 class RequestIds:
-    """Writes request ids, and reads them on any replica.
+    """Makes request ids, and reads them on any replica.
 
     Args:
         keys: seal and open.
-        telemetry: counts what is not accepted.
+        telemetry: counts rejected responses.
         replica: this process.
     """
 
@@ -53,20 +53,20 @@ class RequestIds:
         Args:
             task_id: the task.
             key: the question, by its wire key.
-            ttl_ms: how long an answer may take.
-            caller: who is to answer.
-            session: the session that the answer has to come with, b"" for any or none.
+            ttl_ms: how long the answer may take.
+            caller: the caller who should answer.
+            session: the session that the answer must come from, b"" for any or none.
         """
         return self._seal(TaskAddress(task_id, key, self._keys.clock() + ttl_ms / 1000, session), caller)
 
     def of_call(self, call_id: bytes, key: str, ttl_seconds: float, caller: Caller) -> str:
-        """Return the id of a request that asks for a call which waits in this process.
+        """Return the id of a request that asks the question of a call waiting in this process.
 
         Args:
-            call_id: names the call.
+            call_id: identifies the call.
             key: the question, by its wire key.
-            ttl_seconds: how long an answer may take.
-            caller: who is to answer.
+            ttl_seconds: how long the answer may take.
+            caller: the caller who should answer.
         """
         address = CallAddress(self._replica.url, self._replica.boot, call_id, key, self._keys.clock() + ttl_seconds)
         return self._seal(address, caller)
@@ -75,7 +75,7 @@ class RequestIds:
         return seal_request_id(self._keys.current, address, aad=self._aad(caller))
 
     def open(self, response_id: RequestId | None, caller: Caller) -> CallAddress | TaskAddress | None:
-        """Return where a response belongs, None if its id is none of ours for this caller; that is counted."""
+        """Return where a response belongs. If its id is not one of ours for this caller, count that and return None."""
         try:
             return open_request_id(self._keys.current, response_id, aad=self._aad(caller), now=self._keys.clock())
         except Rejected as rejected:
@@ -83,7 +83,7 @@ class RequestIds:
             return None
 
     def reject(self, reason: RejectReason) -> None:
-        """Note that a response is not taken."""
+        """Log and count a rejected response."""
         log.warning("response rejected", extra={"reason": reason.value})
         self._telemetry.response_rejected(reason)
 

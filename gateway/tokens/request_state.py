@@ -1,4 +1,4 @@
-"""The client as carrier: a journal rests sealed in `requestState` between the legs of an ephemeral call."""
+"""The client as carrier: `requestState` holds the sealed journal of an ephemeral call between its legs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 MAX_CLOCK_SKEW_SECONDS = 60.0
-"""How far the clocks of two replicas may be apart."""
+"""How far the clocks of two replicas may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class FlowLimits:
 
 
 class SealedCarrier:
-    """Hands journals to the client and takes them back. Holds nothing of any call.
+    """Hands journals to the client and takes them back. Stores nothing about any call.
 
     Args:
-        keys: have the clock and the randomness. What seals and opens is an argument: a leg uses one sealer, though the
-            keys may be replaced while it runs.
-        limits: how long and how large.
+        keys: have the clock and the randomness. The sealer is an argument of each method: a leg uses one sealer,
+            although the keys may be replaced while it runs.
+        limits: of the deployment.
         telemetry: counts states sealed, opened and rejected.
     """
 
@@ -60,19 +60,19 @@ class SealedCarrier:
         )
 
     def age_seconds(self, journal: Journal) -> float:
-        """Return how long ago a flow began, by the clocks of two replicas."""
+        """Return how long ago a flow began. The times may come from the clocks of two replicas."""
         return max(0.0, self._keys.clock() - journal.started_ms / 1000)
 
     def open(self, sealer: Sealer, state: Any, binding: bytes) -> Journal:
-        """Return the journal in a `requestState` as the client brought it back.
+        """Return the journal in a `requestState` that the client sent.
 
         Args:
-            sealer: what the leg opens with.
-            state: the value of the parameter; anything but a token we sealed for this binding is rejected.
+            sealer: opens the state.
+            state: the value of the parameter; anything but a token that we sealed for this binding is rejected.
             binding: what the state is bound to, see `gateway.sealing.binding`.
 
         Raises:
-            InvalidRequestState: for every reason alike; the real one goes to the log and the counter.
+            InvalidRequestState: the same for every reason; the real one goes to the log and the counter.
         """
         began = time.perf_counter()
         try:
@@ -88,13 +88,13 @@ class SealedCarrier:
         return journal
 
     def reject(self, reason: RejectReason) -> InvalidRequestState:
-        """Note that a state is not accepted, and return the error that tells so, the same for every reason."""
+        """Log and count a rejected state, and return its error, which is the same for every reason."""
         log.warning("requestState rejected", extra={"reason": reason.value})
         self._telemetry.state_rejected(reason)
         return InvalidRequestState(reason)
 
     def lifetime_ms(self, ttl_seconds: float | None = None) -> int:
-        """Return how long any state sealed until now can still be opened, on a replica whose clock is a bit behind."""
+        """Return how long any state sealed so far can still be opened, also on a replica whose clock is a bit slow."""
         return int((self._ttl(ttl_seconds) + MAX_CLOCK_SKEW_SECONDS) * 1000)
 
     def _ttl(self, ttl_seconds: float | None) -> float:
@@ -106,7 +106,7 @@ class SealedCarrier:
         It expires after `ttl_seconds` (the deployment's default if None), and with the flow at the latest.
 
         Raises:
-            JournalTooLarge: the journal is over the size cap.
+            JournalTooLarge: the journal is over the size limit.
             CannotContinue: the flow is past its deadline.
         """
         began, now = time.perf_counter(), self._keys.clock()
@@ -125,8 +125,8 @@ class SealedCarrier:
         except StateTooLarge as error:
             self._telemetry.state_too_large()
             raise JournalTooLarge(
-                f"This call has collected more than it can carry to its next round: {error.size} bytes of state,"
-                f" {error.limit} at most. Try again with less."
+                f"This call has collected more state than it can carry to its next round: {error.size} bytes;"
+                f" the limit is {error.limit}. Try again with less."
             ) from None
         self._telemetry.state_sealed(sealer.key_id, len(token), time.perf_counter() - began)
         return token

@@ -1,4 +1,4 @@
-"""Sessions of the handshake wires: the session id is itself the session, sealed. Nothing is stored."""
+"""Sessions of the handshake wires: the session id is the sealed session. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NONCE_BYTES: Final = 16
 
 
 class Sessions:
-    """Begins sessions, and recognises them on any replica.
+    """Begins sessions, and opens them on any replica.
 
     Args:
         keys: seal and open.
         ttl_seconds: how long a session lasts.
-        telemetry: counts sessions, and what is not accepted as one.
+        telemetry: counts sessions, and rejected ids.
     """
 
     def __init__(self, keys: KeyHolder, *, ttl_seconds: float, telemetry: Telemetry) -> None:
@@ -37,7 +37,7 @@ class Sessions:
         self._telemetry = telemetry
 
     def begin(self, wanted: Initialize, caller: Caller) -> str:
-        """Return the id of a new session of the caller."""
+        """Return the id of a new session for the caller."""
         keys = self._keys
         session = Session(
             version=wanted.version,
@@ -49,11 +49,11 @@ class Sessions:
         return seal_session(keys.current, session, aad=session_binding(keys.audience, caller.principal))
 
     def open(self, session_id: str, caller: Caller) -> Session:
-        """Return the session of an id that the caller presents.
+        """Return the session for an id that the caller sent.
 
         Raises:
-            HttpRefusal: 404, for every reason alike; it makes clients begin a new session (2025-11-25 "Session
-                Management"). The real reason goes to the log and the counter.
+            HttpRefusal: 404, for every reason; it makes clients begin a new session (2025-11-25 "Session Management").
+                The real reason goes to the log and the counter.
         """
         keys = self._keys
         try:
@@ -69,11 +69,11 @@ class Sessions:
 
 
 def unknown_session() -> HttpRefusal:
-    """Return what makes clients begin a new session."""
-    return HttpRefusal(404, "The session is unknown or has expired; begin another with initialize")
+    """Return the error that makes clients begin a new session."""
+    return HttpRefusal(404, "The session is unknown or has expired; start a new one with initialize")
 
 
 def request_digest(session: Session, request_id: RequestId) -> str:
-    """Name a request of a session, so that it can be found again by whoever knows both. The number 1 is not "1"."""
+    """Return a name for a request, derived from its session and its id. The number 1 and the text "1" differ."""
     kind = b"i" if isinstance(request_id, int) else b"s"
     return hashlib.sha256(session.nonce + kind + str(request_id).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,1 +1,1 @@
-"""The HTTP edge: the MCP endpoint, health, errors as HTTP, the server, the development front."""
+"""The web side: the MCP endpoint, the FastAPI application, and messages between replicas."""

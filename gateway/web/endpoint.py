@@ -1,4 +1,4 @@
-"""`POST /mcp` as a bare ASGI application: the hot path has no framework in it."""
+"""`POST /mcp` as a bare ASGI application, without a framework in the hot path."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ from gateway.wires.replies import Accepted, Answered, Listening, Refused
 log = logging.getLogger(__name__)
 
 ARRIVAL: Final = "gateway.arrival"
-"""Where the scope of a request holds its `Arrival`, if it is for `/mcp`."""
+"""The key in the ASGI scope of the `Arrival` of a request for `/mcp`."""
 
 CLOSE: Final = (b"connection", b"close")
 
 SESSION_METHODS: Final = frozenset({"GET", "DELETE"})
-"""How clients of the handshake wires ask for a stream of the session, and end it. Each of them tries: they are told
-that there is no such thing, and the audit log is not told of it."""
+"""The HTTP methods that open a stream of a session, and end a session, on the handshake wires. Every client tries them.
+They are refused without a line in the audit log."""
 
 NEVER_REFUSED: Final = (
     NOTIFICATION_PREFIX.encode(),
     *(name.encode() for name, method in METHODS.items() if method.never_refused and not method.is_notification),
 )
-"""How methods begin that no load is a reason to refuse, whatever notifications there are."""
+"""The prefixes of methods that are never refused because of load. They include all notifications."""
 
 WAITS_ELSEWHERE: Final = frozenset(name.encode() for name, method in METHODS.items() if method.waits_elsewhere)
-"""The methods that take no place of those who compute, while they wait for the store or for news."""
+"""The methods that take no place among the requests that compute, because they wait for the store or for news."""
 
 _STREAM: Final = b"text/event-stream"
 _STREAMS = re.compile(rb"text/event-stream|text/\*|\*/\*", re.IGNORECASE)
-"""What an `Accept` names that takes streams."""
+"""Found in an `Accept` header that accepts streams."""
 
 _STATE_MARK: Final = b'"requestState"'
-"""In a body: it seems to go on with a call. Decides who gets a place first, nothing else."""
+"""A body with this text seems to continue a call. This decides only which requests are admitted first."""
 
 
 class Arrival:
@@ -62,12 +62,12 @@ class Arrival:
 
     Args:
         last_values: the last value of each header, by its name in lower case.
-        method: what its headers say is asked for. The body is compared with it later.
-        visit: its place among those that are worked on, None if it has none.
-        refused: whether it has none because there are too many.
+        method: the method that the headers name. It is compared with the body later.
+        visit: its place among the requests in progress, or None.
+        refused: whether it has no place because there are too many requests.
 
     Attributes:
-        forwarded_id: what a trusted proxy calls it, or "".
+        forwarded_id: the id that a trusted proxy gave it, or "".
     """
 
     __slots__ = ("forwarded_id", "last_values", "method", "refused", "visit")
@@ -82,7 +82,7 @@ class Arrival:
         self.forwarded_id = ""
 
     def step_aside(self) -> None:
-        """Let it take nobody's place for now."""
+        """Take no place for now."""
         if self.visit is not None:
             self.visit.step_aside()
 
@@ -92,19 +92,19 @@ class McpEndpoint:
 
     Args:
         dispatcher: answers requests.
-        authenticator: tells who calls.
-        origins: tells which hosts and web pages may call.
+        authenticator: identifies callers.
+        origins: decides which hosts and web pages may call.
         telemetry: counts refusals.
-        audit: notes refusals.
-        callers: tells how much each caller may take.
-        admission: tells how much this replica takes on.
-        max_body_bytes: the largest body; more is refused while it streams in.
-        challenges: writes what a caller is told whose token grants too little.
-        replica_id: told in `X-Gateway-Replica` of every response, or None for no such header.
+        audit: logs refusals.
+        callers: limits each caller.
+        admission: limits the load of this replica.
+        max_body_bytes: the largest body. A larger one is refused while it arrives.
+        challenges: writes the challenge for a caller whose token grants too little.
+        replica_id: sent in `X-Gateway-Replica` with every response; None omits the header.
         close_connections: answer each request with `Connection: close`.
 
     Attributes:
-        takes_on: whether new requests are taken on; those that no load is a reason to refuse always are.
+        takes_on: whether new requests are accepted. Those in `NEVER_REFUSED` always are.
     """
 
     def __init__(
@@ -147,9 +147,9 @@ class McpEndpoint:
         self._headers.append(CLOSE)
 
     def arrived(self, scope: Scope) -> Arrival:
-        """Count a request as its headers are complete, and note in its scope what is known of it.
+        """Count a request when its headers are complete, and store its `Arrival` in the scope.
 
-        It is refused in its turn if there are too many.
+        If there are too many requests, it is refused when its turn comes.
         """
         shortcut: Shortcut | None = scope.get(SHORTCUT)
         last_values: dict[bytes, bytes] = dict(scope["headers"]) if shortcut is None else shortcut.last_values
@@ -173,7 +173,7 @@ class McpEndpoint:
             return
         if self._patience is None or self._patience.loop.is_closed():  # the first request on this event loop
             self._patience = Patience()
-        # Taken out, as it leads back to the scope: what a request leaves behind is freed at once.
+        # Remove the shortcut, which refers back to the scope, so that no cycle delays freeing the request.
         exchange = Exchange(receive, send, self._headers, self._patience, scope.pop(SHORTCUT, None))
         visit = arrival.visit
         if visit is None:
@@ -186,7 +186,7 @@ class McpEndpoint:
             visit.leave()
 
     async def _turn_away(self, scope: Scope, send: Send) -> None:
-        """Refuse a request for load: nothing is decoded, and hardly anything computed."""
+        """Refuse a request because of load, without decoding anything."""
         self._telemetry.request_refused(RefusalReason.OVERLOADED)
         headers = [*self._overloaded_headers, *self._headers]
         with contextlib.suppress(GatewayError):
@@ -204,13 +204,13 @@ class McpEndpoint:
             pass
         except asyncio.CancelledError:
             if exchange.client_gone:
-                log.debug("client went away; its request is cancelled")
-            else:  # by nobody but a replica that is forced to leave
+                log.debug("client disconnected; its request is cancelled")
+            else:  # only a replica that is forced to stop cancels requests
                 refusal = InternalError("The server stopped before the request was done")
         except GatewayError as error:
             self._audit.refused(error, client=_client_of(scope))
-            refusal = error.with_traceback(None)  # which leads back to this frame
-        except Exception:  # the last line of defence: a bug must not take the connection's neighbours down
+            refusal = error.with_traceback(None)  # the traceback refers back to this frame
+        except Exception:  # the last line of defence: a bug must not affect other requests of the connection
             log.exception("request failed")
             refusal = InternalError("Internal error")
         try:
@@ -229,7 +229,7 @@ class McpEndpoint:
             await exchange.answer(204, self._origins.preflight(headers), b"")
             return
         if scope["method"] != "POST":
-            refused = HttpRefusal(405, "This endpoint takes POST only", [("allow", "POST")])
+            refused = HttpRefusal(405, "This endpoint accepts only POST", [("allow", "POST")])
             if scope["method"] not in SESSION_METHODS:
                 raise refused
             await self._refuse(exchange, refused, None)
@@ -242,14 +242,14 @@ class McpEndpoint:
         try:
             self._callers.admit(caller.principal, _client_of(scope))
         except TryAgain as error:
-            refusal = error.with_traceback(None)  # which leads back to this frame
+            refusal = error.with_traceback(None)  # the traceback refers back to this frame
         if refusal is not None and arrival.method:
             await self._put_off(exchange, refusal, caller)
             return
         check_content(headers)
         body = exchange.whole_body()
         if body is None or len(body) > self._max_body_bytes:
-            arrival.step_aside()  # only our own server says by itself that a body is still arriving
+            arrival.step_aside()  # only our own server reports that a body is still arriving
             body = await self._read_body(headers, exchange, body)
         if refusal is not None:
             await self._reply(exchange, self._dispatcher.refuse(body, refusal, caller))
@@ -257,16 +257,16 @@ class McpEndpoint:
         await self._work(scope, exchange, headers, body, caller)
 
     async def _verify(self, arrival: Arrival, authorization: str | None) -> Caller:
-        """Verify a token that is not known yet. It may be anybody's, so it holds no place while keys are fetched."""
+        """Verify an unknown token. It may be forged, so its request takes no place while keys are fetched."""
         arrival.step_aside()
         return await self._authenticator.authenticate(authorization)
 
     async def _work(self, scope: Scope, exchange: Exchange, headers: Headers, body: bytes, caller: Caller) -> None:
-        """Answer a request that has been let in."""
+        """Answer a request that has been admitted."""
         arrival = _arrival_of(scope)
         method = arrival.method
         may_stream = _takes_streams(headers.get_bytes(b"accept"))
-        # Who names no method in a header speaks a wire whose calls go on without their clients.
+        # Without `Mcp-Method`, the client uses a handshake wire, whose calls continue when it disconnects.
         exchange.begin(may_stream=may_stream, outlives_client=not method)
         visit = arrival.visit
         client = _Client(
@@ -286,7 +286,7 @@ class McpEndpoint:
         reply = await self._dispatcher.handle(headers, body, caller, client)
         if isinstance(reply, Listening):
             if not may_stream:
-                raise HttpRefusal(406, "This request is answered by a stream; send Accept: text/event-stream")
+                raise HttpRefusal(406, "The answer to this request is a stream; send Accept: text/event-stream")
             if visit is not None:
                 visit.leave()
             await self._listen(scope, exchange, reply, caller)
@@ -303,7 +303,7 @@ class McpEndpoint:
             raise self._too_large() from None
 
     def _too_large(self) -> HttpRefusal:
-        # The rest of the body is not read, so the connection cannot be used again.
+        # The rest of the body is not read, so the connection cannot be reused.
         return HttpRefusal(413, f"The body is larger than {self._max_body_bytes} bytes", [("connection", "close")])
 
     async def _listen(self, scope: Scope, exchange: Exchange, reply: Listening, caller: Caller) -> None:
@@ -312,7 +312,7 @@ class McpEndpoint:
             with self._callers.stream(caller.principal, _client_of(scope)):
                 await exchange.stream(reply.messages)
         except TryAgain as error:
-            refusal = error.with_traceback(None)  # which leads back to this frame
+            refusal = error.with_traceback(None)  # the traceback refers back to this frame
         if refusal is not None:
             await self._put_off(exchange, refusal, caller, reply.request_id)
 
@@ -339,21 +339,21 @@ class McpEndpoint:
 
 
 class _Client:
-    """The other end of one request's connection; satisfies `gateway.wires.ports.Client`.
+    """The other end of a request's connection; implements `gateway.wires.ports.Client`.
 
     Args:
         exchange: the request and its answer.
-        visit: the place of the request, None if it needs none.
-        stream: counts an open stream of its caller.
-        principal: its caller, None for the anonymous one.
-        goes_on: whether it seems to go on with a call.
-        refused: whether there were too many requests when it came.
-        may_stream: whether the client takes a stream.
-        forwarded_id: what a trusted proxy calls the request, or "".
+        visit: the place of the request, or None if it needs none.
+        stream: counts an open stream of the caller.
+        principal: the caller, or None if the caller is anonymous.
+        goes_on: whether the request seems to continue a call.
+        refused: whether there were too many requests when it arrived.
+        may_stream: whether the client accepts a stream.
+        forwarded_id: the id that a trusted proxy gave the request, or "".
 
     Attributes:
-        post: sends a message ahead of the answer, None if the client takes no stream.
-        forwarded_id: as given.
+        post: sends a message before the answer; None if the client does not accept a stream.
+        forwarded_id: the id that a trusted proxy gave the request, or "".
     """
 
     __slots__ = (
@@ -439,18 +439,18 @@ def _takes_streams(accept: bytes | None) -> bool:
 
 
 def _arrival_of(scope: Scope) -> Arrival:
-    """Return what is known of a request since its headers were complete."""
+    """Return the `Arrival` of a request."""
     arrival: Arrival = scope[ARRIVAL]
     return arrival
 
 
 def _client_of(scope: Scope) -> str:
-    """Return the address the request came from."""
+    """Return the address of the client."""
     client = scope.get("client")
     return client[0] if client else ""
 
 
 def _exceeds(length: str, limit: int) -> bool:
-    """Tell whether a `Content-Length` is over the limit; one that is no number is left to the server."""
+    """Return whether a `Content-Length` exceeds the limit. The server refuses one that is not a number."""
     digits = length.lstrip("0")
     return length.isdecimal() and (len(digits) > len(str(limit)) or int(digits or "0") > limit)

@@ -1,4 +1,4 @@
-"""The one place where errors become HTTP."""
+"""Converts errors to HTTP responses. No other module does."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ STATUS_OF_CODE: Final[Mapping[int, int]] = {
     -32022: 400,
     -31005: 400,
 }
-"""HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are told with 200."""
+"""The HTTP status of a JSON-RPC error on the 2026-07-28 wire. A tool author's own codes are sent with 200."""
 
 STATUS_OF_LATER: Final[Mapping[int, int]] = {-31001: 503, -31003: 429, -31004: 504}
-"""HTTP status of a request that is not served now, by the code of its error.
+"""The HTTP status of a request that is not served now, by the code of its error.
 
-Load balancers send again what gets 503, because nothing of it ran. Nobody may do that with a 504.
+Load balancers may retry a request that gets 503, because no part of it ran. They must not retry after 504.
 """
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -45,15 +45,15 @@ def to_http(
 ) -> tuple[int, RawHeaders, bytes]:
     """Return status, headers and body for an error.
 
-    Args:
-        error: what the client is told of.
-        request_id: that of the request, or None where none could be read.
-        challenges: writes what a caller is told whose token grants too little.
-        always_ok: tell every JSON-RPC error with 200, as clients of the handshake wires need it: they take any other
-            status for the end of their session or connection.
+    A refusal before JSON-RPC also has its reason as a JSON-RPC error, which every client of the protocol can show. The
+    status has its usual meaning.
 
-    A refusal before JSON-RPC carries its reason as a JSON-RPC error too, which every client of the protocol can
-    show; what the status means does not depend on it.
+    Args:
+        error: the error for the client.
+        request_id: the id of the request, or None if it could not be read.
+        challenges: writes the challenge for a caller whose token grants too little.
+        always_ok: send every JSON-RPC error with 200. Clients of the handshake wires need this, because they take any
+            other status as the end of their session or connection.
     """
     if isinstance(error, NotNow):
         retry_after = (b"retry-after", str(error.retry_after_seconds).encode())

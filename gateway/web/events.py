@@ -1,4 +1,4 @@
-"""An answer that is a stream of Server-Sent Events, written with ASGI's events."""
+"""A response that is a stream of Server-Sent Events, written with ASGI events."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from gateway.protocol import sse
 
 
 class EventStream:
-    """Writes what is posted, in order, and a comment whenever the stream has been quiet for long.
+    """Writes posted messages in order, and a comment whenever the stream has been quiet for a while.
 
     Args:
-        send: ASGI's.
-        headers: sent at its start, beside those that every such stream has.
-        keep_alive_seconds: how long is long.
+        send: the ASGI callable.
+        headers: sent in addition to the headers that every such stream has.
+        keep_alive_seconds: how long the stream may be quiet before a comment is sent.
 
     Attributes:
-        begun: whether its start has been written.
-        pending_bytes: how much is posted and not written yet.
+        begun: whether the start of the response has been written.
+        pending_bytes: the size of the posted messages that are not written yet.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class EventStream:
         self._ending = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin to write, in a task of its own."""
+        """Start writing in a separate task."""
         if self._writer is None:
             self._writer = loop.create_task(self._write())
 
     def post(self, message: bytes) -> None:
-        """Let a message be written."""
+        """Queue a message to be written."""
         self._pending.append(sse.event(message))
         self.pending_bytes += len(message)
         self._wake.set()
@@ -68,14 +68,14 @@ class EventStream:
                     await self._send_chunk(sse.comment())
 
     async def drain(self) -> None:
-        """Wait until all that is posted is written; nothing may be posted any more."""
+        """Wait until all posted messages are written. Do not post more after this."""
         self._ending = True
         self._wake.set()
         if self._writer is not None:
             await self._writer
 
     async def copy(self, messages: AsyncIterator[bytes]) -> None:
-        """Write messages as they come, until there are no more."""
+        """Write messages as they come, until the source ends."""
         await self._begin()
         try:
             while (message := await self._next(messages)) is not None:
@@ -91,15 +91,15 @@ class EventStream:
             return upcoming.result()
         finally:
             upcoming.cancel()
-            await asyncio.wait({upcoming})  # the generator can be closed only once it stands still
+            await asyncio.wait({upcoming})  # the generator can be closed only when it is not running
 
     async def end(self, message: bytes = b"") -> None:
-        """Write the last message, if there is one, and the end of the stream."""
+        """Write the last message, if any, and the end of the stream."""
         body = sse.event(message) if message else b""
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def cancel(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self._writer is not None:
             self._writer.cancel()
 

@@ -1,8 +1,8 @@
 """One HTTP request and its answer, on bare ASGI.
 
-The answer is plain JSON unless something has to be told before it is complete: then it becomes a stream of
-Server-Sent Events, whose last event is the response (2026-07-28 "Streamable HTTP", Receiving Messages).
-Closing the connection cancels the request (Cancellation).
+The answer is plain JSON, unless a message has to be sent before it is complete. Then it becomes a stream of Server-Sent
+Events, whose last event is the response (2026-07-28 "Streamable HTTP", Receiving Messages). Closing the connection
+cancels the request (Cancellation).
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from gateway.http.shortcut import Shortcut
 from gateway.web.events import EventStream
 
 NO_CONTENT: Final = 204
-"""The status whose answers must not have a `Content-Length` (RFC 9110 section 8.6)."""
+"""The status of responses that must not have a `Content-Length` (RFC 9110 section 8.6)."""
 
 KEEP_ALIVE_SECONDS = 15.0
-"""A stream that has been quiet this long gets a comment; a request that has been, becomes a stream for it."""
+"""After this time without a message, a stream gets a comment, and a request without a stream becomes one."""
 
 WATCH_AFTER_SECONDS = 0.02
-"""Most requests are over by then, and are spared the watch for a client that goes away. Some get twice as long."""
+"""After this time, or up to twice as long, we watch for a disconnect. Most requests have ended by then."""
 
 MAX_PENDING_BYTES = 1 << 20
-"""Notifications wait up to this size for a slow reader; more are dropped, as the protocol lets a server do."""
+"""The size of notifications that may wait for a slow reader. More are dropped, which the protocol allows."""
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
+    """The client has closed the connection."""
 
 
 class BodyTooLarge(Exception):
-    """The body is over the limit; the rest of it is not read."""
+    """The body exceeds the limit. The rest of it is not read."""
 
 
 class Patience:
-    """Waits a moment for all exchanges that have begun, with one timer: most are over by then.
+    """Finds the exchanges that take long, with one timer for all of them.
 
     Attributes:
-        loop: the event loop that all of them run on.
-        thread: the thread that it runs in.
+        loop: the event loop of the exchanges.
+        thread: the thread of the event loop.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Patience:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, exchange: Exchange) -> None:
-        """Tell an exchange that it takes long, unless it ends before."""
+        """Call `takes_long` of an exchange later, unless it ends before."""
         self._new.add(exchange)
         if self._timer is None:
             self._timer = self.loop.call_later(WATCH_AFTER_SECONDS, self._look)
@@ -75,14 +75,14 @@ class Exchange:
     """Reads one request and writes its answer.
 
     Args:
-        receive: ASGI's.
-        send: ASGI's.
+        receive: the ASGI callable.
+        send: the ASGI callable.
         headers: sent with every answer.
-        patience: waits for many exchanges at once; None for one of its own.
-        shortcut: None where the server has only ASGI's events.
+        patience: shared by many exchanges; None creates one for this exchange.
+        shortcut: None if the server has only ASGI events.
     """
 
-    # Most exchanges need none of these.
+    # Most exchanges never set these.
     client_gone = False
     _ends_with_client = True
     _task: asyncio.Task[Any] | None = None
@@ -107,19 +107,19 @@ class Exchange:
         self._shortcut = shortcut
 
     def add_headers(self, headers: RawHeaders) -> None:
-        """Send these headers too, whatever the answer is."""
+        """Send these headers too, with any answer."""
         self._headers = [*self._headers, *headers]
 
     def whole_body(self) -> bytes | None:
-        """Return the body if all of it is there already, which can be asked once; None if it has to be awaited."""
+        """Return the body if it is already complete, or None. Call this only once."""
         return None if self._shortcut is None else self._shortcut.body()
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body.
 
         Raises:
-            BodyTooLarge: as soon as more than `limit` bytes came.
-            ClientGone: the client went away first.
+            BodyTooLarge: more than `limit` bytes arrived.
+            ClientGone: the client disconnected first.
         """
         chunks: list[bytes] = []
         size = 0
@@ -136,21 +136,21 @@ class Exchange:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def begin(self, *, may_stream: bool, outlives_client: bool = False) -> None:
-        """Watch for the client going away from now on; if it does, the current task is cancelled.
+        """Watch for a disconnect of the client from now on. It cancels the current task.
 
         Args:
-            may_stream: whether the client takes a stream; one that hears nothing for long then gets one.
-            outlives_client: let the task go on without its client, except inside `ending_with_client`.
+            may_stream: whether the client accepts a stream. If so, it gets one after a quiet time.
+            outlives_client: let the task continue without its client, except inside `ending_with_client`.
         """
         self._ends_with_client = not outlives_client
         self._may_stream = may_stream
         self._task = asyncio.current_task() if self._shortcut is None else self._shortcut.task
         if self._task is None:
-            raise RuntimeError("an exchange runs in a task")
+            raise RuntimeError("an exchange must run in a task")
         self._patience.begin(self)
 
     def takes_long(self) -> None:
-        """Note that the answer takes longer than most."""
+        """Start to watch for a disconnect, because the answer takes longer than most."""
         if self._task is not None:
             self._watcher = self._patience.loop.create_task(self._wait_for_disconnect(self._task))
             if self._may_stream:
@@ -166,10 +166,10 @@ class Exchange:
 
     @contextlib.contextmanager
     def ending_with_client(self) -> Iterator[None]:
-        """Do what makes no sense without the client: if it goes away meanwhile, the current task is cancelled.
+        """Cancel the current task if the client disconnects while the context is open.
 
         Raises:
-            ClientGone: by the context, as it is entered: the client went away before.
+            ClientGone: when the context is entered, if the client has already disconnected.
         """
         if self.client_gone:
             raise ClientGone
@@ -180,16 +180,16 @@ class Exchange:
             self._ends_with_client = before
 
     def post(self, message: bytes) -> None:
-        """Send a message ahead of the answer. May be called from any thread; ignored once the answer is told."""
+        """Send a message before the answer, from any thread. It is ignored once the answer has started."""
         if threading.get_ident() == self._patience.thread:
             self._enqueue(message)
         else:
             self._patience.loop.call_soon_threadsafe(self._enqueue, message)
 
     def ask(self, request: bytes) -> None:
-        """Send a request ahead of the answer, however much waits already; ignored once the answer is told.
+        """Send a server request before the answer, even if many messages wait. Ignored once the answer has started.
 
-        Use it on the event loop, and for what waits for an answer: somebody has to bound how much that is.
+        Use it only on the event loop. The caller must limit how many requests it sends.
         """
         if not self._ending:
             self._append(request)
@@ -214,7 +214,7 @@ class Exchange:
         return EventStream(self._send, self._headers, KEEP_ALIVE_SECONDS)
 
     async def answer(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-        """Tell the answer: as it is, or as the last event where a stream has begun. A client that is gone gets none."""
+        """Send the answer, as the last event if a stream has started. Do nothing if the client has disconnected."""
         self._ending = True
         if self.client_gone:
             return
@@ -232,8 +232,8 @@ class Exchange:
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def stream(self, messages: AsyncIterator[bytes]) -> None:
-        """Answer with messages as they come, until there are no more; comments keep the stream open meanwhile."""
-        self._ending = True  # what is posted, and a quiet start, need no stream of their own
+        """Answer with messages as they come, until the source ends. Comments keep the stream open."""
+        self._ending = True  # posted messages and a quiet start must not open another stream
         self._events = events = self._new_stream()
         with self.ending_with_client():
             await events.copy(messages)
@@ -241,7 +241,7 @@ class Exchange:
         await events.end()
 
     def close(self) -> None:
-        """Let go of everything; call it at the end, whatever happened."""
+        """Release everything. Always call this at the end."""
         self._ending = True
         if not self._stopped:
             self._stop()

@@ -1,7 +1,7 @@
-"""Posts a sealed message to another process of the deployment and reads its reply.
+"""Posts a sealed message to another process of the deployment, and reads its reply.
 
-Everything is bounded, whatever the other side does: the time, what is read, and how many messages are on their way.
-It asks the other process itself: there is no proxy in between, and no redirect is followed.
+Everything is bounded, whatever the other side does: the time, the bytes that are read, and the messages in flight.
+It connects directly to the other process, without a proxy, and follows no redirects.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from weakref import WeakValueDictionary
 import httptools
 
 HOP_PATH: Final = "/_gateway/hop"
-"""Where a process takes messages, below its URL."""
+"""The path, below the URL of a process, that receives messages."""
 
 HOP_TYPE: Final = b"application/vnd.sealed-gateway.hop"
 """The content type of messages and of replies."""
 
 MAX_REPLY_BYTES: Final = 65536
 MAX_POSTS: Final = 32
-"""Messages on their way to one URL at a time. More of them wait, within their time, so a silent process ties up few
+"""How many messages may be in flight to one URL. More wait within their time limit, so a silent process ties up few
 connections."""
 
 _CHUNK_BYTES: Final = 8192
@@ -34,19 +34,19 @@ log = logging.getLogger(__name__)
 
 
 class HopClient:
-    """Posts messages to other processes. Use it on the event loop alone."""
+    """Posts messages to other processes. Use it only on the event loop."""
 
     def __init__(self) -> None:
         self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def post(self, url: str, message: bytes, *, address: str = "", seconds: float = 2.0) -> bytes | None:
-        """Post a message and return the reply, not yet opened; None if there is none.
+        """Post a message, and return the sealed reply, or None if there is none.
 
         Args:
-            url: of the process, http or https. It must come from one of our own settings or tokens.
-            message: the message.
-            address: one of those that the host of the URL stands for, "" for any.
-            seconds: the time for all of it.
+            url: the http or https URL of the process. It must come from our own settings or tokens.
+            message: the sealed message.
+            address: one of the addresses of the URL's host; "" for any.
+            seconds: the time limit for everything.
         """
         place = f"{url} at {address}" if address else url
         line = self._lines.get(place)
@@ -65,12 +65,12 @@ class HopClient:
 
 
 class _Answer:
-    """What httptools tells of an answer.
+    """A response, as httptools reads it.
 
     Attributes:
-        status: 0 until the head of the final answer is complete.
-        body: what has come of its body.
-        complete: whether all of it has come that counts: of an answer that is no reply, the head.
+        status: 0 until the head of the final response is complete.
+        body: the part of the body that has arrived.
+        complete: whether we have all that we need. If the status is not 200, that is only the head.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Answer:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if self.status == 0 and status >= 200:  # those below announce another one
+        if self.status == 0 and status >= 200:  # a lower status announces another response
             self.status = status
             self.complete = status != 200
 
@@ -102,7 +102,7 @@ class _Answer:
 
 async def _post(process: SplitResult, address: str, message: bytes) -> _Answer:
     if not process.hostname:
-        raise ValueError("the URL has no host")  # asyncio would take that for this machine
+        raise ValueError("the URL has no host")  # asyncio would connect to this machine
     is_tls = process.scheme == "https"
     reader, writer = await asyncio.open_connection(
         address or process.hostname,

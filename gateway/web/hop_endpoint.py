@@ -1,8 +1,8 @@
-"""`POST /_gateway/hop` as a bare ASGI application: takes sealed messages of other processes of the deployment.
+"""`POST /_gateway/hop` as a bare ASGI application: receives sealed messages of other processes of the deployment.
 
-No token is asked for: a message that opens was sealed with the key ring. Whatever else comes gets one and the same
-answer, which says nothing. A message that arrived together with its head is looked at at once; of those that are still
-arriving, few are read at a time, and each for a short time.
+It needs no token, because a message that can be opened was sealed with the key ring. All other requests get the same
+answer, which reveals nothing. A message that arrives together with its head is handled immediately. Only a few messages
+that are still arriving are read at a time, and each only for a short time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gateway.web.hop import HOP_TYPE
 from gateway.web.origins import OriginPolicy
 
 MAX_ARRIVING: Final = 32
-"""Messages that are read at a time, beside those that came whole."""
+"""How many messages that are still arriving are read at a time."""
 
 ARRIVAL_SECONDS: Final = 2.0
-"""How long the body of a message may take: as long as its sender waits for the reply."""
+"""How long the body of a message may take to arrive. Its sender waits no longer for the reply."""
 
 _CLOSE: Final = (b"connection", b"close")
 
 
 class _NotTaken(Exception):
-    """A request is not answered with a reply."""
+    """The request gets no reply."""
 
     def __init__(self, reason: HopReason) -> None:
         super().__init__(reason.value)
@@ -38,12 +38,12 @@ class _NotTaken(Exception):
 
 
 class HopEndpoint:
-    """Takes messages.
+    """Receives messages.
 
     Args:
-        take: opens a message and returns the reply, or None if it is refused, which it counts.
-        origins: says which hosts and web pages may call.
-        telemetry: counts what is refused before it is opened.
+        take: opens a message and returns the reply. If it refuses the message, it counts that and returns None.
+        origins: decides which hosts and web pages may call.
+        telemetry: counts messages that are refused before they are opened.
         max_bytes: the longest message that is read.
     """
 

@@ -1,4 +1,4 @@
-"""The socket that a replica serves on."""
+"""The listening socket of a replica."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _BACKLOG: Final = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Listen on an address; connections wait until somebody accepts them.
+    """Listen on an address. Connections wait until they are accepted.
 
     Args:
         host: a name or an address of this machine.
-        port: 0 takes any free one.
+        port: the port; 0 means any free port.
 
     Raises:
-        ConfigurationError: the port is taken or the address cannot be listened on.
+        ConfigurationError: the port is in use, or the process cannot listen on the address.
     """
     try:
         return open_listener(host, port, backlog=_BACKLOG)
@@ -30,14 +30,14 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def inherit(descriptor: int, option: str = "--fd") -> socket.socket:
-    """Take over a listening socket that the parent process made.
+    """Take over a listening socket that the parent process opened.
 
     Args:
-        descriptor: its number.
+        descriptor: the number of its file descriptor.
         option: the option that named it, for the message.
 
     Raises:
-        ConfigurationError: there is no such socket.
+        ConfigurationError: the descriptor is not a TCP socket.
     """
     refusal = ConfigurationError(f"{option} {descriptor} is not a TCP socket that this process was given")
     try:

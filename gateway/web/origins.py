@@ -1,7 +1,7 @@
-"""Which hosts and web pages may call: protection against DNS rebinding, and CORS.
+"""Decides which hosts and web pages may call: protection against DNS rebinding, and CORS.
 
-2026-07-28 "Streamable HTTP", Security & Endpoint: an `Origin` that is present and not allowed is refused with
-403. A `Host` that is not ours is refused likewise: it is how a rebound name shows.
+An `Origin` that is not allowed is refused with 403 (2026-07-28 "Streamable HTTP", Security & Endpoint). A `Host` that
+is not ours is refused too, because it is the sign of a rebound name.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ class OriginPolicy:
     """Checks `Host` and `Origin`.
 
     Args:
-        hosts: hosts that may be asked for, `name` for any port or `name:port`; None for any host.
-        origins: origins of web pages that may call, `scheme://host[:port]`, or `*` for all.
-        loopback: whether loopback names are ours too, with any port, and pages served from them may call.
+        hosts: the hosts of this server: `name` for any port, or `name:port`. None allows any host.
+        origins: the origins of web pages that may call: `scheme://host[:port]`, or `*` for all.
+        loopback: whether loopback names are allowed too, with any port, as host and as origin.
     """
 
     def __init__(self, hosts: Iterable[str] | None, origins: Iterable[str], *, loopback: bool) -> None:
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
         self._origins = frozenset(_normal(origin) for origin in origins)
         self._loopback = loopback
-        # Clients ask for the same host again and again; hostile ones must not fill the memory.
+        # Most clients send one host. The set is limited, so that hostile clients cannot fill the memory.
         self._known_hosts: set[bytes | None] = set()
 
     def check(self, headers: Headers) -> RawHeaders:
-        """Return the CORS headers for the answer: none unless a web page calls.
+        """Return the CORS headers for the response. There are none unless a web page calls.
 
         Raises:
-            HttpRefusal: 403, the host or the origin is not allowed.
+            HttpRefusal: 403, because the host or the origin is not allowed.
         """
         if self._hosts is not None and headers.get_bytes(b"host") not in self._known_hosts:
             self._check_host(headers, self._hosts)
@@ -74,7 +74,7 @@ class OriginPolicy:
         if not self._judge_host(host.lower(), allowed):
             raise HttpRefusal(403, "This server does not answer for that host")
         if len(self._known_hosts) < MAX_KNOWN_HOSTS:
-            self._known_hosts.add(host.encode("latin-1"))  # as it came, there might be any number of blanks after it
+            self._known_hosts.add(host.encode("latin-1"))  # the raw value could have any number of trailing blanks
 
     def _judge_host(self, host: str, allowed: frozenset[str]) -> bool:
         name = without_port(host)
@@ -90,7 +90,7 @@ class OriginPolicy:
 
 
 def _normal(origin: str) -> str:
-    """Write an origin as browsers do: in lower case, without the port that its scheme means anyway."""
+    """Return an origin as browsers write it: in lower case, without the default port of its scheme."""
     origin = origin.lower()
     parts = _ORIGIN.fullmatch(origin)
     return origin if parts is None else origin.removesuffix(_DEFAULT_PORTS[parts["scheme"]])

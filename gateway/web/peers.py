@@ -1,4 +1,4 @@
-"""The port `gateway.wires.ports.Carrier` on the network: a message goes to each address of `GATEWAY_PEERS`."""
+"""A `gateway.wires.ports.Carrier` that posts each message to all addresses of `GATEWAY_PEERS`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.runtime.background import in_thread
 from gateway.web.hop import HopClient, port_of
 
 MAX_PEERS: Final = 128
-"""How many addresses a message goes to. A larger fleet needs a task store, which delivers it with one command."""
+"""The most addresses that a message is sent to. A larger fleet needs a task store, which sends it in one command."""
 
 LOOKUP_SECONDS: Final = 2.0
 FRESH_SECONDS: Final = 5.0
-"""How long the addresses of a name are reused. Replicas come and go."""
+"""How long the addresses of a name are reused, because replicas come and go."""
 
 Lookup = Callable[[str, int], list[str]]
 
@@ -27,17 +27,17 @@ log = logging.getLogger(__name__)
 
 
 class _Place(NamedTuple):
-    """Where a replica is: the URL of the setting, and one address of its host."""
+    """The place of a replica: a URL from the setting, and one address of its host."""
 
     url: str
     address: str
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """Return all addresses of a host. Blocks.
+    """Return all addresses of a host. This call blocks.
 
     Raises:
-        OSError: the host has none, or the lookup failed.
+        OSError: the host has no address, or the lookup failed.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -47,12 +47,13 @@ class Peers:
     """Posts messages to all other replicas.
 
     Args:
-        urls: where they are; the host of each may stand for several.
-        own_url: where this one is, which is left out. It ignores its own messages if they reach it under another URL.
-        client: posts.
+        urls: the URLs of replicas. A host can have several addresses.
+        own_url: the URL of this replica, which gets no messages. If its messages reach it by another URL, it ignores
+            them.
+        client: posts messages.
         telemetry: counts messages.
-        clock: monotonic seconds.
-        look_up: finds the addresses of a host.
+        clock: returns monotonic seconds.
+        look_up: returns the addresses of a host.
     """
 
     def __init__(
@@ -75,14 +76,14 @@ class Peers:
         self._looking: asyncio.Task[None] | None = None
 
     async def send(self, seal: Callable[[], bytes]) -> bool:
-        """See `gateway.wires.ports.Carrier.send`: true only if every address took it and every name has one."""
+        """See `gateway.wires.ports.Carrier.send`. It returns True only if every name has an address, and all got it."""
         places = await self._find()
         taken = await asyncio.gather(*(self._post(place, seal()) for place in places[:MAX_PEERS]))
         return all(taken) and len(places) <= MAX_PEERS and all(self._places.get(url) for url in self._urls)
 
     @contextlib.asynccontextmanager
     async def listening(self, _take: Callable[[bytes], object]) -> AsyncIterator[None]:
-        """See `Carrier.listening`: messages arrive at the HTTP endpoint, so nothing listens here."""
+        """See `Carrier.listening`. Messages arrive at the HTTP endpoint, so nothing listens here."""
         try:
             yield
         finally:
@@ -95,9 +96,9 @@ class Peers:
         return taken
 
     async def _find(self) -> list[_Place]:
-        """Return where the replicas are. The last known addresses count while they are fresh, or a lookup fails."""
+        """Return the places of the replicas. Known addresses are used while they are fresh, or if a lookup fails."""
         if self._clock() >= self._fresh_until:
-            if self._looking is None:  # a lookup that hangs is not started again
+            if self._looking is None:  # do not start another lookup while one hangs
                 self._looking = asyncio.create_task(self._look())
             await asyncio.wait({self._looking}, timeout=LOOKUP_SECONDS)
         return [_Place(url, address) for url in self._urls for address in self._places.get(url, ())]

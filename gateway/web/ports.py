@@ -1,4 +1,4 @@
-"""What the endpoint needs from outside: who calls."""
+"""The interface that the endpoint needs: authentication."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from gateway.protocol.caller import Caller
 
 
 class Authenticator(Protocol):
-    """Tells who calls from the `Authorization` header."""
+    """Identifies the caller by the `Authorization` header."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Keep what it judges by current while the context is open."""
+        """Keep the keys and settings up to date while the context is open."""
         ...
 
     def known(self, authorization_header: str | None) -> Caller | None:
-        """Return the caller if that needs no more than a look at what was verified before, else None."""
+        """Return the caller if this token was verified before, or None."""
         ...
 
     async def authenticate(self, authorization_header: str | None) -> Caller:
         """Return the caller. This may wait for the keys of an identity provider.
 
         Raises:
-            HttpRefusal: 401, with a `WWW-Authenticate` challenge; 503 while there is nothing to judge by.
+            HttpRefusal: 401 with a `WWW-Authenticate` challenge, or 503 while there are no keys.
             Overloaded: too many requests wait for keys.
         """
         ...

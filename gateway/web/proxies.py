@@ -1,4 +1,4 @@
-"""What proxies in front of a replica tell about a request, as far as they are trusted."""
+"""Reads the headers that trusted proxies add to a request."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ REQUEST_ID: Final = b"x-gateway-request-id"
 
 
 class TrustedProxies(ProxyHeadersMiddleware):
-    """Takes the address of the client, the scheme and the id of a request from those proxies that are trusted.
+    """Takes the client's address, the scheme and the id of a request from trusted proxies.
 
     Args:
         app: the application.
-        trusted: addresses and networks of the proxies.
+        trusted: the addresses and networks of the proxies.
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], trusted: Sequence[str]) -> None:
@@ -29,6 +29,6 @@ class TrustedProxies(ProxyHeadersMiddleware):
         if client and client[0] in self.trusted_hosts:
             ids = [value for name, value in scope["headers"] if name == REQUEST_ID]
             arrival: Arrival | None = scope.get(ARRIVAL)
-            if arrival is not None and len(ids) == 1:  # with two of them, one may be the client's own
+            if arrival is not None and len(ids) == 1:  # of two ids, one may come from the client
                 arrival.forwarded_id = ids[0].decode("latin-1")
         await super().__call__(scope, receive, send)

@@ -1,4 +1,4 @@
-"""How the server of a replica counts what it refuses, and what it writes to those it refuses."""
+"""The callbacks of a replica's server: they count refusals, and write the responses to refused clients."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.web.errors import to_http
 
 
 class Arrivals(Protocol):
-    """Hears of requests before anything is done for them."""
+    """Is notified of requests before any work is done for them."""
 
     def arrived(self, scope: Any) -> None:
-        """Note that the headers of a request are complete and its turn on the connection has come."""
+        """Handle a request whose headers are complete, and whose turn on the connection has come."""
         ...
 
     def still_arriving(self, scope: Any) -> None:
-        """Note that a request's body is not complete yet. Called whenever a part has come."""
+        """Handle a request whose body is not complete yet. Called for each part that arrives."""
         ...
 
 
@@ -27,9 +27,9 @@ def server_callbacks(telemetry: Telemetry, arrivals: Arrivals, *, replica_id: st
     """Return the callbacks of a replica's server.
 
     Args:
-        telemetry: counts what is refused.
-        arrivals: hears of each request.
-        replica_id: sent in `X-Gateway-Replica` with every refusal, or None for no such header.
+        telemetry: counts refusals.
+        arrivals: notified of each request.
+        replica_id: sent in `X-Gateway-Replica` with every refusal; None omits the header.
     """
     own_headers: RawHeaders = []
     if replica_id is not None:

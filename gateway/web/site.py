@@ -1,4 +1,4 @@
-"""The FastAPI application of a replica: `/mcp`, and everything beside it."""
+"""The FastAPI application of a replica: `/mcp`, health checks, metrics and metadata."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ METRICS_PATH: Final = "/metrics"
 NOT_RUNNING: Final = "The gateway is not running: the lifespan of the application that it is mounted in has not run"
 
 NotReady: TypeAlias = Literal["leaving", "audit_log_down"]
-"""Why a replica takes no new work."""
+"""The reason why a replica accepts no new work."""
 
 log = logging.getLogger(__name__)
 
 
 class Liveness(BaseModel):
-    """What `/healthz` answers."""
+    """The response of `/healthz`."""
 
     status: Literal["alive"] = "alive"
 
 
 class Readiness(BaseModel):
-    """What `/readyz` answers."""
+    """The response of `/readyz`."""
 
     status: Literal["ready"] | NotReady
     clock: Annotated[
@@ -52,7 +52,7 @@ class Readiness(BaseModel):
 
 
 class ProtectedResource(BaseModel):
-    """What the metadata of a protected resource says (RFC 9728 section 2). Members without a value are left out."""
+    """The metadata of a protected resource (RFC 9728 section 2). Members without a value are omitted."""
 
     resource: str
     authorization_servers: list[str] | None = None
@@ -62,11 +62,11 @@ class ProtectedResource(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The metadata of a protected resource, and where it is served.
+    """The metadata of a protected resource, and the paths that serve it.
 
     Attributes:
-        read: returns it as it is now.
-        paths: the paths that clients look for it at.
+        read: returns the current metadata.
+        paths: the paths where clients look for it.
     """
 
     read: Callable[[], dict[str, Any]]
@@ -74,11 +74,11 @@ class Metadata:
 
 
 class Endpoint(Route):
-    """An exact path that an ASGI application serves, whatever the method: the framework reads nothing of a request."""
+    """An exact path that an ASGI application serves, for all methods. The framework does not read the request."""
 
     def __init__(self, path: str, app: ASGIApp) -> None:
         super().__init__(path, app)
-        self.path_regex = re.compile(re.escape(path) + r"\Z")  # Starlette's own also takes a path that ends a line
+        self.path_regex = re.compile(re.escape(path) + r"\Z")  # Starlette's `$` also matches before a line break
 
 
 def create_site(
@@ -95,11 +95,11 @@ def create_site(
 
     Args:
         endpoints: ASGI applications by their paths.
-        why_not_ready: returns why this replica takes no new work, None if it does.
-        telemetry: of this replica.
-        health: whether it has `/healthz` and `/readyz`.
-        metrics: whether it has `/metrics`.
-        metadata: the protected-resource metadata (RFC 9728), where there is some.
+        why_not_ready: returns why this replica accepts no new work, or None.
+        telemetry: the metrics of this replica.
+        health: whether to serve `/healthz` and `/readyz`.
+        metrics: whether to serve `/metrics`.
+        metadata: the protected-resource metadata (RFC 9728), or None.
         lifespan: runs while the application is served.
     """
     site = FastAPI(
@@ -109,8 +109,8 @@ def create_site(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would name whatever host the client has named
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # where traces are on, probes are none
+        redirect_slashes=False,  # a redirect would repeat any host that the client names
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # health checks must not appear in traces
     )
     if health:
         _add_health(site, why_not_ready, telemetry.clocks.offsets)
@@ -133,13 +133,13 @@ def _add_health(
         reason = why_not_ready()
         if reason is not None:
             response.status_code = 503
-        # A wrong clock is told and no reason to leave: if it is the other one's, all replicas would.
+        # A wrong clock is reported, but the replica stays ready: if the other clock is wrong, all would stop.
         return Readiness(status=reason or "ready", clock=clock_offsets())
 
 
 def _add_metrics(site: FastAPI, registry: CollectorRegistry) -> None:
     @site.get(METRICS_PATH, response_class=Response)
-    def metrics(accept: Annotated[str, Header()] = "") -> Response:  # in a thread: it takes some milliseconds
+    def metrics(accept: Annotated[str, Header()] = "") -> Response:  # runs in a thread: it takes some milliseconds
         encode, content_type = choose_encoder(accept)
         return Response(encode(registry), headers={"content-type": content_type})
 
@@ -159,16 +159,16 @@ def _add_metadata(site: FastAPI, metadata: Metadata) -> None:
 
 
 class Guard:
-    """Lets only requests that may be served through to the site.
+    """Passes only allowed requests to the site.
 
     Args:
         app: the site.
-        is_running: tells whether what it is served with runs.
-        local_only: whether only connections to an address of this machine alone are served.
-        judges: the paths of those that check hosts and origins themselves.
-        origins: tells which hosts and web pages may call. Health checks are answered for all.
+        is_running: returns whether the gateway is running.
+        local_only: whether to serve only connections to a loopback address.
+        judges: the paths of endpoints that check hosts and origins themselves.
+        origins: decides which hosts and web pages may call. Everyone may call the health checks.
         telemetry: counts refusals.
-        audit: notes refusals.
+        audit: logs refusals.
     """
 
     def __init__(
@@ -216,32 +216,32 @@ class Guard:
         await self._app(scope, receive, _adding(cors, send) if cors else send)
 
     def _is_open(self, scope: Scope) -> bool:
-        """Tell whether a request is for whoever checks its host and origin itself, or for a health check."""
+        """Return whether the request is a health check, or is for an endpoint that checks hosts and origins itself."""
         path: str = scope["path"]
         return path.removeprefix(scope.get("root_path", "")) in self._unguarded
 
 
 async def refuse_not_running(send: Send) -> None:
-    """Answer a request to a gateway that does not run."""
+    """Answer a request to a gateway that is not running."""
     log.error("request refused: the gateway is not running; give `gateway.mount` the application that the server runs")
     await _answer(send, *to_http(InternalError(NOT_RUNNING), None))
 
 
 def _encoded_path(scope: Scope) -> str:
-    """Return the path as it was sent: then no path stands for another one, which a proxy lets nobody reach."""
+    """Return the path as sent, still encoded, so that no path can stand for another one that a proxy blocks."""
     raw_path: bytes = scope.get("raw_path") or b""
     path: str = scope["path"]
     return raw_path.partition(b"?")[0].decode("latin-1") if b"%" in raw_path else path
 
 
 def _is_local(scope: Scope) -> bool:
-    """Tell whether a connection was made to a loopback address, or by a way that has none, such as a Unix socket."""
+    """Return whether a connection was made to a loopback address, or has no address, such as a Unix socket."""
     server = scope.get("server")
     return server is None or server[1] is None or is_loopback(server[0])
 
 
 def _adding(headers: list[tuple[bytes, bytes]], send: Send) -> Send:
-    """Return a `send` that adds headers to the answer."""
+    """Return a `send` that adds headers to the response."""
 
     async def send_more(event: Any) -> None:
         if event["type"] == "http.response.start":

@@ -1,1 +1,1 @@
-"""The protocol versions that are served, each a wire: one request from its bytes to its reply."""
+"""The wires, one for each form of the protocol: they turn the bytes of a request into a reply."""

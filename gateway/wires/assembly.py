@@ -1,4 +1,4 @@
-"""The wires of one process, put together: what they share, and what each has of its own."""
+"""Builds the wires of a process, from the parts that they share and the parts of each wire."""
 
 from __future__ import annotations
 
@@ -54,29 +54,29 @@ from gateway.wires.released.wire import ReleasedWire
 
 
 class Wires:
-    """Makes the wires, and hands them newer tools.
+    """Builds the wires, and updates them when the tools change.
 
     Args:
-        settings: of the replica.
-        keys: seal and open.
-        registry: what is served.
+        settings: the settings of the replica.
+        keys: seal and open tokens.
+        registry: the tools, prompts and resources to serve.
         server_info: the `Implementation` object of this server.
         calls: runs legs.
         host: runs completions.
-        store: where tasks are, or None where there are none.
-        changes: what streams hear of.
-        audit: notes refusals.
-        telemetry: counts.
+        store: the task store, or None without tasks.
+        changes: announces changes to streams.
+        audit: logs refusals.
+        telemetry: counts events.
         waiting: the calls that wait for their clients.
-        authorities: end what callers may not have any more.
+        authorities: end work that a caller may no longer do.
         post: posts a sealed message to another replica.
-        carriers: deliver sealed messages to all other replicas; tried in turn.
+        carriers: deliver sealed messages to all other replicas; they are tried in turn.
         tracing: traces requests, or None.
 
     Attributes:
-        dispatcher: answers requests of all of them.
-        hops: takes messages of other replicas.
-        broadcasts: sends hints to all other replicas, and takes theirs.
+        dispatcher: answers the requests of all wires.
+        hops: receives messages from other replicas.
+        broadcasts: sends hints to all other replicas, and receives theirs.
     """
 
     def __init__(
@@ -136,19 +136,19 @@ class Wires:
         )
 
     def serve(self, registry: Registry) -> None:
-        """Serve newer tools from the next request on."""
+        """Serve another registry from the next request on."""
         self._telemetry.serve(registry.names)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
         self._authorities.serve(registry)
 
     def check(self, registry: Registry) -> None:
-        """Make what would be told of a registry, and forget it: what cannot be told is found out by that."""
+        """Build the catalogues of a registry and discard them, to find out whether it can be served."""
         self._released_catalogue(registry)
         self._handshake_catalogues(registry)
 
     @property
     def _has_identity(self) -> bool:
-        """Whether callers say who they are, without which no list of tasks is one caller's own."""
+        """Whether callers are authenticated. Without that, a list of tasks cannot belong to one caller."""
         return self._settings.auth != "none"
 
     def _released_catalogue(self, registry: Registry) -> Catalogue:
@@ -157,7 +157,7 @@ class Wires:
         return Catalogue(registry, self._released_words, self._keys, capabilities, tasks=tasks)
 
     def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
-        """Make the catalogues of the handshake wires, by version."""
+        """Build the catalogues of the handshake wires, by version."""
         has_tasks, lists = self._has_tasks, self._has_identity
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
@@ -207,7 +207,7 @@ class Wires:
         return tasks, self._version(DRAFT, methods, DraftCalls(methods, answers), tasks.handlers)
 
     def _legacy(self, version: str, catalogue: Catalogue, access: TaskAccess | None) -> HandshakeVersion:
-        """Make a version of the 2025-11-25 wire; without access to tasks, it has none."""
+        """Build a version of the 2025-11-25 wire, without tasks if `access` is None."""
         methods = Methods(catalogue, self._calls, self._host, self._legacy_words)
         calls = LegacyCalls(
             methods,

@@ -1,8 +1,8 @@
 """Hints from one replica to all others: a request was cancelled, a list has changed.
 
-A lost hint does little harm: a call runs to its end, or a client reads a list later. So nobody waits for hints, and
-everything about them is bounded: how many wait, how many of them are one caller's, how often they are sent, and how
-many messages are under way. Hints that come faster share a message.
+A lost hint does little harm: a call runs to its end, or a client reads a list later. So nobody waits for hints. All of
+these are bounded: the hints that wait, the hints of one caller, how often they are sent, and the messages in flight.
+Hints that come in quick succession share a message.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from gateway.tokens.hop_messages import Hops
 from gateway.wires.ports import Carrier
 
 CANCELLED_REQUEST: Final = "cancelled"
-"""The hint that a request was cancelled: its name, see `gateway.tokens.session_ids.request_digest`."""
+"""The hint that a request was cancelled. Its text is the name of the request, see `session_ids.request_digest`."""
 
 CHANGED_TOPIC: Final = "changed"
-"""The hint that a list or a resource has changed: the name of the list, or the URI."""
+"""The hint that a list or a resource has changed. Its text is the name of the list, or the URI."""
 
 PAUSE_SECONDS: Final = 0.25
 """The shortest time between two messages."""
 
 MAX_WAITING: Final = 400
-"""Hints that wait for the next message."""
+"""How many hints may wait for the next message."""
 
 MAX_OF_ONE: Final = 100
-"""Hints of one kind and one caller among them."""
+"""How many of them may have the same kind and caller."""
 
 MAX_WAITING_BYTES: Final = 28_000
-"""The size of all hints that wait. A message with them fits, whatever `GATEWAY_MAX_BODY_BYTES` its receiver has."""
+"""The size of all waiting hints. A message with them fits the receiver's `GATEWAY_MAX_BODY_BYTES`, whatever it is."""
 
 MAX_BYTES: Final = 2048
-"""The size of one hint."""
+"""The largest size of one hint."""
 
 MAX_UNDER_WAY: Final = 4
-"""Messages that are being delivered. A replica that does not answer makes each take its whole time limit."""
+"""How many messages may be in delivery. If a replica does not answer, each takes its whole time limit."""
 
 _KIND: Final = "hints"
 
@@ -54,7 +54,7 @@ class _Waiting:
         self._bytes = 0
 
     def add(self, kind: str, text: str, caller: Hashable) -> bool:
-        """Add a hint unless it waits already; return whether there was room."""
+        """Add a hint unless it already waits, and return whether there was room."""
         if (kind, text) in self._hints:
             return True
         if len(self._hints) >= MAX_WAITING or self._of[kind, caller] >= MAX_OF_ONE:
@@ -76,7 +76,7 @@ class _Waiting:
 
 
 def _size(text: str) -> int:
-    """Return the size of a hint in a message; one that no message can carry exceeds every limit."""
+    """Return the size of a hint in a message. A hint that cannot be encoded exceeds every limit."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -84,12 +84,12 @@ def _size(text: str) -> int:
 
 
 class Broadcasts:
-    """Sends hints to all other replicas, and hands on theirs.
+    """Sends hints to all other replicas, and receives theirs.
 
     Args:
-        hops: seals messages, and opens those of others.
-        carriers: deliver messages to all other replicas. Each is tried in turn until one has delivered.
-        telemetry: counts messages, and hints that were dropped.
+        hops: seals our messages, and opens those of others.
+        carriers: deliver messages to all other replicas. They are tried in turn until one succeeds.
+        telemetry: counts messages and dropped hints.
     """
 
     def __init__(self, hops: Hops, carriers: Sequence[Carrier], telemetry: Telemetry) -> None:
@@ -104,16 +104,16 @@ class Broadcasts:
         hops.handle(_KIND, self._take)
 
     def forward_to(self, kind: str, taker: Callable[[str], object]) -> None:
-        """Hand hints of a kind, sent by other replicas, to a taker."""
+        """Pass hints of this kind from other replicas to `taker`."""
         self._takers[kind] = taker
 
     def send(self, kind: str, text: str, caller: Hashable = None) -> None:
-        """Send a hint to all other replicas, soon. May be called from any thread.
+        """Send a hint to all other replicas soon. You can call this from any thread.
 
         Args:
-            kind: what the hint is about.
+            kind: the kind of hint.
             text: the hint.
-            caller: who caused it, so that no caller takes all the room.
+            caller: who caused it. No caller can use all the room.
         """
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -127,7 +127,7 @@ class Broadcasts:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Send hints, and listen for those of others, while the context is open."""
+        """Send hints, and receive those of other replicas, while the context is open."""
         if not self._carriers:
             yield
             return
@@ -166,7 +166,7 @@ class Broadcasts:
         self._telemetry.broadcast(failed=not delivered)
 
     def _take(self, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Hand on the hints of another replica. Kinds that only a later release knows are ignored."""
+        """Pass on the hints of another replica. Kinds that only a later release has are ignored."""
         for kind, taker in self._takers.items():
             texts = body.get(kind, ())
             if not isinstance(texts, (list, tuple)) or any(type(text) is not str for text in texts):

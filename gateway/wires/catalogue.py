@@ -1,4 +1,4 @@
-"""What the lists of a wire tell, and what its server can do: made once for a registry, told many times."""
+"""The lists and capabilities that a wire reports, built once for a registry."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from gateway.sealing.envelope import Rejected
 from gateway.tokens.key_holder import KeyHolder
 
 TTL_MS = 60_000
-"""How long clients may keep lists, and what they discovered."""
+"""How long clients may cache lists and the result of `server/discover`."""
 
 PAGE_SIZE = 250
-"""Entries on one page of a list."""
+"""The number of entries on one page of a list."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Catalogue:
-    """The lists of one registry as one wire tells them, in pages.
+    """The lists of one registry in the format of one wire, split into pages.
 
     Args:
-        registry: what is served.
-        words: the wire's.
-        keys: make cursors that every replica reads.
-        capabilities: what the server declares that it can do.
-        page_size: entries on one page.
-        entry: tells one thing that is served.
-        tasks: the capability of clients that can run tasks. Those without it are not told of tools that run only as
-            tasks; None tells everyone of them.
+        registry: the entries of the lists.
+        words: the result format of the wire.
+        keys: make cursors that every replica can read.
+        capabilities: the capabilities that the server declares.
+        page_size: the number of entries on one page.
+        entry: returns the list entry of a tool, prompt or resource.
+        tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
+            shows these tools to everyone.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class Catalogue:
     def page(
         self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any] = _NOTHING
     ) -> dict[str, Any]:
-        """Return one page of a list: the first without a cursor, else the one after the cursor's entry.
+        """Return one page of a list: the page after the cursor's entry, or the first without a cursor.
 
-        An entry that asks for scopes is told only to callers whose token grants them.
+        Only callers whose token grants the scopes of an entry see it.
 
         Args:
-            name: the result's field, `tools`, `prompts`, `resources` or `resourceTemplates`.
+            name: the field of the result: `tools`, `prompts`, `resources` or `resourceTemplates`.
             cursor: as the client sent it.
-            caller: who asks.
+            caller: the caller of the request.
             capabilities: what the client declared.
 
         Raises:
-            InvalidParams: the cursor is not one of ours, or its entry is no longer there.
+            InvalidParams: the cursor is not one of ours, or its entry no longer exists.
         """
         entries = self._lists[name]
         start = 0 if cursor is None else self._after(name, entries, cursor)
@@ -95,7 +95,7 @@ class Catalogue:
         return pages[place]
 
     def _current_pages(self) -> dict[tuple[str, int, bool], dict[str, Any]]:
-        """Return the pages whose cursors are made with the key that seals now."""
+        """Return the cached pages; they are discarded when another key seals cursors."""
         key_id = self._keys.current.key_id
         if key_id != self._pages_key_id:
             self._pages, self._pages_key_id = {}, key_id
@@ -114,7 +114,7 @@ class Catalogue:
     def _make_page(
         self, name: str, entries: _Entries, start: int, caller: Caller, *, has_tasks: bool
     ) -> dict[str, Any]:
-        """A list is private for everyone as soon as not everyone is told of all its entries."""
+        """Make a page. If some callers do not see all entries, the list is private for every caller."""
         visible = (
             place
             for place in range(start, len(entries.listed))
@@ -129,7 +129,7 @@ class Catalogue:
         return self._words.cacheable(fields, ttl_ms=TTL_MS, scope=scope)
 
     def changed_lists(self, newer: Catalogue) -> list[str]:
-        """Return which lists differ in another catalogue, as `subscriptions/listen` names them."""
+        """Return the lists that differ in another catalogue, by their names in `subscriptions/listen`."""
         names = {"tools": "tools", "prompts": "prompts", "resources": "resources", "resourceTemplates": "resources"}
         different = [topic for name, topic in names.items() if self._lists[name].differs_from(newer._lists[name])]
         return list(dict.fromkeys(different))
@@ -149,11 +149,11 @@ class _Entries:
 
 
 def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
-    """Return what a server of the 2026-07-28 wire declares, as far as the registry gives reason for it.
+    """Return the capabilities that the 2026-07-28 wire declares for this registry.
 
     Args:
-        registry: what is served.
-        tasks: whether there is a store for tasks.
+        registry: the tools, prompts and resources.
+        tasks: whether there is a task store.
     """
     capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "logging": {}}
     if registry.prompts:
@@ -168,12 +168,12 @@ def released_capabilities(registry: Registry, *, tasks: bool) -> dict[str, Any]:
 
 
 def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
-    """Return what `initialize` declares, as far as the registry gives reason for it; of changes nobody is told.
+    """Return the capabilities that `initialize` declares for this registry. Changes are never announced there.
 
     Args:
-        registry: what is served.
-        tasks: whether there is a store for tasks.
-        lists_tasks: whether a list of tasks is one caller's own, which takes callers that say who they are.
+        registry: the tools, prompts and resources.
+        tasks: whether there is a task store.
+        lists_tasks: whether tasks can be listed, which needs authenticated callers.
     """
     capabilities: dict[str, Any] = {"tools": {}, "logging": {}}
     if registry.prompts:
@@ -189,12 +189,12 @@ def handshake_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool
 
 
 def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) -> dict[str, Any]:
-    """Return what `initialize` declares on the draft wire (SEP-1905, Server Capabilities).
+    """Return the capabilities that `initialize` declares on the draft wire (SEP-1905, Server Capabilities).
 
     Args:
-        registry: what is served.
-        tasks: whether there is a store for tasks.
-        lists_tasks: whether a list of tasks is one caller's own.
+        registry: the tools, prompts and resources.
+        tasks: whether there is a task store.
+        lists_tasks: whether tasks can be listed, which needs authenticated callers.
     """
     capabilities = handshake_capabilities(registry, tasks=tasks, lists_tasks=lists_tasks)
     if "tasks" in capabilities:
@@ -203,7 +203,7 @@ def draft_capabilities(registry: Registry, *, tasks: bool, lists_tasks: bool) ->
 
 
 def handshake_entry(served: Served) -> dict[str, Any]:
-    """Return an entry of a list as the handshake wires tell it: a tool says whether it takes tasks."""
+    """Return a list entry of the handshake wires, where a tool also says whether it supports tasks."""
     entry = served.catalogue_entry()
     if isinstance(served, Tool):
         entry["execution"] = {"taskSupport": served.task}

@@ -1,7 +1,7 @@
-"""One request from its bytes to its reply.
+"""Turns the bytes of a request into a reply.
 
-Who calls is established before this, on the headers alone, so that nobody without a valid token makes a
-replica read or decode a body.
+The caller is authenticated before this, from the headers alone. So nobody without a valid token can make a replica read
+or decode a body.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _RELEASED: Final = Wire.RELEASED
 
 
 class Dispatcher:
-    """Turns requests into replies; holds nothing between two of them.
+    """Turns requests into replies. It keeps no state between requests.
 
     Args:
         released: answers requests of the released wire.
-        handshake: answers requests of all others.
-        changes: what `subscriptions/listen` streams hear of.
-        audit: notes refusals.
+        handshake: answers requests of all other wires.
+        changes: announces changes to `subscriptions/listen` streams.
+        audit: logs refusals.
         max_json_depth: how deep a body may nest.
         tracing: traces requests and notifications, or None.
     """
@@ -60,15 +60,15 @@ class Dispatcher:
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
+        """The registry that is served now."""
         return self._released.methods.registry
 
     def replace(self, released: Catalogue, handshake: Mapping[str, Catalogue]) -> None:
-        """Serve newer catalogues of one registry from the next request on, and announce the lists that differ.
+        """Serve other catalogues from the next request on, and announce the lists that have changed.
 
         Args:
-            released: of the released wire.
-            handshake: of the others, by version.
+            released: the catalogue of the released wire.
+            handshake: the catalogues of the other wires, by version.
         """
         changed = self._released.methods.catalogue.changed_lists(released)
         self._released.methods.catalogue = released
@@ -77,10 +77,10 @@ class Dispatcher:
             self._changes.announce(name)
 
     async def handle(self, headers: Headers, body: bytes, caller: Caller, client: Client) -> Reply:
-        """Answer one request. What is wrong with it, the reply says.
+        """Answer one request. If something is wrong with it, the reply says so.
 
         Raises:
-            HttpRefusal: it belongs to no session.
+            HttpRefusal: the request needs a session, and has none that is valid.
         """
         value: Any = None
         wire: Wire | None = None
@@ -106,7 +106,7 @@ class Dispatcher:
             return Refused(error, request_id_of(value), wire)
 
     def refuse(self, body: bytes, error: TryAgain, caller: Caller) -> Refused:
-        """Refuse a message of a handshake wire unserved; of what it says, only the id of a request counts."""
+        """Refuse a message of a handshake wire without serving it. Only the id of the request is read."""
         self._audit.refused(error, caller.principal)
         try:
             request_id = request_id_of(decode(body, self._max_json_depth))
@@ -116,7 +116,7 @@ class Dispatcher:
 
 
 def _wanted(value: Any) -> tuple[str, str]:
-    """Return what a request asks for: its method, and the target if it names one. For the audit log."""
+    """Return the method of a request, and its target or "", for the audit log."""
     members: Mapping[str, Any] = value if isinstance(value, dict) else {}
     method = members.get("method")
     params = members.get("params")

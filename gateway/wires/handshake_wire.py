@@ -1,4 +1,4 @@
-"""The wires with a handshake: `initialize` once, then requests, notifications and responses, to any replica."""
+"""The handshake wires: `initialize` once, then requests, notifications and responses, to any replica."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ from gateway.wires.ports import Client
 from gateway.wires.replies import Accepted, Listening, Reply
 
 LATE_SECONDS: Final = 3.0
-"""When a cancelled request creates no task any more: the store has done what it was told by then, or never will."""
+"""After this time a cancelled request creates no task: the store has done its work by then, or never will."""
 
 MAX_LATE: Final = 200
-"""How many cancelled requests are looked at once more after that time."""
+"""How many cancelled requests may wait to be checked again after that time."""
 
 
 class HandshakeWire:
     """Answers messages of the handshake wires.
 
     Args:
-        versions: what answers requests, by the version of the session.
+        versions: answer requests, by the version of the session.
         sessions: opens sessions.
-        addresses: tells where responses belong.
-        deliveries: brings them to calls.
-        broadcasts: notifies other replicas of cancelled requests, and this one of theirs.
-        tasks: brings them to tasks, and cancels those; None where there are none.
+        addresses: returns the call or task that a response belongs to.
+        deliveries: delivers responses to calls.
+        broadcasts: notifies other replicas of cancelled requests, and receives their hints.
+        tasks: delivers responses to tasks, and cancels tasks; None without tasks.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class HandshakeWire:
         broadcasts.forward_to(CANCELLED_REQUEST, self._running.cancel)
 
     def replace(self, catalogues: Mapping[str, Catalogue]) -> None:
-        """Serve newer catalogues, by version, from the next request on."""
+        """Serve other catalogues, by version, from the next request on."""
         for version, catalogue in catalogues.items():
             self._versions[version].methods.catalogue = catalogue
 
@@ -86,17 +86,17 @@ class HandshakeWire:
         """Answer one message.
 
         Args:
-            message: as parsed.
-            wire: what the message says of itself, see `choose_wire`.
-            headers: of the HTTP request that carried it.
-            caller: who sent it.
-            client: the other end of its connection.
-            body: of the HTTP request.
+            message: the parsed message.
+            wire: the wire that the message chooses, see `choose_wire`.
+            headers: the headers of the HTTP request.
+            caller: the sender of the request.
+            client: the other end of the connection.
+            body: the body of the HTTP request.
 
         Raises:
-            RpcError: it is refused.
-            InsufficientScope: the caller's token does not grant what it takes.
-            HttpRefusal: there is no session that it belongs to.
+            RpcError: the message is refused.
+            InsufficientScope: the caller's token does not grant the required scopes.
+            HttpRefusal: the message needs a session, and has none that is valid.
         """
         if isinstance(message, Request):
             check_method(message, headers)
@@ -106,7 +106,7 @@ class HandshakeWire:
         session = self._session(wire, headers, caller)
         nonce = b"" if session is None else session.nonce
         if isinstance(message, Response):
-            client.leave()  # another replica may take its time
+            client.leave()  # another replica may be slow
             await self._take_answer(message, body, Authority.of(caller, nonce))
             return Accepted()
         if isinstance(message, Notification):
@@ -129,10 +129,10 @@ class HandshakeWire:
         return reply
 
     def _session(self, wire: Wire, headers: header.Headers, caller: Caller) -> Session | None:
-        """Return the session of a message, None for one of the draft wire that has none.
+        """Return the session of a message, or None for a message of the draft wire without one.
 
         Raises:
-            HttpRefusal: 404, it does not open; 400, there is none, or it is one of another version.
+            HttpRefusal: 404, the session cannot be opened; 400, there is no session, or it has another version.
         """
         session_id = headers.get(header.SESSION_ID)
         if session_id is None:
@@ -140,11 +140,11 @@ class HandshakeWire:
                 return None
             raise HttpRefusal(
                 400,
-                "Mcp-Session-Id is missing: begin a session with initialize,"
-                " or send MCP-Protocol-Version: 2026-07-28 and what it asks for",
+                "Mcp-Session-Id is missing: start a session with initialize,"
+                " or send MCP-Protocol-Version: 2026-07-28 and what that version requires",
             )
         session = self._sessions.open(session_id, caller)
-        if session.version not in self._versions:  # another release, which speaks it, is being rolled out or back
+        if session.version not in self._versions:  # another release, which supports it, is being rolled out or back
             raise unknown_session()
         version = headers.get(header.PROTOCOL_VERSION)
         if version is not None and version != session.version:
@@ -152,10 +152,10 @@ class HandshakeWire:
         return session
 
     async def _take_answer(self, response: Response, body: bytes, authority: Authority) -> None:
-        """Bring a client's response to who waits for it; one that belongs nowhere any more means nothing.
+        """Deliver a client's response to the call or task that waits for it. A late response is ignored.
 
         Raises:
-            InsufficientScope: who waits for it may not be answered with this token, or in this session.
+            InsufficientScope: the call or task does not accept an answer with this token, or in this session.
         """
         address = self._addresses.open(response.id, authority)
         if isinstance(address, CallAddress):
@@ -164,22 +164,22 @@ class HandshakeWire:
             await self._tasks.take_answer(response, address, authority)
 
     async def _take_notification(self, notification: Notification, session: Session | None, caller: Caller) -> None:
-        """Cancel what is cancelled. That works from a session: without one, nobody knows whose request it was."""
+        """Cancel a request if the notification says so. This needs a session, which identifies the request."""
         if notification.method != CANCELLED or session is None:
             return
         request_id = read_cancelled(notification.params)
         if request_id is None:
             return
         name = request_digest(session, request_id)
-        tasks = self._tasks if session.version == DRAFT else None  # elsewhere no request creates a task that it names
+        tasks = self._tasks if session.version == DRAFT else None  # only draft requests name the task they create
         if tasks is not None:
-            with suppress(TaskStoreDown):  # without it there may still be a call to cancel
-                await tasks.find_request(name, caller)  # who may not cancel the task ends no stream of it
+            with suppress(TaskStoreDown):  # there may still be a call to cancel
+                await tasks.find_request(name, caller)  # raises if this caller may not cancel the task or its stream
         if not self._running.cancel(name):
             self._broadcasts.send(CANCELLED_REQUEST, name, caller.principal)
         if tasks is None or await tasks.cancel_request(name, caller):
             return
-        if len(self._late) < MAX_LATE:  # the request may be creating one at this moment, here or elsewhere
+        if len(self._late) < MAX_LATE:  # the request may be creating a task at this moment, here or elsewhere
             late = asyncio.create_task(_cancel_late(tasks, name, caller))
             self._late.add(late)
             late.add_done_callback(self._late.discard)

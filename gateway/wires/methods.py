@@ -1,4 +1,4 @@
-"""The methods that every wire has: lists, calls and completion, told in the wire's own words; and what a handler is."""
+"""The methods that every wire has (lists, calls and completion), and the type of all handlers."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ log = logging.getLogger(__name__)
 
 
 class Incoming:
-    """A request with all that came with it.
+    """A request together with its headers, caller, connection and session.
 
     Args:
-        request: the request itself.
-        headers: of the HTTP request that carried it.
-        caller: who sent it.
-        client: the other end of its connection.
-        conversation: what its call has learned, where that rests in this process.
-        session: the nonce of the session with which it came, b"" for none.
-        cancel_name: what its client may cancel it by, "" for nothing.
+        request: the request.
+        headers: the headers of the HTTP request.
+        caller: the sender of the request.
+        client: the other end of the connection.
+        conversation: what the call has learned, if that is kept in this process.
+        session: the nonce of its session, or b"".
+        cancel_name: the name by which its client can cancel it, or "".
     """
 
     __slots__ = ("caller", "cancel_name", "client", "conversation", "headers", "request", "session")
@@ -71,11 +71,11 @@ class Incoming:
         self.cancel_name: Final = cancel_name
 
     def within(self, conversation: Conversation) -> Incoming:
-        """Return the same request as a part of a conversation."""
+        """Return the same request as part of a conversation."""
         return self._like(self.caller, conversation)
 
     def by(self, caller: Caller) -> Incoming:
-        """Return the same request by the authority of another token."""
+        """Return the same request with the authority of another caller."""
         return self._like(caller, self.conversation)
 
     def _like(self, caller: Caller, conversation: Conversation | None) -> Incoming:
@@ -90,14 +90,14 @@ class Incoming:
         )
 
     def answered(self, result: Any) -> Answered:
-        """Return the reply with a result, see `result_response`."""
+        """Return a reply with this result, see `result_response`."""
         return Answered(result_response(self.request.id, result))
 
 
 Handler: TypeAlias = Callable[[Incoming], Awaitable[Reply]]
-"""Answers the requests of one method. On every wire, and for every method, it looks like this.
+"""Answers the requests of one method. All handlers of all wires have this type.
 
-It raises `RpcError` for what is wrong with a request, and `InsufficientScope` for what the token does not grant.
+A handler raises `RpcError` if it refuses a request, and `InsufficientScope` if the token grants too little.
 """
 
 RunLeg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
@@ -105,13 +105,13 @@ RunLeg: TypeAlias = Callable[[Incoming], Awaitable[Ran]]
 
 
 class Methods:
-    """Answers requests with results; holds nothing between two of them.
+    """Answers requests with results. It keeps no state between requests.
 
     Args:
-        catalogue: what is served, as this wire lists it. May be replaced.
+        catalogue: the lists of this wire; can be replaced.
         calls: runs legs.
         host: runs completions.
-        words: the wire's.
+        words: the result format of the wire.
     """
 
     def __init__(self, catalogue: Catalogue, calls: CallRunner, host: Host, words: Words) -> None:
@@ -122,7 +122,7 @@ class Methods:
 
     @property
     def registry(self) -> Registry:
-        """What is served now."""
+        """The registry that is served now."""
         return self.catalogue.registry
 
     @property
@@ -137,7 +137,7 @@ class Methods:
         }
 
     def _listing(self, name: str) -> Handler:
-        """Return what answers the requests for a list, by the name that the list has in its result."""
+        """Return the handler for a list, given the name of the list in the result."""
 
         async def list_entries(incoming: Incoming) -> Reply:
             request = incoming.request
@@ -150,8 +150,8 @@ class Methods:
         """Return the tool that a call names.
 
         Raises:
-            InvalidParams: there is none.
-            InsufficientScope: the caller's token does not grant what it takes.
+            InvalidParams: there is no such tool.
+            InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         name = wanted.name
         tool = self.catalogue.registry.tools.get(name)
@@ -245,10 +245,10 @@ class Methods:
 
 
 def check_scopes(served: Served, caller: Caller) -> None:
-    """Let only callers through whose token grants what it takes.
+    """Check that the caller's token grants the required scopes.
 
     Raises:
-        InsufficientScope: it does not.
+        InsufficientScope: the token does not grant them.
     """
     scopes = served.scopes
     if scopes and not caller.grants(scopes):

@@ -1,4 +1,4 @@
-"""What the wires need from outside: the other end of a connection, and messages to other replicas."""
+"""The interfaces that the wires need: the other end of a connection, and messages to other replicas."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ class Carrier(Protocol):
     """Delivers sealed messages to all other replicas."""
 
     async def send(self, seal: Callable[[], bytes]) -> bool:
-        """Send a message, within a short time; return whether it was delivered. Raises nothing.
+        """Send a message within a short time, and return whether it was delivered. This raises nothing.
 
         Args:
-            seal: returns the message, sealed anew each time: for one delivery to each replica.
+            seal: returns the message, sealed again for each call. Each replica gets its own.
         """
         ...
 
     def listening(self, take: Callable[[bytes], object]) -> AbstractAsyncContextManager[None]:
-        """Hand the messages of other replicas to `take` while the context is open, if they arrive this way."""
+        """Pass messages from other replicas to `take` while the context is open, if they arrive by this carrier."""
         ...
 
 
@@ -28,47 +28,47 @@ class Client(Protocol):
 
     @property
     def post(self) -> Callable[[bytes], None] | None:
-        """Sends a notification ahead of the answer, from any thread; None if the client takes no stream.
+        """Sends a notification before the answer, from any thread; None if the client does not accept a stream.
 
-        Who reads slowly misses some.
+        A slow reader misses some notifications.
         """
         ...
 
     @property
     def forwarded_id(self) -> str:
-        """What a trusted proxy calls the request, each time that it sends it; "" where none did."""
+        """The id that a trusted proxy gives the request in all of its attempts, or ""."""
         ...
 
     def ask(self, request: bytes) -> None:
-        """Send a request of ours ahead of the answer, to a client that takes a stream. It waits for slow readers."""
+        """Send a server request before the answer, to a client that accepts a stream. It waits for slow readers."""
         ...
 
     async def enter(self) -> None:
-        """Take a place among the requests that are worked on, unless this one needs none or has one.
+        """Take a place among the requests in progress, unless this request has one or needs none.
 
         Raises:
-            Overloaded: there is none.
+            Overloaded: no place is free.
         """
         ...
 
     def leave(self) -> None:
-        """Give up the place: all that there is to do is to wait for others, such as another replica."""
+        """Give up the place. Call this if the request only waits for something else, such as another replica."""
         ...
 
     def streaming(self) -> AbstractContextManager[None]:
-        """Count as one open stream of the caller while the context is open; inside of another one, no second time.
+        """Count as one open stream of the caller while the context is open. Nested contexts count only once.
 
         Raises:
-            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+            TooManyStreams: when the context is entered, if the caller has as many open streams as allowed.
         """
         ...
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Wait for somebody else while the context is open.
+        """Wait for something else while the context is open.
 
-        The request gives up its place, counts as an open stream, see `streaming`, and ends if the client goes away.
+        The request gives up its place, counts as an open stream (see `streaming`), and ends if the client disconnects.
 
         Raises:
-            TooManyStreams: by the context, as it is entered: the caller has as many open as allowed.
+            TooManyStreams: when the context is entered, if the caller has as many open streams as allowed.
         """
         ...

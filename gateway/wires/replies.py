@@ -1,4 +1,4 @@
-"""What a request is answered with, before it is HTTP."""
+"""The replies to requests, independent of HTTP."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from gateway.protocol.versions import Wire
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The request has a JSON-RPC response, `body`, and perhaps further response headers."""
+    """The request has a JSON-RPC response in `body`, and possibly additional response headers."""
 
     body: bytes
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A notification or a response was taken, or the request was cancelled: there is nothing to answer."""
+    """A notification or a response was accepted, or the request was cancelled. There is nothing to answer."""
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The request ends in an error.
+    """The request ends with an error.
 
     Attributes:
-        error: what the client is told.
-        request_id: None where no id could be read.
-        wire: decides what HTTP status tells it, None where that is not known.
+        error: the error for the client.
+        request_id: None if no id could be read.
+        wire: decides the HTTP status; None if it is not known.
     """
 
     error: GatewayError
@@ -38,7 +38,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """The request is answered by a stream that stays open: JSON-RPC messages, the response last."""
+    """The answer is a stream that stays open: JSON-RPC messages, with the response as the last one."""
 
     messages: AsyncIterator[bytes]
     request_id: RequestId

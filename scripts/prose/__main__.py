@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from scripts.prose import proofreading
 from scripts.prose.rules import Finding, Rules, load
 from scripts.prose.texts import Kind, texts_of
@@ -35,13 +37,17 @@ def files(paths: Sequence[str]) -> Iterator[Path]:
     """Yield the files below the paths that are committed or about to be."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths]
     names = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.split("\0")
-    yield from (Path(name) for name in sorted(set(names)) if name and not name.startswith(NOT_OURS))
+    yield from (Path(name) for name in sorted(set(names)) if Path(name).is_file() and not name.startswith(NOT_OURS))
 
 
 def check(path: Path, rules: Rules) -> Iterator[Finding]:
     """Yield the findings of one file."""
     in_tests = path.parts[0] == "tests"
-    texts = [text for text in texts_of(path) if not in_tests or text.kind in READ_IN_TESTS]
+    try:
+        texts = [text for text in texts_of(path) if not in_tests or text.kind in READ_IN_TESTS]
+    except (UnicodeDecodeError, SyntaxError, yaml.YAMLError) as error:
+        yield Finding(path, 1, "unreadable", type(error).__name__, str(error).splitlines()[0])
+        return
     for text in texts:
         yield from rules.findings(text)
     yield from proofreading.findings(path, texts)

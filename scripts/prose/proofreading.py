@@ -18,7 +18,10 @@ NOT_ASKED: Final = {
     "typography": False,  # quotation marks and dashes are those of a keyboard, here as in code
     "spelling.er_or": False,  # "requestor" is a word of the proposals
 }
-CONFIG: Final = Config(max_errors=DEFAULT["max_errors"], checks={**DEFAULT["checks"], **NOT_ASKED})
+CONFIG: Final = Config(
+    max_errors=DEFAULT["max_errors"],
+    checks={**NOT_ASKED, **{key: on for key, on in DEFAULT["checks"].items() if key not in NOT_ASKED}},
+)
 BETWEEN: Final = "\n¶\n"
 """Keeps the last word of a text apart from the first of the next, and takes one line."""
 

@@ -12,7 +12,7 @@ from typing import Final
 from scripts.prose.texts import CODE, Kind, Text
 
 FILE: Final = Path(__file__).with_name("rules.toml")
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])[\"')\]]*\s+(?=[\"'(\[]*[A-Z`\d-])")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z`\d-])")  # noqa: RUF001 - all quotation marks
 _CONTEXT: Final = 30
 _ABBREVIATION: Final = re.compile(r"\b(e\.g|i\.e|cf|vs|etc)\.$")
 
@@ -75,7 +75,8 @@ class Rules:
             for rule in self.rules:
                 if text.kind in rule.kinds and (found := rule.pattern.search(sentence)):
                     yield Finding(text.path, text.line, rule.name, _around(sentence, found), rule.instead)
-            yield from self._too_long(text, sentence)
+            if text.kind != "cell":
+                yield from self._too_long(text, sentence)
         if text.kind == "cell":
             yield from self._too_long(text, words)
 

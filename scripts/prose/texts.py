@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import io
 import re
 import tokenize
@@ -19,7 +20,13 @@ Kind = Literal["prose", "heading", "cell", "docstring", "comment", "message"]
 CODE: Final = "`…`"
 """Stands for a piece of code in a text, so a rule neither reads it nor joins the words around it."""
 _CODE_SPAN: Final = re.compile(r"``[^`]+``|`[^`]+`")
-_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_LINK: Final = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\n]*\)|\[[^\[\]]*\])")
+_FENCE: Final = re.compile(r"\s*(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_BEGIN: Final = re.compile(r"\s*(#|\||>|[-*+] |\d+[.)] )")
+_DRAWING: Final = re.compile("[├└│]")
+_NAME: Final = re.compile(r"\b[A-Za-z]+_\w+|^\s*(?:Args|Attributes|Raises|Returns|Yields)?:?\s*[a-z_]\w*(?=:( |$))")
+"""A name with an underscore, or one that an entry of a docstring is about."""
+_ENTRY: Final = re.compile(r"\s*([-*] |\d+[.)] |\*{0,2}[A-Za-z_]\w*(, \*{0,2}[A-Za-z_]\w*)*:( |$))")
 _COMMENT_IN_HTML: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z][a-z]+")
 _FEWEST_WORDS: Final = 3
@@ -63,28 +70,29 @@ def _markdown(path: Path, source: str) -> Iterator[Text]:
 
 def _markdown_blocks(source: str) -> Iterator[tuple[int, Kind, str]]:
     source = _COMMENT_IN_HTML.sub(lambda found: "\n" * found[0].count("\n"), source)
-    fenced = False
+    fenced = ""
     paragraph: list[str] = []
     start = 0
     for number, line in enumerate([*source.splitlines(), ""], 1):
-        fence = line.lstrip().startswith("```")
-        begins = fence or fenced or not line.strip() or re.match(r"\s*(#|\||>|[-*] |\d+\. )", line)
+        marks, behind = found.groups() if (found := _FENCE.match(line)) else ("", "")
+        fence = bool(marks) and (not fenced or (marks.startswith(fenced) and not behind.strip()))
+        begins = fence or fenced or not line.strip() or _BEGIN.match(line)
         if begins and paragraph:
             yield start, "prose", " ".join(paragraph)
             paragraph = []
         if fence:
-            fenced = not fenced
+            fenced = "" if fenced else marks
         elif fenced or not line.strip() or line.lstrip().startswith(">"):
             continue
         elif line.startswith("#"):
             yield number, "heading", line.lstrip("# ")
-        elif line.startswith("|"):
+        elif line.lstrip().startswith("|"):
             yield from (
-                (number, "cell", cell) for cell in re.split(r"(?<!\\)\|", line.strip("|")) if _WORD.search(cell)
+                (number, "cell", cell) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")) if _WORD.search(cell)
             )
         else:
             start = start if paragraph else number
-            paragraph.append(re.sub(r"^\s*([-*] |\d+\. )", "", line))
+            paragraph.append(re.sub(r"^\s*([-*+] |\d+[.)] )", "", line))
 
 
 def _python(path: Path, source: str) -> Iterator[Text]:
@@ -98,7 +106,7 @@ def _python(path: Path, source: str) -> Iterator[Text]:
             yield from _paragraphs(path, node)
         elif id(node) not in parts and (message := _message(node)):
             assert isinstance(node, ast.Constant | ast.JoinedStr)
-            yield Text(path, node.lineno, "message", plain(message))
+            yield Text(path, node.lineno, "message", plain(_NAME.sub(CODE, message)))
     yield from _comments(path, source)
 
 
@@ -110,14 +118,22 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def _paragraphs(path: Path, node: ast.Constant) -> Iterator[Text]:
-    lines = list(enumerate(str(node.value).splitlines(), node.lineno))
+    lines = [
+        (number, "" if _DRAWING.search(line) else line)
+        for number, line in enumerate(str(node.value).splitlines(), node.lineno)
+    ]
     for blank, group in groupby(lines, lambda numbered: not numbered[1].strip()):
         if blank:
             continue
         paragraph = list(group)
         if paragraph[0][1].lstrip().startswith((">>>", "$ ")):
             continue
-        yield Text(path, paragraph[0][0], "docstring", plain(" ".join(line for _, line in paragraph)))
+        entry: list[tuple[int, str]] = []
+        for numbered in [*paragraph, (0, "- ")]:
+            if entry and _ENTRY.match(numbered[1]):
+                yield Text(path, entry[0][0], "docstring", plain(_NAME.sub(CODE, " ".join(line for _, line in entry))))
+                entry = []
+            entry.append(numbered)
 
 
 def _message(node: ast.AST) -> str | None:
@@ -129,7 +145,11 @@ def _message(node: ast.AST) -> str | None:
             text = "".join(str(part.value) if isinstance(part, ast.Constant) else CODE for part in values)
         case _:
             return None
-    looks_like_code = re.search(r"\breturn\b|[{};]\s*$|\bredis\.call|\bimport\b|^\s*[<{\[(^]", text)
+    text = re.sub(r"</?[a-z][^>]*>", " ", text)
+    looks_like_code = re.search(
+        r"(?m)\bredis\.p?call\b|^\s*(local|return|end|import|from) [\w.]+ *(=|$)|[{}]\s*$|^\s*(\{\w|\^)|\(\?[:P]|\)\n",
+        text,
+    )
     return text if len(_WORD.findall(text)) >= _FEWEST_WORDS and " " in text.strip() and not looks_like_code else None
 
 
@@ -181,6 +201,24 @@ def _hash_comments(path: Path, source: str) -> Iterator[Text]:
             yield Text(path, number, "message" if found[1] == "##" else "comment", plain(found[2]))
 
 
+def _svg(path: Path, source: str) -> Iterator[Text]:
+    """Yield the words of a picture, and what it is called for those who do not see it."""
+    for found in re.finditer(r"<(text|title|desc)\b[^>]*>(.*?)</\1>|aria-label=\"([^\"]*)\"", source, re.DOTALL):
+        words = plain(html.unescape(re.sub(r"<[^>]*>", " ", found[2] or found[3] or "")))
+        if _WORD.search(words):
+            yield Text(path, source.count("\n", 0, found.start()) + 1, "message", words)
+
+
+def _shell(path: Path, source: str) -> Iterator[Text]:
+    """Yield comments, and what `echo` and `printf` print."""
+    yield from _hash_comments(path, source)
+    for number, line in enumerate(source.splitlines(), 1):
+        for found in re.finditer(r"\b(?:echo|printf) +(?:-\w+ +)*([\"'])((?:\\.|(?!\1).)*)\1", line):
+            words = plain(re.sub(r"\$\w+|\$\{[^}]*\}|\$\([^)]*\)", CODE, found[2]))
+            if len(_WORD.findall(words)) >= _FEWEST_WORDS:
+                yield Text(path, number, "message", words)
+
+
 _READERS: Final[dict[str, Callable[[Path, str], Iterator[Text]]]] = {
     ".md": _markdown,
     ".py": _python,
@@ -192,5 +230,7 @@ _READERS: Final[dict[str, Callable[[Path, str], Iterator[Text]]]] = {
     "Dockerfile": _hash_comments,
     ".conf": _hash_comments,
     ".cfg": _hash_comments,
-    ".sh": _hash_comments,
+    ".sh": _shell,
+    ".svg": _svg,
+    ".toml": _hash_comments,
 }

@@ -1,4 +1,4 @@
-"""Who counts as one caller."""
+"""The definition of one caller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Pair = tuple[tuple[Principal | None, str], tuple[Principal | None, str]]
 
 
 @pytest.mark.parametrize("pair", SAME.values(), ids=SAME)
-def test_who_counts_as_one_caller(limits: CallerLimits, pair: Pair) -> None:
+def test_these_count_as_one_caller(limits: CallerLimits, pair: Pair) -> None:
     first, second = pair
     limits.admit(*first)
     with pytest.raises(RateLimited):
@@ -49,7 +49,7 @@ def test_who_counts_as_one_caller(limits: CallerLimits, pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", OTHER.values(), ids=OTHER)
-def test_who_counts_as_another(limits: CallerLimits, pair: Pair) -> None:
+def test_these_count_as_different_callers(limits: CallerLimits, pair: Pair) -> None:
     first, second = pair
     limits.admit(*first)
     limits.admit(*second)

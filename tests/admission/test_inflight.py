@@ -1,4 +1,4 @@
-"""Who is taken on, who waits, who goes first, and which legs are handed on."""
+"""Which requests are admitted, which wait, which go first, and which legs are shed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def arrive(load: InFlight) -> InFlightVisit:
 
 
 def enter(load: InFlight) -> InFlightVisit:
-    """Let a request in that does not have to wait."""
+    """Admit a request that does not have to wait."""
     visit = arrive(load)
     visit.begin()
     assert visit.enter(goes_on=False) is None
@@ -44,7 +44,7 @@ def enter(load: InFlight) -> InFlightVisit:
 
 
 async def line_up(load: InFlight, *, goes_on: bool = False) -> tuple[InFlightVisit, asyncio.Future[None]]:
-    """Let a request in that has to wait."""
+    """Admit a request that has to wait."""
     visit = arrive(load)
     visit.begin()
     waiting = visit.enter(goes_on=goes_on)
@@ -73,7 +73,7 @@ async def test_up_to_the_limit_all_are_worked_on_half_as_many_wait_and_the_rest_
     assert load.waiting == 0
 
 
-async def test_who_leaves_makes_room_for_the_first_in_line(clock: Clock) -> None:
+async def test_a_request_that_ends_makes_room_for_the_first_in_line(clock: Clock) -> None:
     load = InFlight(FixedLimit(2), TARGET, clock)
     first, second = enter(load), enter(load)
     _, waiting = await line_up(load)
@@ -85,7 +85,7 @@ async def test_who_leaves_makes_room_for_the_first_in_line(clock: Clock) -> None
     enter(load)
 
 
-async def test_who_goes_on_with_a_call_gets_a_place_first(clock: Clock) -> None:
+async def test_a_request_that_continues_a_call_is_served_first(clock: Clock) -> None:
     load = InFlight(FixedLimit(6), TARGET, clock)
     working = [enter(load) for _ in range(6)]
     _, fresh = await line_up(load)
@@ -99,11 +99,11 @@ async def test_who_goes_on_with_a_call_gets_a_place_first(clock: Clock) -> None:
     assert fresh.done()
 
 
-async def test_nobody_slips_past_those_who_wait(clock: Clock) -> None:
+async def test_no_request_overtakes_those_that_wait(clock: Clock) -> None:
     load = InFlight(FixedLimit(4), TARGET, clock)
     working = [enter(load) for _ in range(4)]
     _, waiting = await line_up(load)
-    working[0].leave()  # the place is given, though its new owner has not run yet
+    working[0].leave()  # the place is given, although its new owner has not run yet
     late = arrive(load)
     late.begin()
     second = late.enter(goes_on=False)
@@ -116,7 +116,7 @@ async def test_nobody_slips_past_those_who_wait(clock: Clock) -> None:
     await let_run()
 
 
-async def test_whoever_gives_up_waiting_is_skipped_and_loses_nobody_a_place(clock: Clock) -> None:
+async def test_a_request_that_stops_waiting_is_skipped_and_costs_no_place(clock: Clock) -> None:
     load = InFlight(FixedLimit(4), TARGET, clock)
     working = [enter(load) for _ in range(4)]
     gone, waiting = await line_up(load)
@@ -129,20 +129,20 @@ async def test_whoever_gives_up_waiting_is_skipped_and_loses_nobody_a_place(cloc
     assert next_in_line.done()
 
 
-async def test_a_place_given_to_somebody_who_is_just_leaving_goes_to_the_next(clock: Clock) -> None:
+async def test_a_place_given_to_a_request_that_has_just_ended_goes_to_the_next(clock: Clock) -> None:
     load = InFlight(FixedLimit(4), TARGET, clock)
     working = [enter(load) for _ in range(4)]
     gone, waiting = await line_up(load)
     _, next_in_line = await line_up(load)
     working[0].leave()  # gives the place
-    waiting.cancel()  # before the one who got it could run
+    waiting.cancel()  # before its new owner could run
     await let_run()
     gone.leave()
     assert next_in_line.done()
     assert load.in_flight == 4
 
 
-async def test_whoever_waits_too_long_is_told_to_come_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_too_long_is_refused(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inflight, "LONGEST_WAIT_SECONDS", 0.0)
     load = InFlight(FixedLimit(2), TARGET, clock)
     for _ in range(2):
@@ -182,7 +182,7 @@ async def test_leaving_twice_frees_one_place(clock: Clock) -> None:
 
 
 def pass_window(load: InFlight, clock: Clock, wait: float, requests: int = WINDOW_REQUESTS) -> None:
-    """Let requests wait that long for the event loop, and look at them when their window is over."""
+    """Let requests wait that long for the event loop, and evaluate them when their window is over."""
     visits = [arrive(load) for _ in range(requests)]
     clock.now += wait
     for visit in visits:
@@ -202,7 +202,7 @@ async def test_a_short_leg_is_finished_and_a_long_one_shed_while_requests_wait_t
     assert load.queue_wait_p90 == pytest.approx(2 * TARGET)
     assert not load.wants_shed(clock.now - TARGET / 2)
     shed = sum(load.wants_shed(clock.now - 1.0) for _ in range(100))
-    # Twice the target: of all that were in flight at once, half were too many.
+    # Twice the target: half of the requests in flight were too many.
     assert shed == pytest.approx((len(working) + WINDOW_REQUESTS) / 2, abs=1)
     pass_window(load, clock, wait=TARGET / 2)
     assert not load.wants_shed(clock.now - 1.0)
@@ -214,7 +214,7 @@ async def test_the_wait_that_is_shown_is_never_zero_while_requests_wait(clock: C
     working: list[tuple[float, InFlightVisit]] = []
     lines: list[tuple[InFlightVisit, asyncio.Future[None]]] = []
     while calls_left or working or lines:
-        for _ in range(calls_left):  # all that were refused come again
+        for _ in range(calls_left):  # all refused requests come again
             if (visit := load.arrive()) is None:
                 break
             calls_left -= 1
@@ -285,7 +285,7 @@ async def test_a_replica_that_leaves_sheds_every_leg_that_runs(clock: Clock) -> 
     assert all(load.wants_shed(clock.now) for _ in range(1000))
 
 
-async def test_legs_that_come_while_the_balancer_learns_of_it_are_kept_until_the_notice_is_over(clock: Clock) -> None:
+async def test_legs_that_begin_after_the_drain_are_kept_until_the_notice_is_over(clock: Clock) -> None:
     load = InFlight(FixedLimit(100), TARGET, clock)
     load.drain()
     clock.now += 2.0
@@ -302,7 +302,7 @@ async def test_waiting_for_a_place_does_not_make_the_limit_fall(clock: Clock) ->
     working = [enter(load) for _ in range(first)]
     lines: list[tuple[InFlightVisit, Awaitable[None]]] = [await line_up(load) for _ in range(first // 2)]
     assert load.arrive() is None
-    clock.now += 1.0  # they compute nothing: the loop is idle
+    clock.now += 1.0  # they compute nothing, so the loop is idle
     for visit in working:
         visit.leave()
     await let_run()
@@ -340,7 +340,7 @@ async def test_one_long_pause_among_quick_turns_does_not_make_the_limit_fall_bel
     assert limit.value == pytest.approx(TARGET / 0.001 / 1.5, abs=1)
 
 
-async def test_lining_up_is_no_turn_by_which_the_loop_could_be_judged(clock: Clock) -> None:
+async def test_lining_up_does_not_count_as_a_turn_of_the_event_loop(clock: Clock) -> None:
     limit = AdaptiveLimit(TARGET)
     load = InFlight(limit, TARGET, clock)
     for _ in range(30):
@@ -369,7 +369,7 @@ def arrive_as(load: InFlight, caller: str) -> InFlightVisit | None:
 
 
 async def line_up_as(load: InFlight, caller: str | None, *, goes_on: bool = False) -> asyncio.Future[None]:
-    """Let a request of a caller in, whether or not it has to wait."""
+    """Admit a request of a caller, whether or not it has to wait."""
     visit = arrive_as(load, caller or "")
     if visit is None:
         raise Overloaded
@@ -385,7 +385,7 @@ async def line_up_as(load: InFlight, caller: str | None, *, goes_on: bool = Fals
 
 
 async def fill_as(load: InFlight, caller: str | None) -> list[asyncio.Future[None]]:
-    """Send requests of a caller until one is refused."""
+    """Admit requests of a caller until one is refused."""
     lines = []
     with contextlib.suppress(Overloaded):
         while True:
@@ -483,7 +483,7 @@ async def test_a_caller_whose_request_is_gone_as_its_turn_comes_loses_nobody_a_p
     working = [enter(load) for _ in range(4)]
     _, gone = await line_up(load)
     _, next_in_line = await line_up(load)
-    gone.cancel()  # has not run yet, so it still stands in line
+    gone.cancel()  # has not run yet, so it is still in line
     working[0].leave()
     await let_run()
     assert next_in_line.done()

@@ -1,4 +1,4 @@
-"""How the limit of requests in flight finds itself."""
+"""How the limit of requests in flight adapts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TARGET = 0.05
 
 
 def settle(limit: AdaptiveLimit, seconds_each: float, windows: int = 100) -> list[int]:
-    """Keep it and its waiting room full of requests that each keep the event loop busy for so long; return its way."""
+    """Keep the limit and its waiting room full of requests that use the event loop this long; return the limits."""
     values = []
     for _ in range(windows):
         highest = limit.value + limit.value // 2

@@ -1,4 +1,4 @@
-"""Each caller sends at a rate and a burst at once, whatever others do, in bounded memory."""
+"""Each caller gets a rate and a burst, independent of the others, in bounded memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_then_requests_pass_at_the_rate(clock: Clock) -> None:
         assert count_admitted(limiter, 3) == 1
 
 
-def test_who_waits_gets_the_whole_burst_back_and_no_more(clock: Clock) -> None:
+def test_a_caller_that_waits_gets_the_whole_burst_back_and_no_more(clock: Clock) -> None:
     limiter = RateLimiter(Rate(10, 1, 5), clock)
     assert count_admitted(limiter, 9) == 5
     clock.now += 3600
@@ -96,7 +96,7 @@ def test_many_callers_do_not_grow_the_memory(clock: Clock) -> None:
         assert len(limiter) <= 100
 
 
-def test_who_called_last_is_remembered_while_others_come(clock: Clock) -> None:
+def test_recent_callers_are_remembered_while_others_come(clock: Clock) -> None:
     limiter = RateLimiter(Rate(1, 3600, 2), clock, max_callers=3)
     limiter.admit("alice")
     for number in range(2):
@@ -107,7 +107,7 @@ def test_who_called_last_is_remembered_while_others_come(clock: Clock) -> None:
         assert not admitted(limiter)
 
 
-def test_callers_that_went_away_are_forgotten(clock: Clock) -> None:
+def test_callers_that_stopped_calling_are_forgotten(clock: Clock) -> None:
     limiter = RateLimiter(Rate(1, 1, 1), clock)
     for number in range(100):
         limiter.admit(number)

@@ -1,4 +1,4 @@
-"""Each caller keeps a number of streams open."""
+"""Each caller may keep a number of streams open."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_stream_that_ends_makes_room_however_it_ends() -> None:
         pass
 
 
-def test_whoever_has_no_stream_open_is_forgotten() -> None:
+def test_a_caller_without_open_streams_is_forgotten() -> None:
     limiter = StreamLimiter(2)
     with limiter.stream("alice"), limiter.stream("alice"):
         assert len(limiter) == 1

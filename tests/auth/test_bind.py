@@ -1,4 +1,4 @@
-"""A process without identity is only ever reachable from its own machine."""
+"""A process without authentication can only be reached from its own machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that try to be judged by the wrong key or in the wrong way (RFC 8725 sections 2 and 3)."""
+"""Tokens that try to be verified with the wrong key or in the wrong way (RFC 8725 sections 2 and 3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class Published(CurrentKeys):
-    """A key set that is there from the start."""
+    """A key set that exists from the start."""
 
     def __init__(self, *keys: Any) -> None:
         super().__init__(Telemetry())
@@ -69,7 +69,7 @@ async def test_an_unsigned_token_is_refused_however_it_is_written(algorithm: Any
 
 
 def texts_of(key: SigningKey) -> list[bytes]:
-    """Every text of a public key that somebody might take for a secret."""
+    """Return every text of a public key that could be mistaken for a secret."""
     public = key.private_key.public_key()
     jwk = key.jwk()
     return [
@@ -92,7 +92,7 @@ async def test_a_public_key_is_nobodys_secret(key: SigningKey, algorithm: str) -
             header = {"alg": algorithm, "typ": "JWT", **({} if key_id is None else {"kid": key_id})}
             token = token_of(header, claims_of(), mac(text, algorithm.replace("HS", "sha")))
             await refused(token)
-            # Even where somebody allows it, the key does not serve it.
+            # Even if the algorithm is allowed, the key does not verify it.
             await refused(token, verifier(algorithms=(*ASYMMETRIC_ALGORITHMS, algorithm)))
 
 
@@ -144,7 +144,7 @@ async def test_a_key_that_the_token_brings_along_does_not_count() -> None:
         {"crit": []},
         {"crit": "b64", "b64": False},
         {"b64": False},
-        {"crit": ["b64"], "b64": True},  # changes nothing, but we are not those who understand it
+        {"crit": ["b64"], "b64": True},  # changes nothing, but we do not know this extension
     ],
 )
 async def test_extensions_that_change_what_is_signed_are_refused(header: dict[str, Any]) -> None:

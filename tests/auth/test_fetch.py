@@ -35,7 +35,7 @@ def fetching_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 
-async def test_the_body_of_an_answer_is_returned_and_we_say_who_asks(provider: IdentityProvider) -> None:
+async def test_the_body_of_a_response_is_returned_and_the_request_names_us(provider: IdentityProvider) -> None:
     provider.send(b"{}")
     assert (await fetch(provider.url, seconds=SECONDS, max_bytes=2)).body == b"{}"
     assert provider.seen["User-Agent"].startswith("sealed-gateway/")
@@ -58,7 +58,7 @@ async def test_a_chunked_body_is_put_together(provider: IdentityProvider) -> Non
     ],
     ids=["from the provider", "from a cache"],
 )
-async def test_an_answer_tells_the_time(
+async def test_a_response_contains_the_time(
     provider: IdentityProvider, headers: list[tuple[str, str]], told: float, step: float
 ) -> None:
     provider.answer(lambda request: undated(request, headers))
@@ -81,7 +81,7 @@ async def test_a_time_that_makes_no_sense_is_none(provider: IdentityProvider, he
 
 
 def undated(request: Request, headers: list[tuple[str, str]]) -> None:
-    """Answer with no other headers than these."""
+    """Answer with only these headers."""
     lines = [f"{name}: {value}\r\n" for name, value in [*headers, ("Content-Length", "2")]]
     request.wfile.write(f"HTTP/1.1 200 OK\r\n{''.join(lines)}\r\n{{}}".encode())
 
@@ -129,7 +129,7 @@ async def test_a_server_that_drips_has_no_more_time_than_any_other(provider: Ide
         assert not thread.is_alive(), "the thread still reads"
 
 
-async def test_a_server_that_says_nothing_is_given_up(provider: IdentityProvider) -> None:
+async def test_a_silent_server_times_out(provider: IdentityProvider) -> None:
     def answer(_request: Request) -> None:
         provider.stopping.wait(SECONDS)
 
@@ -155,7 +155,7 @@ async def test_a_fetch_that_is_cancelled_ends_its_connection(provider: IdentityP
     "answer",
     [b"", b"garbage\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"],
 )
-async def test_what_is_no_http_is_a_failure(provider: IdentityProvider, answer: bytes) -> None:
+async def test_anything_but_http_is_a_failure(provider: IdentityProvider, answer: bytes) -> None:
     def send(request: Request) -> None:
         request.wfile.write(answer)
 

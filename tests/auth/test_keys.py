@@ -1,4 +1,4 @@
-"""Key sets: which keys count, for what, and that nothing hostile in one gets any further."""
+"""Key sets: which keys count, for which algorithms, and that nothing hostile in a set has any effect."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_of_a_private_key_only_the_public_part_is_read() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"null", b"\xff", b'"keys"', b"{}", b'{"keys":{}}', b'{"keys":null}', b"[" * 100_000]
 )
-def test_what_is_no_key_set_is_refused(content: bytes) -> None:
+def test_anything_but_a_key_set_is_refused(content: bytes) -> None:
     assert "not a JWK Set" in refusal(content)
 
 

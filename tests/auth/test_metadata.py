@@ -77,7 +77,7 @@ def test_the_issuer_is_the_authorization_server_unless_others_are_named() -> Non
     assert servers(GATEWAY_JWT_ISSUER="https://id.example.com", GATEWAY_AUTHORIZATION_SERVERS=named) == named.split(",")
 
 
-def test_scopes_are_told_in_one_order_and_an_empty_list_is_not() -> None:
+def test_scopes_have_one_order_and_an_empty_list_is_left_out() -> None:
     told = metadata(GATEWAY_JWT_ISSUER="https://id.example.com")
     assert told is not None
     assert told.document(["write", "read", "write"]) == {

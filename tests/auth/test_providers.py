@@ -1,4 +1,4 @@
-"""Keys that change while tokens are verified: whose tokens count when, and how often a provider is asked."""
+"""Keys that change while tokens are verified: which tokens count when, and how often a provider is asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOREVER = 3600.0
 
 
 class Clock:
-    """A monotonic clock that stands still until it is set."""
+    """A monotonic clock that moves only when it is set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -73,7 +73,7 @@ async def refused(verify: TokenVerifier, key: SigningKey, status: int = 401) -> 
 
 
 async def learned(verify: TokenVerifier, key: SigningKey) -> VerifiedToken:
-    """Wait until a key is known, which nobody asks for."""
+    """Wait until a key is known, although no token triggers a read."""
     async with asyncio.timeout(20):
         while True:
             with contextlib.suppress(HttpRefusal):
@@ -154,13 +154,13 @@ async def test_nobody_waits_for_a_provider_that_has_failed(provider: IdentityPro
         answer = provider.hold_back(OLD, NEW)
         await asyncio.to_thread(provider.wait_for_request, provider.requests + 1)
         clock.now += 3600
-        for number in range(2 * MAX_WAITING):  # while it is read again, and says nothing
+        for number in range(2 * MAX_WAITING):  # while the set is read again, and the provider does not answer
             await refused(verify, SigningKey(f"unknown-{number}", "ES256"))
         answer()
         await learned(verify, NEW)
 
 
-async def test_a_client_that_goes_away_does_not_end_the_answer_for_the_others(
+async def test_a_client_that_disconnects_does_not_end_the_read_for_the_others(
     provider: IdentityProvider, clock: Clock
 ) -> None:
     async with started(provider, clock) as verify:
@@ -254,7 +254,7 @@ async def test_while_the_provider_is_broken_its_keys_of_before_stay_and_that_is_
         await asyncio.to_thread(provider.wait_for_request, 4)
         await let_in(verify, OLD)
         warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
-        assert [record.getMessage() for record in warnings] == ["token keys not read; those of before stay"]
+        assert [record.getMessage() for record in warnings] == ["token keys not read; keeping the previous ones"]
         provider.publish(NEW)
         await learned(verify, NEW)
         assert "token keys are read again" in caplog.messages
@@ -271,7 +271,7 @@ async def test_a_key_in_the_query_of_the_url_is_never_logged(
     async with keys.running():
         provider.publish(OLD)
         await arrived.wait()
-    assert {"token keys not read; those of before stay", "token keys are read again"} <= set(caplog.messages)
+    assert {"token keys not read; keeping the previous ones", "token keys are read again"} <= set(caplog.messages)
     assert {vars(record)["url"] for record in caplog.records if "url" in vars(record)} == {provider.url}
     assert "a-secret-key" not in "".join(str(vars(record)) for record in caplog.records)
 
@@ -284,7 +284,7 @@ async def test_keys_are_read_again_without_anybody_asking(provider: IdentityProv
         await let_in(verify, NEW)
 
 
-async def test_a_provider_that_never_answered_is_no_reason_to_call_a_token_bad(
+async def test_tokens_are_not_called_bad_while_the_provider_has_never_answered(
     provider: IdentityProvider, clock: Clock
 ) -> None:
     provider.send(b"", 500)
@@ -322,7 +322,7 @@ async def test_leaving_does_not_wait_for_the_provider(provider: IdentityProvider
         await asyncio.to_thread(provider.wait_for_request, provider.requests + 1)
 
 
-async def test_metrics_tell_the_number_of_keys_and_how_reading_them_went(
+async def test_metrics_report_the_number_of_keys_and_how_reading_them_went(
     provider: IdentityProvider, clock: Clock, telemetry: Telemetry
 ) -> None:
     verify = verifier(url_keys(provider, clock, telemetry))
@@ -338,7 +338,7 @@ async def test_metrics_tell_the_number_of_keys_and_how_reading_them_went(
     assert metric("gateway_token_keys_read_total", result="failed") == 1
 
 
-async def test_a_bug_while_reading_is_told_and_locks_nobody_out(
+async def test_a_bug_while_reading_is_logged_and_locks_nobody_out(
     provider: IdentityProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_args: object, **_kwargs: object) -> bytes:

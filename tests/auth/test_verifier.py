@@ -1,4 +1,4 @@
-"""Bearer tokens: who is let in, who is not, and what each of them learns."""
+"""Bearer tokens: which callers are accepted, which are refused, and what each of them learns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOW = 1_800_000_000.0
 
 
 class Clock:
-    """A clock that stands still until it is set."""
+    """A clock that moves only when it is set."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -53,7 +53,7 @@ def verifier(clock: Callable[[], float] = lambda: NOW, **options: Any) -> TokenV
 
 
 def let_in(verify: TokenVerifier | AnonymousVerifier, header: str | None) -> VerifiedToken:
-    """Authenticate at once: with a shared secret there is nothing to wait for."""
+    """Authenticate at once: a shared secret never needs a wait."""
     with pytest.raises(StopIteration) as done:
         verify.authenticate(header).send(None)
     assert isinstance(done.value.value, VerifiedToken)
@@ -68,7 +68,7 @@ def signed(secret: str = SECRET, algorithm: str = "HS256", **claims: Any) -> str
 
 
 def payload(claims: object) -> str:
-    """Sign what a careful library would not."""
+    """Sign claims that a careful library would refuse to sign."""
     text = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
     return jwt.PyJWS().encode(text, SECRET, algorithm="HS256")
 
@@ -80,7 +80,7 @@ def refused(header: str | None, verify: TokenVerifier | None = None) -> HttpRefu
     return caught.value
 
 
-def test_a_minted_token_tells_who_calls_with_what_and_until_when() -> None:
+def test_a_minted_token_names_its_caller_scopes_and_expiry() -> None:
     token = mint(
         SECRET, "ada", AUDIENCE, scopes=["read", "write"], ttl_seconds=60, issuer="i", client_id="cli", now=NOW
     )
@@ -202,7 +202,7 @@ def test_every_bad_token_gets_the_same_answer(header: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, RecursionError, jwt.PyJWTError])
-def test_whatever_the_parser_raises_is_a_refusal(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+def test_any_error_of_the_parser_is_a_refusal(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     def give_up(*args: object, **kwargs: object) -> None:
         raise error
 
@@ -241,13 +241,13 @@ def test_no_altered_token_is_accepted(position: int, bit: int) -> None:
 
 
 def by_hand(header: str, claims: str) -> str:
-    """Sign two segments as they are."""
+    """Sign two segments unchanged."""
     signature = hmac.digest(SECRET.encode(), f"{header}.{claims}".encode(), "sha256")
     return f"{header}.{claims}.{base64url.encode(signature)}"
 
 
 def with_unused_bits(segment: str) -> str:
-    """Set a bit that decodes to nothing: of two or three characters in the last place only some bits count."""
+    """Set a bit that decodes to nothing: in a last group of two or three characters, only some bits count."""
     alphabet = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
     assert len(segment) % 4 in {2, 3}
     return segment[:-1] + alphabet[alphabet.index(segment[-1]) + 1]
@@ -362,14 +362,14 @@ def test_the_settings_choose_the_verifier() -> None:
         make_verifier(Settings.load({"GATEWAY_AUDIENCE": AUDIENCE}), Telemetry())
 
 
-def test_a_refused_caller_is_told_where_to_get_a_token() -> None:
+def test_a_refused_caller_learns_where_to_get_a_token() -> None:
     verify = verifier(challenges=Challenges("https://here.example/.well-known/oauth-protected-resource/mcp"))
     for header in (None, "Bearer abc"):
         (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
         assert challenge.endswith('resource_metadata="https://here.example/.well-known/oauth-protected-resource/mcp"')
 
 
-def test_a_refused_caller_is_told_what_it_needs_to_begin() -> None:
+def test_a_refused_caller_learns_what_it_needs_to_begin() -> None:
     verify = verifier(challenges=Challenges(login_scopes=["read", "profile"]))
     for header in (None, "Bearer abc"):
         (challenge,) = (value for name, value in refused(header, verify).headers if name == "www-authenticate")
@@ -388,7 +388,7 @@ def test_a_token_names_its_key_with_a_string_or_not_at_all() -> None:
 
 
 def signed_text(text: str, more: dict[str, Any]) -> str:
-    """Sign with a header that a careful library would not write."""
+    """Sign with a header that a careful library would refuse."""
     head = json.dumps({"alg": "HS256", **more}).encode()
     signed_part = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (head, text.encode()))
     signature = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), signed_part, "sha256")).rstrip(b"=")

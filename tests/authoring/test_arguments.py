@@ -99,7 +99,7 @@ def test_values_are_read_as_the_hints_say() -> None:
 
 
 @pytest.mark.parametrize("default", [Field(ge=1), Field(default=..., ge=1)])
-def test_a_pydantic_field_as_default_is_no_default(default: Any) -> None:
+def test_a_pydantic_field_as_default_is_not_a_default(default: Any) -> None:
     def function(n=default): ...  # type: ignore[no-untyped-def]
 
     function.__annotations__["n"] = int
@@ -174,12 +174,15 @@ def maybe_context(ctx: Context | None) -> None: ...
     ("function", "message"),
     [
         (unknown, "unknown: the annotation 'Unknown' is not defined in its module"),
-        (star, "star: the parameter 'values' must be one that has a name"),
-        (star_star, "star_star: the parameter 'values' must be one that has a name"),
-        (positional, "positional: the parameter 'value' must be one that has a name"),
-        (positional_context, "positional_context: the parameter 'ctx' must be one that has a name"),
-        (star_context, "star_context: the parameter 'ctx' must be one that has a name"),
-        (two_contexts, "two_contexts: two parameters take the context"),
+        (star, "star: the parameter 'values' must be named, not positional-only, *args or **kwargs"),
+        (star_star, "star_star: the parameter 'values' must be named, not positional-only, *args or **kwargs"),
+        (positional, "positional: the parameter 'value' must be named, not positional-only, *args or **kwargs"),
+        (
+            positional_context,
+            "positional_context: the parameter 'ctx' must be named, not positional-only, *args or **kwargs",
+        ),
+        (star_context, "star_context: the parameter 'ctx' must be named, not positional-only, *args or **kwargs"),
+        (two_contexts, "two_contexts: only one parameter can take the context"),
         (a_callable, "a_callable: Cannot generate a JsonSchema"),
         (broken, "broken: its annotations cannot be read"),
         (maybe_context, "maybe_context: Unable to generate pydantic-core schema"),
@@ -216,7 +219,7 @@ def test_wrong_arguments_are_each_named(given: dict[str, Any], named: list[str])
     assert all(problem.startswith(start) for problem, start in zip(problems, named, strict=True))
 
 
-def test_only_so_many_problems_are_told() -> None:
+def test_only_so_many_problems_are_reported() -> None:
     def function(items: list[int]) -> None: ...
 
     with pytest.raises(InvalidArguments) as caught:
@@ -258,16 +261,16 @@ def test_a_schema_of_the_authors_is_passed_through_and_checked() -> None:
 def test_a_schema_that_the_function_cannot_take_is_an_authors_error() -> None:
     def function(a: int) -> None: ...
 
-    with pytest.raises(AuthoringError, match="has type 'object'"):
+    with pytest.raises(AuthoringError, match="must have type 'object'"):
         SchemaArguments(function, {"type": "array"})
-    with pytest.raises(AuthoringError, match="its schema has b"):
+    with pytest.raises(AuthoringError, match="the function does not take b of its schema"):
         SchemaArguments(function, {"type": "object", "properties": {"a": {}, "b": {}}})
     with pytest.raises(AuthoringError, match="not a valid JSON Schema"):
         SchemaArguments(function, {"type": "object", "properties": {"a": {"type": 5}}})
 
 
 def test_a_caller_who_gets_very_much_wrong_gets_a_short_answer_all_the_same() -> None:
-    """Reading out each of very many problems, or repeating a huge name, would cost more than the call."""
+    """Listing each of a million problems, or repeating a huge name, would cost more than the call."""
 
     async def take(number: int) -> str:
         return str(number)

@@ -151,7 +151,7 @@ async def test_cancelling_the_task_that_runs_the_leg_passes_through(host: Asynci
         await task
 
 
-def test_changes_are_announced_to_whoever_listens() -> None:
+def test_changes_are_announced_to_the_listener() -> None:
     told: list[str] = []
     AsyncioHost(None, "r", on_change=told.append).changed("tools")
     AsyncioHost(None, "r").changed("tools")

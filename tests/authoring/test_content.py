@@ -111,16 +111,16 @@ LOOP.append(LOOP)
         ("\ud800", "the result: text with a lone surrogate"),
         (10**5000, "the result: an integer of"),
         (LOOP, "the result[0][0]"),
-        (Breaks(), "the result: Breaks has no JSON form"),
-        (Holds(thing=object()), "the result: Holds has no JSON form"),
-        (Holds(thing=b"\xff"), "the result: Holds has no JSON form"),
+        (Breaks(), "the result: Breaks cannot be converted to JSON"),
+        (Holds(thing=object()), "the result: Holds cannot be converted to JSON"),
+        (Holds(thing=b"\xff"), "the result: Holds cannot be converted to JSON"),
         (ToolResult(content=[{"type": object()}]), "the content[0].type: object is not"),
         (ToolResult(content=[], structured={1}), "the result: set is not"),
         (Content(type="text", text=object()), "the block's text: object is not"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith("the") else type(value).__name__,
 )
-def test_what_no_json_can_tell_is_an_authors_error(value: Any, message: str) -> None:
+def test_a_value_without_a_json_form_is_an_authors_error(value: Any, message: str) -> None:
     with pytest.raises(AuthoringError) as caught:
         tool_result(value)
     assert str(caught.value).startswith(message)
@@ -161,7 +161,7 @@ def test_what_a_prompt_returns_becomes_messages() -> None:
     told = mcp_types.GetPromptResult.model_validate({"messages": said})
     assert [message.role for message in told.messages] == ["user", "assistant", "user", "user"]
     assert content.prompt_messages("one") == [{"role": "user", "content": text("one")}]
-    with pytest.raises(AuthoringError, match="a prompt returns text"):
+    with pytest.raises(AuthoringError, match="a prompt must return text"):
         content.prompt_messages(5)
 
 

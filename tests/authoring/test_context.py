@@ -150,7 +150,7 @@ async def test_what_the_client_declared() -> None:
     async def misspells(ctx: Context) -> bool:
         return ctx.can("elicitation.forms")
 
-    with pytest.raises(AuthoringError, match="no capability; there are"):
+    with pytest.raises(AuthoringError, match=r"unknown capability 'elicitation\.forms'; use one of"):
         await run_async(misspells)
 
     assert (await run_async(t)).value == [True] * len(names)
@@ -159,7 +159,7 @@ async def test_what_the_client_declared() -> None:
         await run_async(asks, can=lambda _name: False)
 
 
-async def test_progress_logs_and_changes_are_told() -> None:
+async def test_progress_logs_and_changes_are_sent() -> None:
     @tool
     async def t(ctx: Context) -> None:
         ctx.progress(1, 2, "half")
@@ -173,7 +173,7 @@ async def test_progress_logs_and_changes_are_told() -> None:
     async def wrong(ctx: Context) -> None:
         ctx.log("loud", "x")
 
-    with pytest.raises(AuthoringError, match="'loud' is no log level; there are debug, info"):
+    with pytest.raises(AuthoringError, match="unknown log level 'loud'; use one of: debug, info"):
         await run_async(wrong)
 
 
@@ -221,7 +221,7 @@ async def test_a_plain_function_cannot_await(name: str) -> None:
     def t(ctx: PlainContext) -> None:
         getattr(ctx, name)
 
-    with pytest.raises(AuthoringError, match=rf"ctx\.{name} is awaited, so the function must be an `async def`"):
+    with pytest.raises(AuthoringError, match=rf"ctx\.{name} must be awaited; define the function with `async def`"):
         await run_async(t)
 
 

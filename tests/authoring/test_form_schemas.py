@@ -222,16 +222,16 @@ class Whole(RootModel[int]):
         (Nested, "Nested.inner: forms are flat"),
         (MaybeNested, "MaybeNested.inner: forms are flat"),
         (Mapped, "Mapped.some: forms are flat"),
-        (Texts, "Texts.some: a form's list offers choices"),
-        (Numbers, "Numbers.some: a form's list offers choices of text"),
+        (Texts, "Texts.some: a list in a form must offer text choices"),
+        (Numbers, "Numbers.some: a list in a form must offer text choices"),
         (Pair, "Pair.pair"),
         (Either, "Either.either: forms are flat"),
         (Anything, "Anything.anything: forms are flat"),
         (Mixed, "Mixed.mixed: forms are flat"),
         (Exact, "Exact.exact: forms are flat"),
         (Secret, "Secret.password: a form must not ask for secrets"),
-        (Recursive, "Recursive: a form asks for named fields"),
-        (Whole, "Whole: a form asks for named fields"),
+        (Recursive, "Recursive: a form needs named fields"),
+        (Whole, "Whole: a form needs named fields"),
         (Calls, "Calls: Cannot generate a JsonSchema"),
         (Deep, "Deep.name: forms are flat"),
         (DeepChoice, "DeepChoice.name: forms are flat"),
@@ -268,7 +268,7 @@ def test_a_form_names_its_fields_as_the_model_reads_them(made: BaseModel) -> Non
     assert type(made).model_validate_json(TypeAdapter(Any).dump_json(filled)) == made
 
 
-def test_a_model_is_told_as_it_is_read_or_as_it_is_told() -> None:
+def test_a_model_has_one_schema_for_reading_and_one_for_writing() -> None:
     class Told(BaseModel):
         day: Annotated[date, Field(validation_alias="in", serialization_alias="out")]
 
@@ -327,7 +327,9 @@ def test_a_schema_without_end_is_an_authors_error(schema: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", "(?<!a)b", r"(a)\1", "("])
 def test_a_pattern_that_no_linear_engine_runs_is_an_authors_error_with_the_way_out(pattern: str) -> None:
-    with pytest.raises(AuthoringError, match=r"pattern at \$\.properties\.a\.pattern .* check it in the function"):
+    with pytest.raises(
+        AuthoringError, match=r"pattern at \$\.properties\.a\.pattern .* check the value in the function"
+    ):
         SchemaValidator({"properties": {"a": {"pattern": pattern}}})
 
 

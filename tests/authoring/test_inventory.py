@@ -1,4 +1,4 @@
-"""What a release serves, told so that two releases can be compared."""
+"""The inventory of a release, in a form that two releases can be compared by."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LongName(BaseModel):
 
 
 def asked(question: Any) -> dict[str, Any]:
-    """Return how a question is told."""
+    """Return the inventory's entry of a question."""
 
     @tool(asks={"who": question})
     async def example() -> None: ...
@@ -35,7 +35,7 @@ def asked(question: Any) -> dict[str, Any]:
     return told
 
 
-def test_a_question_is_told_with_the_digest_that_journals_keep() -> None:
+def test_a_question_is_listed_with_the_digest_that_journals_keep() -> None:
     @tool(asks={"who": Name})
     async def example() -> None: ...
 
@@ -58,7 +58,7 @@ def test_a_digest_of_sampling_covers_its_tools() -> None:
     assert asked(Sample("?", 1))["covers"] == {"method": "sampling/createMessage", "tools": None}
 
 
-def test_questions_that_are_not_declared_are_told_apart_from_none() -> None:
+def test_undeclared_questions_differ_from_declaring_none() -> None:
     @tool
     async def undeclared() -> None: ...
 
@@ -93,7 +93,7 @@ def test_tools_come_first_then_prompts_resources_and_templates_and_all_is_json()
     assert (entries[2]["uri"], entries[3]["uriTemplate"]) == ("docs://index", "docs://{page}")
 
 
-def test_migrations_are_told_from_where_to_where() -> None:
+def test_migrations_are_listed_with_both_versions() -> None:
     @tool(version=4)
     async def moved() -> None: ...
 

@@ -70,7 +70,7 @@ def nested(levels: int, leaf: Any) -> Any:
 
 @pytest.mark.parametrize("leaf", [{"x": 1}, {"x": "wrong"}])
 def test_choices_that_contain_one_another_are_not_tried_without_end(leaf: Any) -> None:
-    with pytest.raises(InvalidArguments, match="nest too deeply"):
+    with pytest.raises(InvalidArguments, match="nested too deeply"):
         Arguments(filter_by).read({"where": nested(DEEP, leaf)})
 
 

@@ -235,7 +235,7 @@ def test_a_default_does_not_stand_for_an_invalid_answer() -> None:
         read(Elicit("?", Form, default=None), accept(n="x"))
 
 
-def test_the_clients_reason_is_told() -> None:
+def test_the_clients_reason_is_reported() -> None:
     with pytest.raises(Refused, match="no screen"):
         read(Sample("?", 1), {"error": {"message": "no screen"}})
     assert read(Sample("?", 1, default="x"), {"error": {}}) == "x"
@@ -270,7 +270,7 @@ def test_a_schema_is_asked_as_it_was_given() -> None:
 
 
 class NoModel:
-    """A class that is no model."""
+    """A class that is not a model."""
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ class NoModel:
     ],
     ids=str,
 )
-def test_what_no_form_can_ask_is_told_before_anybody_is_asked(schema: Any, message: str) -> None:
+def test_a_form_that_cannot_be_shown_is_reported_before_anybody_is_asked(schema: Any, message: str) -> None:
     with pytest.raises(AuthoringError, match=message):
         requested_schema(schema)
     with pytest.raises(AuthoringError, match=message):

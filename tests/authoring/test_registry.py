@@ -1,4 +1,4 @@
-"""What a process serves, and one clear line for every way a module can fail to import."""
+"""The registry of a process, and a one-line error for every way in which a module can fail to import."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_one_tool_under_two_names_or_in_two_modules_is_one_tool(write: Write) ->
 def test_two_tools_of_one_name_are_refused() -> None:
     async def function() -> None: ...
 
-    with pytest.raises(ConfigurationError, match="two tools are called 'function'"):
+    with pytest.raises(ConfigurationError, match="two tools are named 'function'"):
         Registry([tool(function), tool(function)])
 
 
@@ -64,7 +64,11 @@ FAILURES = [
     ("probe_6", "1 / 0\n", "the tool module 'probe_6' failed to import: ZeroDivisionError: division by zero"),
     ("probe_7", "raise ModuleNotFoundError('by hand')\n", "'probe_7' failed to import: ModuleNotFoundError: by hand"),
     ("probe_8", "from gateway import nonsense\n", "'probe_8' failed to import: ImportError: cannot import name"),
-    ("probe_9", TOOL.format(name="f").replace("@tool", "@tool('a b')"), "'probe_9' cannot be served: 'a b' is no tool"),
+    (
+        "probe_9",
+        TOOL.format(name="f").replace("@tool", "@tool('a b')"),
+        "'probe_9' cannot be served: 'a b' is not a valid tool",
+    ),
     ("probe_10", "raise ValueError('a\\n  b')\n", "'probe_10' failed to import: ValueError: a b"),
     ("probe_11", "x = '\\ud800'.encode()\n", "'probe_11' failed to import: UnicodeEncodeError"),
     ("", None, "failed to import: ValueError: Empty module name"),
@@ -84,7 +88,7 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_an_interrupt_while_importing_is_no_configuration_error(write: Write) -> None:
+def test_an_interrupt_while_importing_is_not_a_configuration_error(write: Write) -> None:
     write("probe_12", "raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load_registry(["probe_12"])

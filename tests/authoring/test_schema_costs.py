@@ -1,4 +1,4 @@
-"""What a schema may cost: choices that multiply are refused at import, ordinary schemas are not."""
+"""The cost of schemas: choices that multiply are refused at import, ordinary schemas are not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def unevaluated(levels: int) -> dict[str, Any]:
     ids=["allOf", "anyOf", "oneOf", "unevaluated"],
 )
 def test_a_schema_that_multiplies_is_refused_at_import_with_the_way_out(schema: dict[str, Any]) -> None:
-    with pytest.raises(AuthoringError, match=r"name the common parts in \$defs once, or tell the choices apart"):
+    with pytest.raises(AuthoringError, match=r"Define common parts once in \$defs, or give each choice a const"):
         SchemaValidator(schema)
 
 

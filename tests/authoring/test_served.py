@@ -1,4 +1,4 @@
-"""Prompts, resources and completions: what they tell clients, and what cannot be served."""
+"""Prompts, resources and completions: their results, and those that cannot be served."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def host() -> Iterator[AsyncioHost]:
     made.close()
 
 
-def test_a_prompt_tells_its_arguments() -> None:
+def test_a_prompt_lists_its_arguments() -> None:
     told = mcp_types.Prompt.model_validate(review.catalogue_entry())
     assert (told.name, told.title, told.description) == ("review", "Review", "Review some code.")
     assert told.arguments is not None
@@ -54,7 +54,7 @@ def test_a_prompt_tells_its_arguments() -> None:
     assert prompt(review._function).name == "review"
 
 
-def test_a_resource_tells_its_uri_or_its_template() -> None:
+def test_a_resource_lists_its_uri_or_its_template() -> None:
     template = mcp_types.ResourceTemplate.model_validate(page.catalogue_entry())
     assert (template.uri_template, template.mime_type) == ("docs://{page}", "text/plain")
     told = mcp_types.Resource.model_validate(readme.catalogue_entry())
@@ -66,18 +66,18 @@ def test_a_resource_that_cannot_be_served_is_an_authors_error() -> None:
     async def function(name: str) -> str:
         return name
 
-    with pytest.raises(AuthoringError, match="is no URI"):
+    with pytest.raises(AuthoringError, match="is not a URI"):
         resource("readme")(readme._function)
     with pytest.raises(AuthoringError, match="its URI has the variables"):
         resource("docs://x")(function)
     with pytest.raises(AuthoringError, match="its URI has the variables"):
         resource("docs://{other}")(function)
     for ttl_ms in (-1, 0.5, True, "1"):
-        with pytest.raises(AuthoringError, match="give whole milliseconds"):
+        with pytest.raises(AuthoringError, match="use a whole number of milliseconds"):
             resource("docs://readme", ttl_ms=ttl_ms)(readme._function)  # type: ignore[arg-type]
 
 
-def test_the_base_of_what_is_served_tells_nothing() -> None:
+def test_the_base_class_has_no_result() -> None:
     class Bare(Served):
         KIND = "thing"
 

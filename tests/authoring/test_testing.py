@@ -106,7 +106,7 @@ def test_what_the_tool_raises_is_raised() -> None:
         run(t)
 
 
-def test_wrong_arguments_are_told_like_to_a_client() -> None:
+def test_wrong_arguments_are_reported_as_to_a_client() -> None:
     with pytest.raises(InvalidArguments, match="greeting"):
         run(greet, {"greeting": 5})
 
@@ -116,7 +116,7 @@ def test_an_undeclared_question_is_an_error_in_tests() -> None:
     async def t(ctx: Context) -> None:
         await ctx.elicit("login", "?", Login)
 
-    with pytest.raises(AuthoringError, match="not among"):
+    with pytest.raises(AuthoringError, match="not declared in"):
         run(t)
 
 
@@ -130,7 +130,7 @@ def test_a_result_no_client_could_read_is_an_error() -> None:
 
 
 def test_a_tool_that_never_stops_asking_is_stopped() -> None:
-    with pytest.raises(GatewayError, match=r"still asks after 100 legs; last: login, login, login"):
+    with pytest.raises(GatewayError, match=r"still asks questions after 100 legs; the last ones: login, login, login"):
         run(greet, answers={"login": {"userName": 5}})
 
 
@@ -250,7 +250,7 @@ async def moves(ctx: Context) -> str:
     return f"{name} {detached}"
 
 
-def test_a_call_that_detaches_goes_on_as_a_task() -> None:
+def test_a_call_that_detaches_continues_as_a_task() -> None:
     done = run(moves, answers={"login": {"result": "Ada"}})
     assert done.value == "Ada True"
     assert (done.became_task, done.legs) == (True, 3)
@@ -271,7 +271,7 @@ def test_a_run_that_no_client_could_have_is_an_error() -> None:
 
     with pytest.raises(AuthoringError, match="never becomes a task"):
         run(greet, as_task=True)
-    with pytest.raises(AuthoringError, match="clients that know no tasks cannot call it"):
+    with pytest.raises(AuthoringError, match="clients that do not support tasks cannot call it"):
         run(needs, as_task=False)
 
 
@@ -329,5 +329,5 @@ def test_two_blocks_at_once_are_found_out_in_a_test_of_a_task() -> None:
     async def t(ctx: Context) -> None:
         await asyncio.gather(ctx.emit("a"), ctx.emit("b"))
 
-    with pytest.raises(AuthoringError, match="one before the next"):
+    with pytest.raises(AuthoringError, match="await one before you emit the next"):
         run(t)

@@ -55,7 +55,7 @@ def test_every_other_expression_of_rfc_6570_is_refused(expression: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a://b"])
-def test_without_a_variable_it_is_no_template(text: str) -> None:
+def test_text_without_a_variable_is_not_a_template(text: str) -> None:
     with pytest.raises(AuthoringError, match=r"no \{variable\}"):
         UriTemplate(text)
 
@@ -192,12 +192,12 @@ def test_an_encoded_slash_never_becomes_part_of_a_segment(raw: str) -> None:
 
 @pytest.mark.parametrize("raw", [".", "..", "%2E", "%2e%2E", ".%2e"])
 @pytest.mark.parametrize("text", ["a://{b}", "a://{b}/c", "a://{+b}", "a://{+b}/c", "a://v{b}"])
-def test_a_dot_segment_is_no_value(text: str, raw: str) -> None:
+def test_a_dot_segment_is_not_a_value(text: str, raw: str) -> None:
     assert UriTemplate(text).match(re.sub(r"\{.*\}", raw, text)) is None
 
 
 @pytest.mark.parametrize("raw", ["../x", "x/..", "x/../y", "x/./y", "%2e%2e/x", "x%2F..%2Fy", "x/%2E%2E", "./x", "/.."])
-def test_a_path_with_a_dot_segment_anywhere_is_no_value(raw: str) -> None:
+def test_a_path_with_a_dot_segment_anywhere_is_not_a_value(raw: str) -> None:
     assert UriTemplate("a://{+b}").match(f"a://{raw}") is None
 
 

@@ -1,4 +1,4 @@
-"""What callers were let to ends when their authority does, once, and not before."""
+"""The rights of callers end with their authority: once, and not before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYED = replace(ADA, key=b"k")
 
 
 class Ended:
-    """Something that ends, and how often."""
+    """Counts how often something ends."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -112,7 +112,7 @@ async def test_nothing_ends_that_is_not_watched_any_more() -> None:
     assert ended.times == 0
 
 
-async def test_it_goes_on_by_another_token_for_as_long_as_that_lasts() -> None:
+async def test_it_continues_under_another_token_for_as_long_as_that_lasts() -> None:
     ended, ends_at = Ended(), time.time() + 0.15
     with authorities().watching(replace(ADA, ends_at=time.time() + 0.05), nothing, ended) as standing:
         assert standing.pass_to(replace(ADA, ends_at=ends_at), b"")

@@ -1,4 +1,4 @@
-"""Changes reach whoever wants to hear of them: once each, in order, and none is lost."""
+"""Changes reach every stream that listens for them: once each, in order, and none is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def hub() -> Iterator[ChangeHub]:
 
 
 async def hear(subscription: Subscription) -> list[Hashable]:
-    """Return what is pending of a subscription that has been closed."""
+    """Return the pending changes of a closed subscription."""
     heard = []
     while (topic := await subscription.next()) is not None:
         heard.append(topic)
@@ -31,12 +31,12 @@ async def hear(subscription: Subscription) -> list[Hashable]:
 
 
 async def settle() -> None:
-    """Let announcements arrive."""
+    """Wait until announcements have arrived."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
-async def test_a_change_wakes_whoever_waits_for_it(hub: ChangeHub) -> None:
+async def test_a_change_wakes_the_streams_that_wait_for_it(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools"])
     waiting = asyncio.create_task(subscription.next())
     await settle()
@@ -45,7 +45,7 @@ async def test_a_change_wakes_whoever_waits_for_it(hub: ChangeHub) -> None:
     assert await waiting == "tools"
 
 
-async def test_what_is_cut_tells_nothing_any_more_of_what_is_pending_either(hub: ChangeHub) -> None:
+async def test_a_subscription_that_is_cut_sends_nothing_more_not_even_pending_changes(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools"])
     subscription.notify("tools")
     subscription.cut()
@@ -53,7 +53,7 @@ async def test_what_is_cut_tells_nothing_any_more_of_what_is_pending_either(hub:
     assert await hear(subscription) == []
 
 
-async def test_a_change_that_comes_often_before_it_is_told_is_told_once(hub: ChangeHub) -> None:
+async def test_a_change_repeated_before_it_is_sent_is_sent_once(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools", "prompts"])
     for _ in range(1000):
         hub.announce("tools")
@@ -64,7 +64,7 @@ async def test_a_change_that_comes_often_before_it_is_told_is_told_once(hub: Cha
     assert await hear(subscription) == ["tools", "prompts"]
 
 
-async def test_a_change_after_it_was_told_is_told_again(hub: ChangeHub) -> None:
+async def test_a_change_repeated_after_it_was_sent_is_sent_again(hub: ChangeHub) -> None:
     subscription = hub.subscribe(["tools"])
     for _ in range(3):
         hub.announce("tools")
@@ -95,7 +95,7 @@ async def test_nobody_hears_of_what_they_did_not_ask_for(hub: ChangeHub) -> None
     assert await hear(resource) == ["docs://a"]
 
 
-async def test_what_is_announced_before_a_subscription_is_not_told_to_it(hub: ChangeHub) -> None:
+async def test_a_subscription_gets_no_earlier_announcements(hub: ChangeHub) -> None:
     hub.announce("tools")
     early = hub.subscribe(["tools"])
     hub.announce("tools")
@@ -120,7 +120,7 @@ async def test_closing_ends_everybody_after_what_is_pending_and_those_that_come_
     assert await hub.subscribe(["tools"]).next() is None
 
 
-async def test_who_unsubscribes_hears_nothing_more_and_is_forgotten(hub: ChangeHub) -> None:
+async def test_an_ended_subscription_gets_nothing_more_and_is_forgotten(hub: ChangeHub) -> None:
     subscription, other = hub.subscribe(["tools"]), hub.subscribe(["tools"])
     hub.unsubscribe(subscription)
     hub.unsubscribe(subscription)

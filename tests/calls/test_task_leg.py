@@ -1,4 +1,4 @@
-"""One leg of a task, as a worker runs it: what the store is told of it."""
+"""One leg of a task, as a worker runs it, and what it reports to the store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Who(BaseModel):
 
 
 class Keeper:
-    """Keeps blocks; the `lost` one raises."""
+    """Stores blocks; the `lost` one raises."""
 
     def __init__(self, *, lost: bool = False, sheds: bool = False) -> None:
         self.emitted: list[tuple[int, str]] = []
@@ -111,14 +111,14 @@ async def test_blocks_that_the_call_emitted_before_it_was_a_task_are_stored_firs
     done = await run(t, host, journal=brought, keeper=keeper)
     assert done == Finished({"content": [text(f"{number}") for number in range(4)], "isError": False})
     assert keeper.emitted == [(1, "0"), (2, "1"), (3, "2"), (4, "3")]
-    # A worker was lost after three of them.
+    # A worker was lost after three blocks.
     keeper = Keeper()
     again = await run(t, host, journal=brought, segments=[text("0"), text("1"), text("2")], keeper=keeper)
     assert again == done
     assert keeper.emitted == [(4, "3")]
 
 
-async def test_what_is_stored_apart_is_not_in_the_journal_too(host: AsyncioHost) -> None:
+async def test_values_stored_separately_are_not_in_the_journal_too(host: AsyncioHost) -> None:
     @tool(task="required")
     async def t(ctx: Context) -> None:
         await ctx.emit("one")
@@ -140,7 +140,7 @@ async def test_a_worker_that_leaves_gets_the_journal_with_the_checkpoint(host: A
     assert Checkpoint.from_map(handed_back.journal["checkpoint"]) == Checkpoint(3, "here", emits=1)
 
 
-async def test_what_the_keeper_raises_is_raised(host: AsyncioHost) -> None:
+async def test_an_error_of_the_keeper_is_raised(host: AsyncioHost) -> None:
     @tool(task="required")
     async def t(ctx: Context) -> str:
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""A leg goes down through the packages and back: few calls go from a package to one above it."""
+"""A leg passes down through the packages and back: few calls go from a package to one above it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def ask(ctx: Context) -> str:
 
 @tool
 async def shed(ctx: Context) -> str:
-    """Give another replica the chance to go on."""
+    """Let another replica continue."""
     await ctx.checkpoint(1)
     return "done"
 
@@ -76,7 +76,7 @@ async def app(tmp_path: Path) -> AsyncIterator[GatewayApp]:
     server = Server("redis", tmp_path)
     server.start()
     made = make_app(__name__, redis_url=server.url)
-    await leg(made, "detach")  # the first use of the store checks it
+    await leg(made, "detach")  # the first use checks the store
     yield made
     assert made._services.store is not None
     await made._services.store.aclose()
@@ -89,7 +89,7 @@ async def leg(app: GatewayApp, name: str, **brought: Any) -> dict[str, Any]:
 
 
 async def calls_up(app: GatewayApp, name: str, **brought: Any) -> list[Call]:
-    """Return which calls of a leg go up."""
+    """Return the calls of a leg from a package to one above it."""
     with upward_calls(CallRunner.run.__code__) as found:
         await leg(app, name, **brought)
     return found

@@ -1,4 +1,4 @@
-"""Which calls go from a package of the gateway to one above it."""
+"""Finds calls from a package of the gateway to one above it."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Call(NamedTuple):
 
 @contextlib.contextmanager
 def upward_calls(within: CodeType) -> Iterator[list[Call]]:
-    """Note each call to a package above the caller's that is made while a function runs.
+    """Record each call to a package above the caller's while a function runs.
 
-    Functions that are not the gateway's are looked through: the caller is the next one of the gateway on the stack.
-    To resume a coroutine is not a call.
+    Functions outside the gateway are skipped: the caller is the next gateway function on the stack. Resuming a
+    coroutine does not count as a call.
     """
     found: list[Call] = []
-    entered: list[FrameType] = []  # kept, so that no other frame is taken for one of them
+    entered: list[FrameType] = []  # kept, so no new frame can be mistaken for one of them
 
     def note(frame: FrameType, event: str, _arg: Any) -> None:
         if event != "call" or package_of(frame) is None or any(frame is each for each in entered):
@@ -69,7 +69,7 @@ def upward_calls(within: CodeType) -> Iterator[list[Call]]:
 
 
 def callers(frame: FrameType) -> Iterator[FrameType]:
-    """Give the frames that called one, the nearest first."""
+    """Yield the frames of the callers, the nearest first."""
     above = frame.f_back
     while above is not None:
         yield above
@@ -77,7 +77,7 @@ def callers(frame: FrameType) -> Iterator[FrameType]:
 
 
 def package_of(frame: FrameType) -> str | None:
-    """Return the package of the gateway that a frame belongs to, None if to none."""
+    """Return the package of the gateway that a frame belongs to, None if it belongs to none."""
     root, _, rest = frame.f_globals.get("__name__", "").partition(".")
     package = rest.partition(".")[0]
     return package if root == "gateway" and package in HEIGHT else None

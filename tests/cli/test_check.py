@@ -1,4 +1,4 @@
-"""`gateway check`: every problem at once, each under its subject, with an exit code that a pipeline can act on."""
+"""`gateway check`: all problems at once, each under its subject, with an exit code that a pipeline can act on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOOD = {
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A real server with a password, which a deployment uses already."""
+    """A real server with a password, which a deployment already uses."""
     server = RedisServer(tmp_path_factory.mktemp("store"), "--appendonly", "no")
     server.start()
     server.wait_ready()
@@ -46,7 +46,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 async def agree(url: str) -> None:
-    """Do at the store what a replica does when it starts."""
+    """Check in with the store as a replica does when it starts."""
     holder = KeyHolder(KeyRing.parse(KEY), "here", clock=time.time, random_bytes=os.urandom)
     used = RedisTaskStore(
         connect(url, ProcessTelemetry()), holder, partitions=8, max_ttl_ms=86_400_000, max_value_bytes=4096
@@ -112,10 +112,10 @@ def test_every_subjects_problems_are_reported_together() -> None:
 def test_a_url_that_redis_would_refuse_later_is_wrong_at_once(url: str) -> None:
     findings = found({**GOOD, "GATEWAY_REDIS_URL": url})
     assert states(findings) == {"store": "wrong"}
-    assert findings["store"].wrong == ["GATEWAY_REDIS_URL: not a URL of Redis; use one like redis://host:6379/0"]
+    assert findings["store"].wrong == ["GATEWAY_REDIS_URL: not a Redis URL; use one like redis://host:6379/0"]
 
 
-def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None:
+def test_a_wrong_value_causes_no_complaint_about_its_default() -> None:
     wrong = {"GATEWAY_AUTH": "off", "GATEWAY_REDIS_URL": "http://127.0.0.1"}
     findings = found({**GOOD, **wrong, "GATEWAY_TOOLS": "gateway.demo.echoes"})
     assert states(findings) == {"store": "wrong", "identity provider": "wrong"}
@@ -130,17 +130,17 @@ def test_a_wrong_value_causes_no_complaint_about_what_stands_in_for_it() -> None
         ("from gateway import tool\n@tool(version=0)\nasync def f() -> str: ...", "version 0"),
         (
             "from gateway import tool\n@tool(task='required')\nasync def f() -> str: ...",
-            "GATEWAY_REDIS_URL: not set, but the tool 'f' runs as a task only",
+            "GATEWAY_REDIS_URL: not set, but the tool 'f' runs only as a task",
         ),
         (
             "from gateway import tool\n@tool(name='a')\nasync def f() -> str: ...\n"
             "@tool(name='a')\nasync def g() -> str: ...",
-            "two tools are called 'a'",
+            "two tools are named 'a'",
         ),
     ],
     ids=["exits", "defines nothing", "breaks a rule", "needs a store", "doubles a name"],
 )
-def test_what_is_wrong_with_tools_is_found_without_serving(
+def test_problems_of_tools_are_found_without_serving(
     source: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "checked_tools.py").write_text(source)
@@ -166,8 +166,8 @@ def test_a_store_that_fits_is_named_and_not_changed(store: RedisServer) -> None:
     ("changes", "words"),
     [
         ({"GATEWAY_TASK_PARTITIONS": "3"}, ["GATEWAY_TASK_PARTITIONS: 3", "set it to 8"]),
-        ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, ["GATEWAY_SEAL_KEYS: none of them opens the secret"]),
-        ({"password": "wrong"}, ["GATEWAY_REDIS_URL: the server refuses the login"]),
+        ({"GATEWAY_SEAL_KEYS": OTHER_KEY}, ["GATEWAY_SEAL_KEYS: none of these keys opens the secret"]),
+        ({"password": "wrong"}, ["GATEWAY_REDIS_URL: the server refused the login"]),
     ],
     ids=["partitions", "keys", "password"],
 )
@@ -190,7 +190,7 @@ def test_a_store_that_may_evict_and_has_other_partitions_is_wrong_twice(store: R
     assert "allkeys-lru; set it to noeviction" in findings["store"].wrong[0]
 
 
-def test_what_cannot_be_reached_may_pass_by_itself() -> None:
+def test_an_unreachable_server_may_be_a_temporary_problem() -> None:
     away = f"127.0.0.1:{free_port()}"
     report = examine(
         None,
@@ -220,7 +220,7 @@ def test_a_provider_with_keys_of_use_is_well_and_one_without_is_wrong() -> None:
     with IdentityProvider(SigningKey("a")) as provider:
         assert with_provider(provider).notes == ["1 key to verify tokens with"]
         finding = with_provider(provider, GATEWAY_JWT_ALGORITHMS="RS256")
-        assert finding.wrong == ["GATEWAY_JWKS_URL: it has no key that verifies RS256; compare GATEWAY_JWT_ALGORITHMS"]
+        assert finding.wrong == ["GATEWAY_JWKS_URL: it has no key that verifies RS256; check GATEWAY_JWT_ALGORITHMS"]
         provider.send(b"<html>")
         assert with_provider(provider).wrong[0].startswith("GATEWAY_JWKS_URL: not a JWK Set")
 
@@ -239,7 +239,7 @@ def test_a_provider_that_issues_under_another_name_is_wrong() -> None:
         provider.answer(answer)
         (problem,) = with_provider(provider).wrong
         assert problem == (
-            f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; set it to that"
+            f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; use that value"
         )
         assert with_provider(provider, GATEWAY_JWT_ISSUER=f"{base}/").state == "ok"
 

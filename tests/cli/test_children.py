@@ -1,4 +1,4 @@
-"""What the children of `gateway dev` write is shown to its end, and nothing about it can hold the run up."""
+"""The output of the children of `gateway dev` is shown completely, and never blocks the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITES_MUCH = f"import os; os.write(1, b'{LINE}\\n' * {LINES} + b'the end'); os.
 
 
 def run_once(console: Console, *command: str) -> None:
-    """Run a child that ends with exit code 2, so that it is not started anew."""
+    """Run a child that ends with exit code 2, so it is not restarted."""
 
     async def run() -> None:
         nursery = Nursery(dict(os.environ), Orders(), 0.0, console)
@@ -35,7 +35,7 @@ def run_once(console: Console, *command: str) -> None:
 
 @contextmanager
 def read_slowly(descriptor: int) -> Iterator[list[bytes]]:
-    """Read as a slow terminal does; what was read is complete at the end."""
+    """Read like a slow terminal, up to the end."""
     pieces: list[bytes] = []
 
     def read() -> None:
@@ -72,8 +72,8 @@ def test_a_child_does_not_wait_for_a_reader_that_has_gone() -> None:
         console.close()
 
 
-def test_what_a_child_has_started_is_stopped_with_it_and_cannot_hold_the_run_up(tmp_path: Path) -> None:
-    """One process has stayed in the child's group and ignores SIGTERM; the other has left it. Both have its stdout."""
+def test_processes_of_a_child_are_stopped_with_it_and_cannot_block_the_run(tmp_path: Path) -> None:
+    """One process stays in the child's group and ignores SIGTERM; another leaves the group. Both keep its stdout."""
     path = tmp_path / "output"
     script = "trap '' TERM; sleep 600 & echo stayed $!; setsid sleep 600 & echo left $!; printf 'the end'; exit 2"
     with path.open("w") as stream:
@@ -87,7 +87,7 @@ def test_what_a_child_has_started_is_stopped_with_it_and_cannot_hold_the_run_up(
     assert "[c1] the end" in lines
 
 
-def test_a_file_and_what_is_no_file_at_all_never_count_as_gone(tmp_path: Path) -> None:
+def test_a_file_and_a_stream_without_a_descriptor_never_count_as_gone(tmp_path: Path) -> None:
     with (tmp_path / "output").open("w") as stream:
         console = Console(stream, stream)
         assert not console.is_gone

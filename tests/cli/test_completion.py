@@ -20,7 +20,7 @@ while read -r -a COMP_WORDS; do
     echo "${COMPREPLY[@]}"
 done
 """
-"""Asks the script's function as bash does when somebody presses Tab; a dash stands for a word that is not begun."""
+"""Calls the script's function as bash does when somebody presses Tab. A dash stands for an empty word."""
 
 
 def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:

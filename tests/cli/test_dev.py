@@ -1,4 +1,4 @@
-"""`gateway dev` with real replicas: it makes what is missing, keeps replicas alive, and stops in order."""
+"""`gateway dev` with real replicas: it adds missing settings, keeps replicas alive, and stops in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ import os, runpy
 os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
 runpy.run_module("gateway", run_name="__main__", alter_sys=True)
 """
-"""`python -m gateway`. Coverage looks at the parent alone: its looking is half of what the start of a process costs."""
+"""`python -m gateway`. Coverage measures only the parent: measuring doubles the cost of starting a process."""
 
 
 class Dev:
@@ -112,7 +112,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """A run with nothing set, whose processes tests may kill: it replaces them."""
+    """A run without any settings. Tests may kill its processes, which it replaces."""
     with closing(Dev(cwd=tmp_path_factory.mktemp("running"))) as dev:
         dev.read_until_ready()
         yield dev
@@ -120,7 +120,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 
 @pytest.fixture(scope="module")
 def storeless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """A run on a machine without any server for tasks."""
+    """A run on a machine without a Redis server."""
     folder = tmp_path_factory.mktemp("storeless")
     (folder / "sitecustomize.py").write_text(NO_SERVER)
     tools = "tests.wires.legacy.working_tools"
@@ -131,7 +131,7 @@ def storeless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 
 @pytest.fixture(scope="module")
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
-    """One replica, whose tools print something, without workers and metrics."""
+    """One replica whose tools print something, without workers or metrics."""
     folder = tmp_path_factory.mktemp("lonely")
     (folder / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
     settings = {"GATEWAY_TOOLS": "chatty", "GATEWAY_METRICS_PORT": "off"}
@@ -147,7 +147,7 @@ def assert_gone(pid: int) -> None:
 
 def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(running: Dev) -> None:
     assert running.said[0] == (
-        "gateway dev: made for this run, the same for all replicas: "
+        "gateway dev: made for this run and shared by all replicas: "
         "a seal key, GATEWAY_AUDIENCE=dev, GATEWAY_TOOLS=gateway.demo, GATEWAY_AUTH=none\n"
     )
     served = [running.serving_replica() for _ in range(6)]
@@ -155,7 +155,7 @@ def test_it_makes_what_is_missing_says_so_and_alternates_between_replicas(runnin
     assert served == served[:2] * 3
 
 
-def test_each_replica_serves_metrics_at_the_address_it_told(running: Dev) -> None:
+def test_each_replica_serves_metrics_at_the_address_it_printed(running: Dev) -> None:
     urls = re.findall(r"metrics (http://\S+)", "".join(line for line in running.said if "is ready" in line))
     assert len(set(urls)) == 2
     for url in urls:
@@ -171,10 +171,10 @@ def test_ctrl_c_stops_all_that_it_started_and_it_exits_0(start: Callable[..., De
 
 
 def assert_stopped(dev: Dev, names: list[str]) -> None:
-    """Assert that it ends well, and that of its processes none is left."""
+    """Assert that it ends cleanly, and that none of its processes is left."""
     assert dev.end() == 0
     text = "".join(dev.said)
-    started = dict(re.findall(r"(\w+) (?:is ready|runs): pid (\d+)", text))
+    started = dict(re.findall(r"(\w+) (?:is ready|is running): pid (\d+)", text))
     assert sorted(started) == sorted(names)
     for pid in started.values():
         assert_gone(int(pid))
@@ -192,10 +192,10 @@ def test_a_killed_replica_is_reported_and_replaced_and_no_request_fails(running:
 
 
 def test_a_worker_runs_and_is_replaced_like_a_replica(running: Dev) -> None:
-    old = int(re.findall(r"w1 runs: pid (\d+)", "".join(running.said))[-1])
+    old = int(re.findall(r"w1 is running: pid (\d+)", "".join(running.said))[-1])
     os.kill(old, signal.SIGKILL)
     running.read_until("w1 was killed by SIGKILL")
-    assert int(running.read_until(r"w1 runs: pid (\d+)")[1]) != old
+    assert int(running.read_until(r"w1 is running: pid (\d+)")[1]) != old
     running.read_until(r"\[w1\] .* working")
 
 
@@ -208,7 +208,7 @@ def test_a_store_that_is_killed_is_replaced(running: Dev) -> None:
 
 def test_tasks_are_kept_by_a_server_of_this_run_alone_which_is_gone_with_it(start: Callable[..., Dev]) -> None:
     dev = start("--replicas", "1")
-    dev.read_until("tasks are kept by .* for this run alone")
+    dev.read_until("using .* to store the tasks of this run")
     store = int(dev.read_until(r"store is ready: pid (\d+)")[1])
     dev.read_until_ready()
     command = subprocess.run(["ps", "-o", "args=", "-p", str(store)], capture_output=True, text=True, check=True).stdout
@@ -227,22 +227,22 @@ def test_metrics_can_be_off(lonely: Dev) -> None:
     assert re.search(r"r1 is ready: pid \d+$", "".join(lonely.said), re.MULTILINE)
 
 
-def test_what_a_tool_prints_is_marked_with_its_replica(lonely: Dev) -> None:
+def test_the_output_of_a_tool_is_marked_with_its_replica(lonely: Dev) -> None:
     assert "[r1] hello from a tool module\n" in lonely.said
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")
-def test_what_it_started_does_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
+def test_its_processes_do_not_outlive_it_when_it_is_killed(start: Callable[..., Dev]) -> None:
     dev = start()
     dev.read_until_ready()
-    pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|runs): pid (\d+)", "".join(dev.said))]
+    pids = [int(pid) for pid in re.findall(r"\w+ (?:is ready|is running): pid (\d+)", "".join(dev.said))]
     assert len(pids) == 4  # the store, two replicas, a worker
     dev.process.kill()
     wait_until(lambda: not any(map(_runs, pids)), "the end of all that it started")
 
 
 def _runs(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has asked about since its end does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -264,7 +264,7 @@ def test_without_a_server_tasks_are_off_and_one_line_says_how_to_get_one(storele
     assert "store" not in "".join(line for line in storeless.said if line not in lines)
 
 
-def test_replicas_tell_each_other_what_has_changed_without_a_task_store(storeless: Dev) -> None:
+def test_replicas_notify_each_other_of_changes_without_a_task_store(storeless: Dev) -> None:
     with Stream(storeless, asking("subscriptions/listen", {"notifications": {"toolsListChanged": True}})) as stream:
         stream.next()
         answered = send(storeless, calling("change", {"what": "tools"}))
@@ -332,15 +332,15 @@ def test_without_identity_it_does_not_listen_to_others(start: Callable[..., Dev]
     assert "GATEWAY_AUTH=none" in dev.said[-1]
 
 
-def test_a_taken_metrics_port_is_told_and_another_one_used(start: Callable[..., Dev]) -> None:
+def test_a_taken_metrics_port_is_reported_and_another_one_used(start: Callable[..., Dev]) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         dev = start("--replicas", "1", GATEWAY_METRICS_PORT=str(port))
-        other = dev.read_until(rf"port {port} is in use, so these metrics are on (\d+)")[1]
+        other = dev.read_until(rf"port {port} is in use, so metrics are served on port (\d+)")[1]
         assert dev.read_until(r"r1 is ready: pid \d+, metrics http://127\.0\.0\.1:(\d+)/metrics")[1] == other
 
 
-def test_what_is_set_stays_as_it_is() -> None:
+def test_given_settings_stay_unchanged() -> None:
     given = {
         "GATEWAY_SEAL_KEYS": "k",
         "GATEWAY_AUDIENCE": "a",
@@ -353,7 +353,7 @@ def test_what_is_set_stays_as_it_is() -> None:
     assert given.items() <= filled.items()
 
 
-def test_somebody_who_gives_a_secret_gets_identity() -> None:
+def test_setting_a_secret_turns_authentication_on() -> None:
     for name in ("GATEWAY_JWT_SECRET", "GATEWAY_JWT_SECRET_FILE"):
         filled, made = fill_environment({name: "x"})
         assert "GATEWAY_AUTH" not in filled
@@ -366,7 +366,7 @@ def test_a_key_file_counts_as_keys() -> None:
     assert "a seal key" not in made
 
 
-def test_a_run_with_a_key_of_its_own_leaves_what_earlier_runs_stored_to_them() -> None:
+def test_a_run_with_its_own_key_does_not_touch_what_earlier_runs_stored() -> None:
     for name in ("GATEWAY_REDIS_URL", "GATEWAY_REDIS_URL_FILE"):
         first, made = fill_environment({name: "x"})
         second, _ = fill_environment({name: "x"})
@@ -388,7 +388,7 @@ def test_every_run_makes_a_key_of_its_own_that_serves() -> None:
     assert settings.unknown == {}
 
 
-def test_a_wrong_setting_is_told_before_any_replica_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_is_reported_before_any_replica_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_listener(*args: object) -> None:
         raise AssertionError("it got that far")
 

@@ -17,7 +17,7 @@ Ports = Callable[..., list[int]]
 
 @pytest.fixture
 def ports() -> Iterator[Ports]:
-    """Return what opens the metrics' sockets from a first port on, and gives their ports."""
+    """Return a function that opens the metrics' sockets from a first port on, and returns their ports."""
     with ExitStack() as stack:
         console = stack.enter_context(closing(Console()))
 
@@ -46,7 +46,7 @@ def test_a_port_that_somebody_else_has_is_replaced_by_another(ports: Ports, host
 
 
 def test_a_port_is_kept_from_when_it_is_chosen(ports: Ports) -> None:
-    """A replica that starts late, or is started anew, finds it free."""
+    """A replica that starts late or restarts finds its port free."""
     for port in ports(0, 2):
         with pytest.raises(ConfigurationError, match="already in use"):
             listen("127.0.0.1", port)
@@ -57,6 +57,6 @@ def test_there_are_ports_beyond_the_last_one_and_none_where_metrics_are_off(port
     assert ports(None, 2) == []
 
 
-def test_a_descriptor_that_is_no_socket_is_told_with_its_option() -> None:
+def test_a_descriptor_that_is_not_a_socket_is_reported_with_its_option() -> None:
     with pytest.raises(ConfigurationError, match="--metrics-fd 999 is not a TCP socket"):
         inherit(999, "--metrics-fd")

@@ -1,4 +1,4 @@
-"""`gateway dev --tools FILE --reload`: an author saves a file, and the next call and the next task run it."""
+"""`gateway dev --tools FILE --reload`: an author saves a file, and the next call and the next task use it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def write() -> str:
 
 
 class Author:
-    """Somebody who edits `tools/bugs.py` and `tools/words.py`, and calls what a running `gateway dev` makes of them."""
+    """An author who edits `tools/bugs.py` and `tools/words.py`, and calls them on a running `gateway dev`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,7 +55,7 @@ class Author:
         draft.rename(self.folder / "tools" / name)
 
     def start(self) -> None:
-        """Start `gateway dev` in another folder than that of the tools, and wait until it serves."""
+        """Start `gateway dev` outside the folder of the tools, and wait until it serves."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
         options = ["--port", "0", "--tools", "tools/bugs.py", "--reload"]
         with self.output.open("wb") as output:
@@ -74,7 +74,7 @@ class Author:
         return self.output.read_text()
 
     def wait_until_all_say(self, words: str, count: int) -> None:
-        """Wait until two replicas and a worker have said so, which is `count` times in all."""
+        """Wait until two replicas and a worker have logged a message, `count` times in total."""
         wait_until(lambda: self.said().count(words) == count, f"all to say {words!r}")
 
     def request(self, method: str, about: str, **params: Any) -> httpx.Response:
@@ -134,7 +134,7 @@ def test_the_next_call_on_any_replica_and_the_next_task_run_what_was_saved(autho
         author.wait_until_all_say(" reloaded ", 3 * count)
         assert author.call() == {"r1": expected, "r2": expected}
         assert author.task() == expected
-    refused = "not reloaded; serving what was there before"
+    refused = "reload failed; the previous tools stay in use"
     author.save("bugs.py", "import new\n" + TOOLS.format(said="again"))
     author.wait_until_all_say(refused, 3)
     assert author.call() == {"r1": "salve mundus", "r2": "salve mundus"}

@@ -1,4 +1,4 @@
-"""`gateway dev` ends when it is asked to, also when nobody can read what it writes, and leaves nothing running."""
+"""`gateway dev` ends when asked to, even if nobody can read its output, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from loadtest.cluster import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 STOP_SECONDS = 40.0
-"""It takes at most five on a machine of its own. Tests share theirs."""
-STARTED = re.compile(r"(\w+) (?:is ready|runs|has the child): pid (\d+)")
+"""On an otherwise idle machine it takes at most five. Tests share theirs."""
+STARTED = re.compile(r"(\w+) (?:is ready|is running|has the child): pid (\d+)")
 
 TOOLS = """
 import subprocess
@@ -28,7 +28,7 @@ child = subprocess.Popen(["sleep", "600"])
 print("." * 300_000)
 print(f"it has the child: pid {child.pid}", flush=True)
 """
-"""Each process that loads them writes more than a pipe holds, and starts a child, which keeps its stdout open."""
+"""Each process that loads these tools writes more than a pipe holds, and starts a child that keeps its stdout open."""
 
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\nfrom gateway.demo import *\n"
 
@@ -38,7 +38,7 @@ WITH_TERMINAL = (
 WITH_HANGUP = (
     "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
-"""Whoever runs the tests may have been started by `nohup`."""
+"""The tests themselves may run under `nohup`."""
 
 WITHOUT_HANGUP = WITH_HANGUP.replace("SIG_DFL", "SIG_IGN")
 
@@ -66,13 +66,13 @@ class Dev:
         )
 
     def ends_with_all_of(self, pids: dict[str, int]) -> None:
-        """Assert that it ends in time with exit code 0, and so does everything that it started."""
+        """Assert that it ends in time with exit code 0, and that everything it started ends too."""
         assert self.process.wait(timeout=STOP_SECONDS) == 0
         wait_until(lambda: not any(runs(pid) for pid in pids.values()), f"the end of {pids}", STOP_SECONDS)
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has asked about since its end does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -80,7 +80,7 @@ def runs(pid: int) -> bool:
 
 
 def read_until(descriptor: int, *patterns: str) -> str:
-    """Read what was written up to where it has all of these patterns."""
+    """Read the output until it contains all of these patterns."""
     seen = b""
     while not all(re.search(pattern.encode(), seen) for pattern in patterns):
         piece = os.read(descriptor, 65536)
@@ -122,10 +122,10 @@ def test_closing_the_terminal_ends_it_and_all_that_it_started(start: Callable[..
     dev.ends_with_all_of(pids)
 
 
-def test_a_reader_that_goes_away_ends_it_and_what_does_not_stop_in_time(
+def test_a_lost_reader_ends_the_run_and_kills_what_does_not_stop_in_time(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
-    """Nobody is left to press Ctrl-C a second time, so ten minutes for running calls would be ten minutes."""
+    """Nobody is left to press Ctrl-C a second time, so waiting for running calls would take the full ten minutes."""
     reader, writer = os.pipe()
     with (tmp_path / "stderr").open("wb") as errors:
         dev = start("--replicas", "1", tools=DEAF, stdout=writer, stderr=errors)
@@ -138,7 +138,7 @@ def test_a_reader_that_goes_away_ends_it_and_what_does_not_stop_in_time(
 
 
 def test_a_signal_ends_it_though_its_reader_has_stopped_reading(start: Callable[..., Dev]) -> None:
-    """The pipe is full, as where somebody has paused `gateway dev 2>&1 | less`: a write to it would never end."""
+    """The pipe is full, as when somebody pauses `gateway dev 2>&1 | less`, so a write to it would never return."""
     reader, writer = os.pipe()
     full, errors = os.pipe()
     os.set_blocking(errors, False)
@@ -159,7 +159,7 @@ def test_a_signal_ends_it_though_its_reader_has_stopped_reading(start: Callable[
 def test_without_a_terminal_it_writes_to_its_file_and_serves_until_a_signal(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
-    """As under `nohup`, which ignores SIGHUP. Nobody reads what the children write, and it holds nothing up."""
+    """As under `nohup`, which ignores SIGHUP. Nobody reads the children's output, but that blocks nothing."""
     reader, errors = os.pipe()
     os.close(reader)
     file = tmp_path / "stdout"
@@ -173,4 +173,6 @@ def test_without_a_terminal_it_writes_to_its_file_and_serves_until_a_signal(
     assert int(ignored[0], 16) & 1 << (signal.SIGHUP - 1)
     dev.process.terminate()
     dev.ends_with_all_of(pids)
-    assert file.read_text().endswith("gateway dev: stopping; once more to stop at once\ngateway dev: stopped\n")
+    assert file.read_text().endswith(
+        "gateway dev: stopping; press Ctrl-C again to stop at once\ngateway dev: stopped\n"
+    )

@@ -1,4 +1,4 @@
-"""The task store of `gateway dev`: which server it finds, and how it runs it."""
+"""The task store of `gateway dev`: which server is found, and how it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Programs = Callable[..., Path]
 
 @pytest.fixture
 def path_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
-    """Return what makes PATH a folder with these programs alone."""
+    """Return a function that makes PATH a folder with only these programs."""
 
     def make(*names: str) -> Path:
         for name in names:
@@ -68,7 +68,7 @@ def test_it_listens_on_no_port_writes_nothing_and_evicts_nothing() -> None:
         assert option in command
 
 
-async def test_what_is_not_there_is_not_ready_and_has_no_last_words(tmp_path: Path) -> None:
+async def test_a_missing_server_is_not_ready_and_has_no_last_words(tmp_path: Path) -> None:
     store = EmbeddedStore(Path("server"), tmp_path)
     assert not await store.is_ready()
     assert store.last_words() == ""

@@ -1,4 +1,4 @@
-"""The command line, most of it as real processes: what people see, and with which exit code."""
+"""The command line, mostly as real processes: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SERVING = {
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:
-    """Take this process's environment with these settings only."""
+    """Return the environment of this process with only these settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
     return {**inherited, "PYTHONPATH": str(ROOT), **settings}
 
@@ -60,7 +60,7 @@ def gateway(
 def serving(
     *arguments: str, pass_fds: Sequence[int] = (), says: str = r"serving url=(http://\S+)/mcp", **settings: str
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `gateway serve` until it says where, and give the process and its address."""
+    """Run `gateway serve` until it prints its address, and yield the process and the address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "serve", *arguments],
         env=environment({**SERVING, **settings}),
@@ -115,7 +115,7 @@ WRONG_TOOLS = ["no module named 'no_such_tools'", "no module named 'none_either'
 
 
 def problems_in(stderr: str) -> list[str]:
-    """Return what each line names first, of those that report what is wrong."""
+    """Return what each line that reports a problem names first."""
     lines = [line.removeprefix("gateway: ") for line in stderr.splitlines() if line.startswith("gateway: ")]
     return [re.split("[:;]", line)[0] for line in lines]
 
@@ -224,7 +224,7 @@ def test_serve_without_identity_on_an_inherited_open_socket_is_refused() -> None
     assert_one_clear_line(result, "GATEWAY_AUTH=none")
 
 
-def test_serve_with_a_descriptor_that_is_no_socket_says_so() -> None:
+def test_serve_rejects_a_descriptor_that_is_not_a_socket() -> None:
     assert_one_clear_line(gateway("serve", "--fd", "0", settings=SERVING), "--fd 0")
 
 
@@ -240,7 +240,7 @@ def test_serve_with_a_descriptor_that_is_no_socket_says_so() -> None:
     ids=["missing", "needs a library", "raises", "no Python", "breaks a rule"],
 )
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("tools",)], ids=["serve", "tools"])
-def test_a_tool_module_that_does_not_import_is_told_in_one_line(
+def test_a_tool_module_that_does_not_import_is_reported_in_one_line(
     tmp_path: Path, command: tuple[str, ...], source: str | None, words: str
 ) -> None:
     if source is not None:
@@ -412,7 +412,7 @@ def test_tools_as_json_has_the_input_schemas() -> None:
     assert tools["update_work_item"]["version"] == 1
 
 
-def test_tools_as_json_tells_what_a_release_asks_anew() -> None:
+def test_tools_as_json_shows_which_questions_a_release_asks_again() -> None:
     old, new = (inventory(GATEWAY_DEMO_RELEASE=release)["link_accounts"] for release in "12")
     assert (old["version"], new["version"]) == (1, 2)
     assert list(old["asks"]) == ["github_login", "google_login"]
@@ -420,7 +420,7 @@ def test_tools_as_json_tells_what_a_release_asks_anew() -> None:
     assert old["asks"]["github_login"] == new["asks"]["github_login"]
 
 
-def test_tools_as_json_tells_how_a_tool_becomes_a_task() -> None:
+def test_tools_as_json_shows_how_a_tool_becomes_a_task() -> None:
     tools = inventory()
     told = {name: (tools[name]["task"], tools[name]["start"]) for name in ("crunch", "report", "provision_vm")}
     assert told == {
@@ -557,7 +557,7 @@ def test_a_worker_with_a_wrong_option_says_what_to_write() -> None:
     assert_one_clear_line(result, "--concurrency: 'many' is not valid; use a whole number")
 
 
-def test_the_options_of_a_worker_are_told() -> None:
+def test_the_options_of_a_worker_are_in_its_help() -> None:
     result = gateway("worker", "--help", settings={})
     assert result.returncode == 0
     for option in ("--concurrency", "--worker-id", "--metrics-host", "--metrics-port"):
@@ -565,7 +565,7 @@ def test_the_options_of_a_worker_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"), [("task='required'", "runs as a task only"), ("single_use=True", "may be used once only")]
+    ("options", "reason"), [("task='required'", "runs only as a task"), ("single_use=True", "is single-use")]
 )
 def test_serving_a_tool_that_needs_a_task_store_without_one_is_one_clear_line(
     tmp_path: Path, options: str, reason: str

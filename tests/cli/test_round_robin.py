@@ -87,7 +87,7 @@ def named(name: bytes) -> Handler:
 
 @pytest.fixture(autouse=True)
 async def nothing_goes_unnoticed() -> AsyncIterator[None]:
-    """Fail a test whose tasks ended with an error that nobody looked at."""
+    """Fail a test if its tasks ended with an error that nobody handled."""
     noticed: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: noticed.append(context))
     yield
@@ -110,7 +110,7 @@ def refusing_address() -> Address:
 
 
 async def only_this_test_runs() -> None:
-    """Wait until no other task is left; a leaked one runs into the time limit of the test."""
+    """Wait until no other task is left. If one leaks, the test times out."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
 
@@ -136,7 +136,7 @@ async def test_a_replica_that_refuses_is_passed_over() -> None:
         assert [await ask(address) for _ in range(3)] == [b"1"] * 3
 
 
-async def test_without_any_replica_the_client_is_told_that_nothing_ran() -> None:
+async def test_without_any_replica_the_client_gets_503() -> None:
     async with front_of(refusing_address(), refusing_address()) as address:
         answer = await ask(address)
         assert answer.startswith(b"HTTP/1.1 503 ")
@@ -231,7 +231,7 @@ async def test_bytes_pass_while_both_sides_stay_open() -> None:
 
 
 @pytest.mark.parametrize("linger", [None, struct.pack("ii", 1, 0)], ids=["closed", "reset"])
-async def test_a_client_that_goes_away_ends_its_stream_at_the_replica(linger: bytes | None) -> None:
+async def test_a_client_that_disconnects_ends_its_stream_at_the_replica(linger: bytes | None) -> None:
     ended = asyncio.Event()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -270,7 +270,7 @@ async def test_no_task_is_left_after_a_connection() -> None:
         await only_this_test_runs()
 
 
-async def test_closing_cuts_open_connections_and_leaves_no_task() -> None:
+async def test_closing_closes_open_connections_and_leaves_no_task() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(b"begin\n")

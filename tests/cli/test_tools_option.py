@@ -1,4 +1,4 @@
-"""`--tools FILE`: every command that runs or lists tools takes a file, and says in one line what is wrong with it."""
+"""`--tools FILE`: every command that runs or lists tools accepts a file, and reports its problems in one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_file_that_does_not_exist_is_one_line(command: tuple[str, ...], tmp_pa
 
 
 def test_a_worker_loads_a_file(tmp_path: Path) -> None:
-    """It gets as far as a tool that no process can serve."""
+    """The check fails only because of a tool that no process can serve."""
     (tmp_path / "bugs.py").write_text(TOOL + "raise LookupError('it has run')\n")
     result = gateway("worker", "--tools", "./bugs.py", settings=NEITHER, cwd=tmp_path)
     assert_one_clear_line(result, "the tool file './bugs.py' failed to import: LookupError: it has run")

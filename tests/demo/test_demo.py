@@ -38,7 +38,7 @@ Release = Callable[[int], Tool]
 
 @pytest.fixture
 def release(monkeypatch: pytest.MonkeyPatch) -> Release:
-    """Return what loads the module of `link_accounts` as a process of that release does."""
+    """Return a function that loads the module of `link_accounts` as a process of that release does."""
 
     def load(number: int) -> Tool:
         monkeypatch.setenv("GATEWAY_DEMO_RELEASE", str(number))
@@ -152,7 +152,7 @@ def test_a_user_may_decline() -> None:
         run(update_work_item, RESOLVE, answers={"resolution": DECLINE})
 
 
-def test_crunch_tells_how_many_units_ran_where() -> None:
+def test_crunch_reports_how_many_units_ran_where() -> None:
     assert run(crunch, {"units": 3, "unitMs": 1}).text == "Computed 3 units: 3 on test."
     assert run(crunch, {"units": 1, "unitMs": 0}).legs == 1
 
@@ -163,7 +163,7 @@ def test_crunch_has_limits(args: dict[str, Any]) -> None:
         run(crunch, args)
 
 
-async def test_crunch_goes_on_on_another_replica() -> None:
+async def test_crunch_continues_on_another_replica() -> None:
     journal = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes)
     for units, replica in ((1, "replica-1"), (3, "replica-2")):
         function = crunch.bind({"units": units, "unitMs": 0}, None)
@@ -179,7 +179,7 @@ async def test_crunch_goes_on_on_another_replica() -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare tests the time that demo tools take to be watched."""
+    """Skip the pauses that let people watch the demo tools."""
     monkeypatch.setattr(reports, "SECONDS_PER_SECTION", 0)
     monkeypatch.setattr(machines, "SECONDS_PER_STAGE", 0)
 

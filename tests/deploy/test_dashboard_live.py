@@ -32,7 +32,7 @@ ENVIRON = {
 WINDOW = "10s"
 SEVERAL = 3
 REJECTED = "Rejected states, sessions and responses"
-BY_KEY = ("States by key", "Sessions by key", "Fields of tasks by key")
+BY_KEY = ("States by key", "Sessions by key", "Task fields by key")
 
 
 @dataclass
@@ -209,8 +209,8 @@ def see_that_every_query_has_data(desk: Desk) -> None:
 
 def see_that_all_is_well(desk: Desk) -> None:
     assert desk.panel("Processes") == {
-        "serve": {"": 3},
-        "leave": {"": 0},
+        "serving": {"": 3},
+        "draining": {"": 0},
         "seen by the balancer": {"": 3},
         "workers": {"": 2},
     }
@@ -229,27 +229,25 @@ def see_who_is_refused_and_why(desk: Desk, busy: str) -> None:
     rejected = ("state: not_authentic", "session: malformed", "response: malformed")
     wait_until(lambda: desk.shows(REJECTED, *rejected), "the reasons of rejected tokens")
     where = busy.removeprefix("http://").removesuffix("/metrics")
-    assert f"{where} overloaded" in desk.panel("Refused in this time, by replica")["A"]
+    assert f"{where} overloaded" in desk.panel("Refused requests by replica")["A"]
     wait_until(lambda: desk.shows("Failures by tool", "fail", "fail_later as a task: failed"), "the tools that fail")
     assert "GatewayRefusesForLoad" in desk.prometheus.alerts()["pending"]
 
 
 def over_target(desk: Desk) -> list[str]:
-    panel = desk.panel("Wait for a leg, against the target")
+    panel = desk.panel("Wait for a leg and target")
     target = panel.pop("target")[""]
     return [instance for instance, shown in panel.items() if max(shown.values()) > target]
 
 
 def see_that_one_replica_has_too_much_to_do(desk: Desk) -> None:
     wait_until(lambda: bool(over_target(desk)), "requests to wait longer than they should")
-    wait_until(lambda: desk.shows("Refused for load and handed on", "refused", "handed on"), "too much to do")
+    wait_until(lambda: desk.shows("Refused for load and shed", "refused", "shed"), "too much to do")
 
 
 def see_that_no_replica_has_too_much_to_do(desk: Desk) -> None:
     wait_until(lambda: not over_target(desk), "no request to wait longer than it should")
-    wait_until(
-        lambda: desk.panel("Refused for load and handed on")["refused"] == {"": 0}, "nothing to be refused for load"
-    )
+    wait_until(lambda: desk.panel("Refused for load and shed")["refused"] == {"": 0}, "nothing to be refused for load")
 
 
 def see_that_the_old_key_may_go(desk: Desk, keys: SealKeys) -> None:

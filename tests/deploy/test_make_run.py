@@ -27,7 +27,7 @@ class Run(NamedTuple):
 
     def pids(self) -> list[int]:
         """Return the processes that it has logged as started."""
-        return [int(pid) for pid in re.findall(r"(?:is ready|runs): pid (\d+)", self.log.read_text())]
+        return [int(pid) for pid in re.findall(r"(?:is ready|is running): pid (\d+)", self.log.read_text())]
 
 
 def runs(pid: int) -> bool:

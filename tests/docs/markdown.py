@@ -70,10 +70,14 @@ def rows_of(text: str, columns: int) -> list[Sequence[str]]:
     return [row for index, row in enumerate(rows) if len(row) == columns and not {index, index + 1} & ruled]
 
 
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-")
+
+
 def anchors_of(page: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+    return {anchor_of(heading) for heading in re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)}
 
 
 def links_of(page: str) -> list[tuple[str, str]]:

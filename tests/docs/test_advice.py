@@ -20,7 +20,7 @@ INLINE: Final = r"`pip install\s([^`\n]*(?:\n[^`\n]+)?)`"
 IN_BLOCK: Final = r"^\$ .*\bpip install ([^\n]+)$"
 COMMAND: Final = re.compile(f"{INLINE}|{IN_BLOCK}", re.MULTILINE)
 FILE_OPTION: Final = re.compile(r"(--requirement|-r)[= ]\S+")
-HERE: Final = re.compile(r"\.(\[\w+\])?|\.\./sealed-gateway|[\w./-]+\.whl(\[\w+\])?")
+HERE: Final = re.compile(r"\.(\[\w+\])?|[\w./*-]+\.whl(\[\w+\])?")
 """A checkout, or the file of a wheel."""
 REQUIREMENT: Final = re.compile(r"[<>=\[]")
 """Where the name of a package ends."""

@@ -104,7 +104,7 @@ def test_a_task_starts_when_the_table_says(support: Any, start: Any, able: str, 
     assert seen == ended[able]
     seen.clear()
     if unable == "an error that says so":
-        with pytest.raises(gateway.AuthoringError, match="clients that know no tasks"):
+        with pytest.raises(gateway.AuthoringError, match="clients that do not support tasks"):
             testing.run(example, as_task=False)
     else:
         testing.run(example, as_task=False)

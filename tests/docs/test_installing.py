@@ -17,7 +17,7 @@ from tests.docs.markdown import TOP, text_of
 
 pytestmark = pytest.mark.timeout(500)  # a build comes first
 
-INSTALL: Final = re.compile(r"^\$ (pip install \.\./sealed-gateway)$", re.MULTILINE)
+INSTALL: Final = re.compile(r"^\$ (pip wheel .+ \.\./sealed-gateway)\n\$ (pip install wheels/\S+\.whl)$", re.MULTILINE)
 SIZED: Final = re.compile(r"^\$ gateway (size .+)\n((?s:.*?))^```$", re.MULTILINE)
 SOURCES: Final = ("gateway", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP_ALONE: Final = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -40,11 +40,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, checkout)
-    install = (
-        f'pip() {{ "{sys.executable}" -m pip "$@" --no-deps --no-build-isolation --no-compile --target packages; }}'
-    )
-    (command,) = INSTALL.findall(text_of("README.md"))
-    in_project(project, ["bash", "-euc", f"{install}\n{command}"])
+    ((build, install),) = INSTALL.findall(text_of("README.md"))
+    pip = f'pip() {{ "{sys.executable}" -m pip "$@"; }}'
+    commands = f"{build} --no-build-isolation\n{install} --no-deps --no-compile --target packages"
+    in_project(project, ["bash", "-euc", f"{pip}\n{commands}"])
     return project
 
 

@@ -116,7 +116,7 @@ def test_the_examples_have_the_form_of_what_is_written() -> None:
 
 
 def test_every_reason_that_is_named_exists() -> None:
-    section = TEXT.partition("## The audit log\n")[2].rpartition("What is refused")[2].partition("\n## ")[0]
+    section = TEXT.partition("## The audit log\n")[2].rpartition("Not in the audit log")[2].partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
     assert len(named) > 4
     assert named <= set(RefusalReason)

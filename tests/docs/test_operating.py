@@ -1,4 +1,4 @@
-"""The log messages, answers, metrics, labels and files that `docs/run/operating.md` quotes exist."""
+"""What `docs/run/operating.md` and `docs/run/runbooks.md` quote exists: messages, metrics, labels and files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from gateway.cli.check import EXIT_CODES, SUBJECTS, Finding, Report
 from gateway.errors import HopReason, RejectReason
 from gateway.observability.metrics import OUTCOMES, RefusalReason
 from gateway_workers.metrics import LegEnd
+from tests.docs import runbooks
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
 
 PAGE: Final = "docs/run/operating.md"
-TEXT: Final = text_of(PAGE)
-INCIDENTS: Final = rows_of(section_of(PAGE, "Incidents"), 3)
+TEXT: Final = text_of(PAGE) + text_of(runbooks.PAGE)
+RUNBOOKS: Final = runbooks.runbooks()
 SOURCES: Final = [path for name in ("gateway", "workers") for path in sorted((TOP / name).rglob("*.py"))]
 STRINGS: Final = [
     node.value
@@ -24,17 +25,25 @@ STRINGS: Final = [
     for node in ast.walk(ast.parse(path.read_text()))
     if isinstance(node, ast.Constant) and isinstance(node.value, str)
 ]
-"""Every text of the source; for a formatted one, the parts between its values."""
+"""Every text of the source; of a formatted one, the parts between its values."""
 
 IN_PARTS: Final = {"task lost": "task %s"}
-"""Messages that are put together from several parts."""
+"""Messages whose words come from somewhere else too."""
 
 
-def logged(text: str) -> list[str]:
-    return re.findall(r"\blog `([^`]+)`", text) + re.findall(r"logged\s+`([^`]+)`", text)
+def logged(text: str) -> set[str]:
+    quotes = re.findall(r"\blog line\s+(`[^`]+`(?:\s+or\s+`[^`]+`)?)", text)
+    return {message for quote in quotes for message in re.findall(r"`([^`]+)`", quote)}
 
 
-@pytest.mark.parametrize("message", sorted(set(logged(TEXT))))
+LOGGED: Final = logged(TEXT)
+
+
+def test_log_messages_are_quoted() -> None:
+    assert len(LOGGED) > 20
+
+
+@pytest.mark.parametrize("message", sorted(LOGGED))
 def test_a_log_message_that_is_quoted_is_logged(message: str) -> None:
     wanted = IN_PARTS.get(message, message.removeprefix("… "))
     assert any(wanted in text for text in STRINGS)
@@ -44,7 +53,7 @@ ANSWERS: Final = [
     "Invalid or expired requestState",
     "This server does not answer for that host",
     "did not finish within",
-    "This call has collected more than it can carry",
+    "This call has collected more state than it can carry",
     "The server stopped before the request was done",
     "Unknown tool",
     "The task cannot be read",
@@ -62,9 +71,14 @@ def test_an_answer_that_is_quoted_is_given(answer: str) -> None:
     assert any(answer in text for text in STRINGS)
 
 
-def test_every_row_says_what_is_seen_why_and_what_to_do() -> None:
-    assert len(INCIDENTS) >= 15
-    assert [row for row in INCIDENTS if not all(row)] == []
+@pytest.mark.parametrize("runbook", RUNBOOKS, ids=lambda runbook: runbook.anchor)
+def test_each_runbook_says_what_is_seen_why_and_what_to_do(runbook: runbooks.Runbook) -> None:
+    assert list(runbook.parts) == list(runbooks.PARTS)
+    assert all(runbook.parts.values())
+
+
+def test_no_two_runbooks_have_one_heading() -> None:
+    assert len({runbook.anchor for runbook in RUNBOOKS}) == len(RUNBOOKS) >= 40
 
 
 def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
@@ -88,7 +102,7 @@ def test_the_example_of_a_check_has_the_form_of_its_report() -> None:
     assert Report(tuple(findings.values())).as_text() == block.text.strip()
 
 
-def test_the_exit_codes_and_subjects_of_a_check_are_all_listed() -> None:
+def test_the_exit_codes_and_subjects_of_a_check_are_all_told() -> None:
     section = section_of(PAGE, "Check before a start")
     first = {row[0] for row in rows_of(section, 2)}
     assert {str(code) for code in EXIT_CODES.values()} | set(SUBJECTS) <= first

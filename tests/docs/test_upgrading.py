@@ -47,16 +47,16 @@ def test_the_commands_print_what_is_shown(session: str, tmp_path: Path) -> None:
 
 def test_the_comparison_says_what_release_2_asks_again(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    (source,) = [block for block in blocks if "def asked_anew" in block]
+    (source,) = [block for block in blocks if "def asked_again" in block]
     names: dict[str, Any] = {}
     exec(source, names)
     old, new = (
         json.loads(shell(f"GATEWAY_DEMO_RELEASE={release} gateway tools --json --tools gateway.demo", tmp_path))
         for release in (1, 2)
     )
-    (told,) = names["asked_anew"](old, new)
+    (told,) = names["asked_again"](old, new)
     assert told.startswith("link_accounts asks microsoft_login: {'method': 'elicitation/create', 'mode': 'form'")
-    assert names["asked_anew"](new, new) == []
+    assert names["asked_again"](new, new) == []
 
 
 class Form(BaseModel):
@@ -107,10 +107,10 @@ CHANGES: Mapping[str, tuple[Ask[Any], Ask[Any]]] = {
     "another message, title or description": (FORM, Elicit("Which one?", Annotated)),
     "another default of a field that has one": (Elicit("?", Small), Elicit("?", Large)),
     "another order of the fields": (FORM, Elicit("?", Reordered)),
-    "a field more or less": (FORM, Elicit("?", Shorter)),
+    "an added or removed field": (FORM, Elicit("?", Shorter)),
     "another name, type, limit or format of a field": (FORM, Elicit("?", Limited)),
     "whether a field is required; in a model, whether it has a default": (FORM, Elicit("?", Small)),
-    "a choice more or less, or the choices in another order": (FORM, Elicit("?", OtherChoices)),
+    "an added or removed choice, or another order of the choices": (FORM, Elicit("?", OtherChoices)),
     "a form becomes a page, or a page a form": (FORM, PAGE),
     "another URL of a page": (PAGE, ElicitUrl("?", "https://b.example")),
     "other messages, limits or options of sampling": (SAMPLED, Sample("!", 2, system_prompt="Rhyme")),

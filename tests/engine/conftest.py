@@ -1,4 +1,4 @@
-"""A call driven leg by leg, its journal packed in between as it would travel."""
+"""A call driven leg by leg, with its journal packed in between as in production."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Call:
 
     @property
     def journal(self) -> Journal:
-        """What the call has learned so far, read from its form at rest."""
+        """The journal of the call, read from its stored form."""
         return Journal.from_map(unpack(pack(self.rest)))
 
     async def leg(
@@ -73,7 +73,7 @@ def host() -> Iterator[AsyncioHost]:
 
 @pytest.fixture
 def begin(host: AsyncioHost) -> Callable[..., Call]:
-    """Return what begins a call of a function, on `host` unless another is given."""
+    """Return a function that begins a call of another function, on `host` unless another host is given."""
     return lambda function, on=host: Call(function, on)
 
 

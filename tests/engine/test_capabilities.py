@@ -1,4 +1,4 @@
-"""What a client declared, as the object it sent says."""
+"""The capabilities that a client declared, read from the object it sent."""
 
 from __future__ import annotations
 

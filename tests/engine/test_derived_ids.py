@@ -1,4 +1,4 @@
-"""Ids that are derived from the secret seed of a journal."""
+"""Ids derived from the secret seed of a journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal and its form at rest, as it travels from release to release."""
+"""The journal and its stored form, which moves between releases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_fields_of_a_newer_release_are_kept_and_written_back(journal: Journal, n
 
 
 def test_the_form_at_rest_is_fixed_for_all_releases() -> None:
-    """A release back and forward reads it: a change of these names strands every call under way."""
+    """Neighbouring releases read it: if these names change, every running call is stranded."""
     journal = fresh()
     assert journal.to_map().keys() == {"flow", "seed", "start", "deadline", "legs", "rounds"}
     journal.pending["p"] = b"d"
@@ -137,7 +137,7 @@ def test_a_part_of_another_type_is_malformed(part: dict[str, Any]) -> None:
         Journal.from_map({**fresh().to_map(), **part})
 
 
-def test_what_is_no_map_is_malformed_even_if_it_could_become_one() -> None:
+def test_anything_but_a_map_is_malformed_even_if_it_could_become_one() -> None:
     with pytest.raises(MalformedJournal):
         Journal.from_map(list(fresh().to_map().items()))  # type: ignore[arg-type]  # that is the point
 

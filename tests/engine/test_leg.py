@@ -1,4 +1,4 @@
-"""The rules of replay (what a leg may and may not do), whatever carries the journal."""
+"""The rules of replay: what a leg may and may not do, whatever carries the journal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TEXT_FORM = {"type": "object", "properties": {"n": {"type": "integer"}, "why": {
 
 
 class Call(Protocol):
-    """What the fixture `begin` makes; see conftest.py."""
+    """The result of the fixture `begin`; see conftest.py."""
 
     host: AsyncioHost
     rest: Any
@@ -87,7 +87,7 @@ async def test_a_key_is_short_printable_and_without_tilde(begin: Begin, integer:
     for function in (asks, steps, names, draws, draws_uuid):
         error = error_of(await begin(function).leg())
         assert isinstance(error, AuthoringError)
-        assert "is no key" in str(error)
+        assert "is not a valid key" in str(error)
 
 
 @pytest.mark.parametrize("key", ["a", "größe", "two words", "a.b-c/d:e", "x" * MAX_KEY_LENGTH])
@@ -161,7 +161,7 @@ async def test_going_back_to_the_older_release_asks_nothing_twice(
 async def test_an_answer_belongs_to_the_question_that_was_asked_not_to_one_that_replaced_it(
     begin: Begin, integer: Integer, accept: Accept
 ) -> None:
-    """A replica of the new release gets an answer meant for the old question: it must not take it."""
+    """A replica of the new release gets an answer to the old question, and must not accept it."""
 
     async def release_1(leg: Leg) -> Any:
         return await leg.ask({"k": integer()})
@@ -196,7 +196,7 @@ async def test_only_declared_questions_may_be_asked_where_that_is_checked(
         return await leg.ask({"k": integer()})
 
     error = error_of(await begin(function).leg(declared={}))
-    assert "'k' is not among" in str(error)
+    assert "'k' is not declared in" in str(error)
     error = error_of(await begin(function).leg(declared={"k": integer(form=TEXT_FORM).digest}))
     assert "'k' differs" in str(error)
     outcome = await begin(function).leg({"k": accept(1)}, declared={"k": integer().digest})
@@ -283,7 +283,7 @@ async def test_an_invalid_or_missing_answer_is_asked_again_and_never_passed_in(
     assert asked(await call.leg()) == ["a"]
     assert asked(await call.leg({"a": {"result": {}}})) == ["a"]
     assert seen == []
-    assert list(call.journal.answers) == ["b"]  # what does not fit is not carried on
+    assert list(call.journal.answers) == ["b"]  # an answer that does not fit is dropped
     await call.leg({"a": accept(1)})
     assert seen == [{"a": 1, "b": 2}]
 
@@ -318,7 +318,7 @@ async def test_a_question_the_client_cannot_answer_is_a_missing_capability(begin
 async def swallow_exception(leg: Leg, question: Question) -> Any:
     try:
         await leg.ask({"k": question})
-    except Exception:  # noqa: BLE001 - what this is about
+    except Exception:  # noqa: BLE001 - the subject of the test
         return "swallowed"
 
 
@@ -391,13 +391,13 @@ async def test_a_question_ends_the_leg_whatever_the_function_catches(
 
 
 async def test_the_stop_signal_passes_a_tools_except_exception(begin: Begin, integer: Integer) -> None:
-    """Otherwise its handler would run, and undo or report what has not failed."""
+    """Otherwise its handler would run, and undo or report a failure that never happened."""
     handled: list[str] = []
 
     async def function(leg: Leg) -> Any:
         try:
             await leg.ask({"k": integer()})
-        except Exception:  # noqa: BLE001 - what this is about
+        except Exception:  # noqa: BLE001 - the subject of the test
             handled.append("failed")
         handled.append("went on")
 
@@ -447,7 +447,7 @@ async def test_a_function_that_swallows_every_stop_and_loops_is_given_up(begin: 
 
 
 def test_a_given_up_function_can_be_disposed_of_after_its_loop_is_gone(begin: Begin, integer: Integer) -> None:
-    """The collector may close it anywhere; closing must not run its loop forever."""
+    """The garbage collector may close it anywhere; closing must not run its loop forever."""
     held: list[Any] = []
 
     async def function(leg: Leg) -> Any:
@@ -514,7 +514,7 @@ async def test_raising_the_stop_signal_oneself_is_an_error(begin: Begin) -> None
 # How a leg ends
 
 
-async def test_what_a_function_raises_is_its_outcome(begin: Begin) -> None:
+async def test_an_exception_of_a_function_is_its_outcome(begin: Begin) -> None:
     async def function(_leg: Leg) -> Any:
         raise LookupError("mine")
 
@@ -527,7 +527,7 @@ async def test_what_a_function_raises_is_its_outcome(begin: Begin) -> None:
 @pytest.mark.parametrize(
     "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration, BaseException]
 )
-async def test_what_would_end_the_process_ends_only_the_call(
+async def test_an_exception_that_would_end_the_process_ends_only_the_call(
     begin: Begin, kind: type[BaseException], waits: int
 ) -> None:
     async def function(_leg: Leg) -> Any:
@@ -633,7 +633,7 @@ async def by_anyio_group() -> None:
 
 
 @pytest.mark.parametrize("leaving", [by_timeout, by_task_group, by_anyio_scope, by_anyio_group])
-async def test_what_a_function_enters_before_it_first_waits_it_can_leave_later(
+async def test_a_context_entered_before_the_first_wait_can_be_left_later(
     begin: Begin, leaving: Callable[[], Awaitable[None]]
 ) -> None:
     mark: ContextVar[str] = ContextVar("mark", default="")
@@ -805,8 +805,8 @@ async def test_a_step_that_asks_ends_the_leg_and_runs_again(begin: Begin, intege
     assert value_of(await call.leg({"k": accept(1)})) == 2
 
 
-async def test_what_a_step_did_is_recorded_although_the_leg_ended_meanwhile(begin: Begin, integer: Integer) -> None:
-    """Its effect has happened: dropping the result would repeat it for no reason."""
+async def test_the_result_of_a_step_is_recorded_even_if_the_leg_has_ended(begin: Begin, integer: Integer) -> None:
+    """Its effect has happened: without the result, the step would run again for no reason."""
 
     async def tool(leg: Leg) -> Any:
         ended = asyncio.Event()
@@ -862,7 +862,7 @@ async def test_a_step_has_one_id_in_every_leg_and_another_in_other_calls(begin: 
 # Rule 6, as far as checkpoints go
 
 
-async def test_a_later_leg_goes_on_from_the_last_checkpoint(begin: Begin, integer: Integer) -> None:
+async def test_a_later_leg_resumes_from_the_last_checkpoint(begin: Begin, integer: Integer) -> None:
     starts: list[Any] = []
 
     async def tool(leg: Leg) -> Any:
@@ -945,7 +945,7 @@ async def test_a_checkpoint_of_a_newer_version_is_dropped_and_the_rest_is_kept(
     assert value_of(await call.leg(version=1)) == (0, {"k": 1}, "kept")
 
 
-async def test_what_a_migration_makes_must_be_json(begin: Begin) -> None:
+async def test_the_result_of_a_migration_must_be_json(begin: Begin) -> None:
     async def saves(leg: Leg) -> Any:
         await leg.checkpoint(1)
 
@@ -980,15 +980,15 @@ async def test_required_questions_that_have_answers_are_not_asked_again(
     call = begin(tool)
     assert asked(await call.leg({"a": accept(1)})) == ["b"]
     error = error_of(await call.leg({"b": accept(2)}))
-    assert "asks again for what it has answers to: a, b" in str(error)
-    assert "is not among" in str(error_of(await begin(tool).leg(declared={})))
+    assert "asks questions that already have answers: a, b" in str(error)
+    assert "is not declared in" in str(error_of(await begin(tool).leg(declared={})))
 
 
 # Rule 6, as far as progress and logs go
 
 
 class Told:
-    """Keeps what legs tell of themselves."""
+    """Collects the progress and log messages of legs."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -1018,9 +1018,7 @@ async def test_replayed_progress_and_logs_are_not_sent_again(begin: Begin, integ
     assert told.told[2:] == [("info", {"went": "on"}, "tool"), (2, 2, None)]
 
 
-async def test_a_computation_that_goes_on_from_a_checkpoint_sends_the_logs_after_it(
-    begin: Begin, integer: Integer
-) -> None:
+async def test_a_computation_resumed_from_a_checkpoint_sends_the_logs_after_it(begin: Begin, integer: Integer) -> None:
     async def tool(leg: Leg) -> Any:
         done = leg.resumed(0)
         for unit in range(done, done + 2):
@@ -1046,7 +1044,7 @@ async def test_without_a_listener_progress_and_logs_are_counted_all_the_same(beg
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), True, "1", Decimal("0.5"), None])
-async def test_progress_that_is_no_finite_number_is_an_error(begin: Begin, number: Any) -> None:
+async def test_progress_that_is_not_a_finite_number_is_an_error(begin: Begin, number: Any) -> None:
     async def tool(leg: Leg) -> Any:
         leg.progress(1, number, None)
         leg.progress(2 if number is None else number, None, None)
@@ -1146,7 +1144,7 @@ def test_however_the_answers_are_split_over_legs_the_call_ends_alike_and_each_st
         return value_of(outcome), ran
 
     whole = asyncio.run(call([set(KEYS)]))
-    # Answers that came too early are dropped, so the last legs bring everything, at most once a question.
+    # Answers that came too early are dropped, so the last legs carry all of them, each question at most once.
     split = asyncio.run(call([*splits, *[set(KEYS)] * len(KEYS)]))
     assert split == whole
     assert len(whole[1]) == len(set(whole[1]))
@@ -1189,7 +1187,7 @@ def _integer(_key: str) -> Question:
 
 
 class Jumping(AsyncioHost):
-    """A host whose clock jumps by more than its limit between two looks, as if a tool had blocked in between."""
+    """A host whose clock jumps past its limit between two readings, as if a tool had blocked."""
 
     def __init__(self) -> None:
         super().__init__(3600, "replica-1")

@@ -1,4 +1,4 @@
-"""What makes a question a different one, and what does not."""
+"""The differences between questions that count, and those that do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def field(**keywords: Any) -> dict[str, Any]:
 
 
 def test_a_digest_is_short_and_stable_across_releases() -> None:
-    """Journals hold it: another value would make every running call ask again."""
+    """Journals store it: with a different value, every running call would ask again."""
     assert form(field()).hex() == "418d941fc0de7a9605f1cb72"
     assert len(form(field())) == DIGEST_BYTES
 

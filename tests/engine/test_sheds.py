@@ -1,4 +1,4 @@
-"""When a leg ends early so that another process goes on, and when it does not."""
+"""When a leg ends early so another process can continue, and when it does not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def count_to(last: int) -> Callable[[Leg], Any]:
     return count
 
 
-async def test_a_leg_is_shed_at_its_checkpoint_and_the_next_one_goes_on_after_it(begin: Any) -> None:
+async def test_a_leg_is_shed_at_its_checkpoint_and_the_next_one_resumes_after_it(begin: Any) -> None:
     call = begin(count_to(4))
     assert await call.leg(sheds=always) == Shed()
     assert await call.leg(sheds=always) == Shed()
@@ -152,7 +152,7 @@ def test_a_journal_of_the_release_before_was_never_shed() -> None:
 
 
 @pytest.mark.parametrize("sheds", ["1", 1.5, None, True])
-def test_a_count_of_another_type_is_no_journal(sheds: Any) -> None:
+def test_a_count_of_another_type_is_not_a_journal(sheds: Any) -> None:
     rest = Journal.begin(now_ms=1, flow_max_ms=1, random_bytes=bytes).to_map()
     with pytest.raises(MalformedJournal):
         Journal.from_map({**rest, "sheds": sheds})

@@ -1,4 +1,4 @@
-"""A leg of a task: what it learns is kept while it runs, blocks are emitted once, and a call can become one."""
+"""A leg of a task: what it learns is stored while it runs, blocks are emitted once, and a call can become a task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Lost(Exception):
 
 
 class Keeper:
-    """Keeps everything; `failing` names the method that fails, `sheds` ends the leg at a checkpoint."""
+    """Stores everything; `failing` names the method that fails, `sheds` ends the leg at a checkpoint."""
 
     def __init__(self, failing: str = "", *, sheds: bool = False) -> None:
         self.kept: list[Any] = []
@@ -86,7 +86,7 @@ def task(host: AsyncioHost) -> Task:
 # What is kept, and when
 
 
-async def test_a_step_is_kept_before_the_function_goes_on(task: Task) -> None:
+async def test_a_step_is_kept_before_the_function_continues(task: Task) -> None:
     keeper = Keeper()
 
     async def function(leg: Leg) -> Any:
@@ -107,7 +107,7 @@ async def test_a_recorded_step_is_not_kept_again(task: Task) -> None:
     assert keeper.kept == []
 
 
-async def test_a_checkpoint_is_kept_with_what_was_told_before_it(task: Task) -> None:
+async def test_a_checkpoint_is_kept_with_what_was_reported_before_it(task: Task) -> None:
     async def function(leg: Leg) -> None:
         leg.log("info", "one", None)
         await leg.emit(block("a"))
@@ -137,7 +137,7 @@ async def test_a_keeper_may_end_the_leg_at_a_checkpoint(task: Task) -> None:
 
 
 @pytest.mark.parametrize("failing", ["step", "emit", "checkpoint"])
-async def test_what_cannot_be_kept_ends_the_leg_and_no_tool_can_swallow_it(task: Task, failing: str) -> None:
+async def test_a_value_that_cannot_be_kept_ends_the_leg_and_no_tool_can_swallow_it(task: Task, failing: str) -> None:
     async def function(leg: Leg) -> str:
         acts: list[Callable[[], Any]] = [
             lambda: leg.step("s", lambda: 1, ()),
@@ -216,7 +216,7 @@ async def test_a_computation_that_resumes_counts_on_from_its_checkpoint(task: Ta
 
 
 async def test_blocks_after_an_old_checkpoint_are_not_doubled(task: Task) -> None:
-    """The worker was lost after it emitted, with a checkpoint from before."""
+    """The worker was lost after it emitted, and the checkpoint is older."""
 
     async def function(leg: Leg) -> None:
         done = leg.resumed(0)
@@ -230,7 +230,7 @@ async def test_blocks_after_an_old_checkpoint_are_not_doubled(task: Task) -> Non
     assert task.segments == ["after"]
 
 
-async def test_a_dropped_checkpoint_begins_to_count_anew(task: Task) -> None:
+async def test_after_a_dropped_checkpoint_counting_starts_over(task: Task) -> None:
     async def function(leg: Leg) -> None:
         leg.resumed(0)
         await leg.emit(block("a"))
@@ -248,7 +248,7 @@ async def test_two_blocks_at_once_have_no_order_and_fail(task: Task) -> None:
     outcome = await task.leg(function, Keeper())
     assert isinstance(outcome, Failed)
     assert isinstance(outcome.error, AuthoringError)
-    assert "one before the next" in str(outcome.error)
+    assert "await one before you emit the next" in str(outcome.error)
 
 
 # Detaching
@@ -266,7 +266,7 @@ async def test_detaching_ends_a_call_that_can_become_a_task_and_is_true_in_it(ta
     assert await task.leg(function, Keeper(), Detaching.DONE) == Completed(True)
 
 
-async def test_detaching_is_false_where_there_is_no_way(task: Task) -> None:
+async def test_detaching_is_false_if_it_is_impossible(task: Task) -> None:
     async def function(leg: Leg) -> Any:
         return await leg.detach()
 

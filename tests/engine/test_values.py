@@ -1,4 +1,4 @@
-"""What may rest in a journal: JSON values and nothing else (replay rule 7)."""
+"""The values that a journal may hold: JSON and nothing else (replay rule 7)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Level(enum.IntEnum):
 
 
 class Ratio(float):
-    """A float of the author's own kind."""
+    """An author's own kind of float."""
 
     def __float__(self) -> float:
         return 0.0
@@ -59,7 +59,7 @@ def test_json_stays_as_it_is_and_travels_unchanged(value: Any) -> None:
         (True, True),
     ],
 )
-def test_what_reads_as_json_becomes_plain_json(value: Any, expected: Any) -> None:
+def test_values_that_read_as_json_become_plain_json(value: Any, expected: Any) -> None:
     made = json_value(value, "it")
     assert made == expected
     assert json.loads(json.dumps(made)) == made

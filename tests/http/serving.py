@@ -35,13 +35,13 @@ PATIENCE_SECONDS = 30.0
 
 @dataclass
 class Reports:
-    """What a server has reported.
+    """The events that a server has reported.
 
     Attributes:
         arrived: the scopes of requests.
-        late: the paths of requests whose body was incomplete, each time a part of it came.
+        late: the paths of requests with an incomplete body, each time a part arrived.
         causes: why clients were refused.
-        rejected: how many connections were closed at once.
+        rejected: how many connections were closed immediately.
     """
 
     arrived: list[Scope] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Serving:
         return list(self.server.server_state.connections)
 
     def stop(self) -> None:
-        """Tell it to leave, as SIGTERM does."""
+        """Shut the server down, as SIGTERM does."""
         self.server.handle_exit(signal.SIGTERM, None)
 
     def join(self) -> bool:

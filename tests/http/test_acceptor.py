@@ -40,7 +40,7 @@ async def read(client: socket.socket) -> bytes:
         return await asyncio.get_running_loop().sock_recv(client, 100)
 
 
-async def test_all_who_wait_are_taken_in_one_round(listening: socket.socket) -> None:
+async def test_all_waiting_connections_are_accepted_in_one_round(listening: socket.socket) -> None:
     clients = [connect(listening) for _ in range(50)]
     made: list[Greeter] = []
 
@@ -85,7 +85,7 @@ class Full:
         self.listening.setblocking(flag)
 
 
-async def test_without_room_it_pauses_instead_of_spinning_and_then_goes_on(
+async def test_without_room_it_pauses_instead_of_spinning_and_then_continues(
     listening: socket.socket, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "PAUSE_SECONDS", 0.05)

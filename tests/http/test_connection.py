@@ -1,4 +1,4 @@
-"""What a connection lets through to the application, and when it is cut off: any bytes in, no sockets."""
+"""The requests that a connection passes to the application, and when it is closed: any bytes in, no sockets."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ async def test_a_target_may_name_the_host_again(server: Server, target: bytes) -
 
 
 @pytest.mark.parametrize("cut", [1, 1000])
-async def test_what_follows_a_chunked_body_is_no_header(server: Server, cut: int) -> None:
+async def test_a_field_after_a_chunked_body_is_not_a_header(server: Server, cut: int) -> None:
     data = CHUNKED + b"5\r\nhello\r\n0\r\nAuthorization: Bearer x\r\nHost: elsewhere\r\n\r\n"
     _, transport = await feed(server, *(data[at : at + cut] for at in range(0, len(data), cut)))
     ((scope, body),) = server.served
@@ -360,7 +360,7 @@ async def test_what_follows_a_chunked_body_is_no_header(server: Server, cut: int
 
 @pytest.mark.parametrize("cut", [1, 50, 1000])
 @pytest.mark.parametrize("upgrade", [b"h2c", b"websocket"])
-async def test_a_request_that_asks_for_an_upgrade_is_answered_without_it_and_its_body_is_no_request(
+async def test_a_request_that_asks_for_an_upgrade_is_answered_without_it_and_its_body_is_not_a_request(
     server: Server, upgrade: bytes, cut: int
 ) -> None:
     smuggled = b"POST /smuggled HTTP/1.1\r\nHost: here\r\nContent-Length: 0\r\n\r\n"
@@ -486,7 +486,7 @@ class InOnePiece(Server):
     Attributes:
         headers: of each answer.
         bodies: what was there of each request when it began.
-        told: whether each answer was told in one piece.
+        told: whether each answer was sent in one piece.
     """
 
     headers: RawHeaders = field(default_factory=list)
@@ -524,7 +524,7 @@ async def test_answers_in_one_piece_are_those_of_their_requests_and_close_as_ask
     assert transport.closed
 
 
-async def test_an_answer_without_a_body_or_to_a_slow_or_lost_reader_is_not_told_in_one_piece() -> None:
+async def test_an_answer_without_a_body_or_to_a_slow_or_lost_reader_is_not_sent_in_one_piece() -> None:
     server = InOnePiece(hold=asyncio.Event())
     head = await feed(server, HELLO.replace(b"POST", b"HEAD"))
     slow = await feed(server, HELLO)
@@ -543,7 +543,7 @@ async def test_an_answer_without_a_body_or_to_a_slow_or_lost_reader_is_not_told_
     assert slow[1].written.endswith(b"\r\n\r\nok")
 
 
-async def test_an_answer_that_would_be_two_is_not_told() -> None:
+async def test_an_answer_that_would_be_two_is_not_sent() -> None:
     server = InOnePiece(headers=[(b"x-told", b"one\r\nx-untold: two")])
     _, transport = await feed(server, HELLO)
     assert (server.told, transport.statuses, transport.closed) == ([False], [500], True)
@@ -565,7 +565,7 @@ async def test_a_long_header_of_an_answer_is_told_and_takes_no_memory_afterwards
 
 @dataclass
 class Telling(Server):
-    """A server that tells this answer to everything, with ASGI's events.
+    """A server that gives the same answer to every request, with ASGI events.
 
     Attributes:
         status: of the answer.
@@ -595,7 +595,7 @@ async def test_an_answer_without_a_length_comes_in_chunks_and_to_an_old_client_u
     assert (body, transport.closed) == (b"hello", True)
 
 
-async def test_how_an_answer_is_framed_is_told_once_whatever_the_application_says() -> None:
+async def test_the_framing_of_an_answer_is_sent_once_whatever_the_application_says() -> None:
     for headers in ([(b"Content-Length", b"5")], [[b"content-length", b"5"], [b"Transfer-Encoding", b"chunked"]]):
         _, transport = await feed(Telling(headers=headers), HELLO)
         head, _, body = transport.written.partition(b"\r\n\r\n")
@@ -618,7 +618,7 @@ async def test_a_body_may_be_any_bytes_and_a_status_any_number(part: Any) -> Non
     assert transport.written.endswith(b"\r\n\r\nhello")
 
 
-async def test_an_answer_of_another_length_than_told_ends_its_connection() -> None:
+async def test_an_answer_of_another_length_than_announced_ends_its_connection() -> None:
     for length in (b"4", b"6"):
         _, transport = await feed(Telling(headers=[(b"content-length", length)]), HELLO + HELLO)
         assert transport.written.count(b"HTTP/1.1 200 OK") == 1
@@ -652,7 +652,7 @@ async def test_a_body_that_nobody_reads_is_not_kept(server: Server) -> None:
 
 @dataclass
 class Watching(Server):
-    """A server that answers nothing and watches for the client to go away."""
+    """A server that answers nothing and watches for the client to disconnect."""
 
     async def app(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         self.begun.append(scope)
@@ -794,7 +794,7 @@ async def test_a_request_that_is_being_answered_takes_as_long_as_it_takes(server
     assert (transport.statuses, transport.closed) == ([200], False)
 
 
-async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None:
+async def test_a_client_that_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None:
     server.hold = asyncio.Event()
     connection, transport = await feed(server, HELLO)
     transport.unread = 70_000
@@ -809,7 +809,7 @@ async def test_who_reads_nothing_of_an_answer_is_cut_off(server: Server) -> None
     await settle()
 
 
-async def test_when_too_much_waits_for_slow_readers_those_who_have_waited_longest_are_cut_off() -> None:
+async def test_when_too_much_waits_for_slow_readers_the_longest_waits_are_cut_off() -> None:
     server, connections = Server(replace(LIMITS, max_connections=5)), []
     for unread in (90_000, 80_000, 20_000):
         connection, transport = server.connect()
@@ -837,7 +837,7 @@ async def test_an_answer_larger_than_all_that_may_wait_can_still_be_read(server:
     assert not transport.closed
 
 
-async def test_a_request_that_is_turned_away_for_load_is_told_so_in_one_piece() -> None:
+async def test_a_request_that_is_refused_for_load_is_answered_in_one_piece() -> None:
     app = make_app()
     connection, transport = Connection(make_server(app._services, app)._rules, app, ServerState(), {}), Transport()
     connection.connection_made(transport)
@@ -882,7 +882,7 @@ class Closing(Transport):
         self.unread += len(data)
 
 
-async def test_who_is_refused_and_reads_nothing_is_refused_once_and_cut_off(server: Server) -> None:
+async def test_a_client_that_is_refused_and_reads_nothing_is_refused_once_and_cut_off(server: Server) -> None:
     connection, transport = server.connect()
     connection.transport = closing = Closing()
     connection.data_received(HEAD)
@@ -896,7 +896,7 @@ async def test_who_is_refused_and_reads_nothing_is_refused_once_and_cut_off(serv
     assert not transport.closed
 
 
-async def test_who_reads_slowly_is_waited_for(server: Server) -> None:
+async def test_the_server_waits_for_a_slow_reader(server: Server) -> None:
     server.hold = asyncio.Event()
     connection, transport = await feed(server, HELLO)
     transport.unread = 70_000

@@ -1,4 +1,4 @@
-"""How a replica leaves: real processes, told to stop by signals."""
+"""How a replica drains: real processes, stopped by signals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Held:
 
 
 def check_cut_off(future: Future[Answer], replica: Replica) -> None:
-    """The client was told, if there was still time for it, and the log holds no traceback."""
+    """The client got an answer, if there was still time for it, and the log has no traceback."""
     if future.exception() is None:
         assert future.result().error == (500, -32603)
         assert future.result().headers["x-gateway-replica"] == replica.name
@@ -56,7 +56,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def signal_twice(replica: Replica, number: signal.Signals) -> int:
-    """Tell it to leave, and later again; return its exit code."""
+    """Send a signal twice, some time apart, and return the exit code."""
     replica.signal(number)
     wait_until(lambda: bool(replica.logged("leaving")), "the replica to leave")
     heard = time.monotonic()
@@ -173,7 +173,7 @@ def readiness(replica: Replica) -> int:
     return httpx.get(replica.url.replace("mcp", "readyz"), trust_env=False, verify=False).status_code
 
 
-def test_a_replica_that_was_told_to_stop_says_so_and_serves_on_for_the_notice(
+def test_a_replica_that_gets_a_signal_logs_it_and_serves_on_for_the_notice(
     tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     environ = {**TOOLS, "GATEWAY_DRAIN_NOTICE_SECONDS": LONG}

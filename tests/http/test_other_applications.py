@@ -25,7 +25,7 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Gate:
-    """What `/held` waits for."""
+    """The event that `/held` waits for."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -262,7 +262,7 @@ def test_it_gives_notice_finishes_what_is_in_flight_and_ends_cleanly(make_app: M
 
 
 @applications
-def test_a_stream_that_the_application_ends_when_it_is_told_to_leave_is_complete(make_app: MakeApp, gate: Gate) -> None:
+def test_a_stream_that_the_application_ends_at_shutdown_is_complete(make_app: MakeApp, gate: Gate) -> None:
     with serving(make_app(gate), on_leaving=gate.open) as running, running.client() as client:
         client.request("GET", "/stream")
         answer = client.getresponse()

@@ -114,7 +114,7 @@ def test_a_tool_that_outlives_its_time_is_stopped_and_named(replica: Replica) ->
     assert reference is not None
     assert answer.text == f"linger did not finish within 0.2 seconds (reference {reference[1]})"
     assert answer.result["isError"] is True
-    (record,) = replica.wait_for_log("tool outlived its time", reference=reference[1])
+    (record,) = replica.wait_for_log("tool timed out", reference=reference[1])
     assert (record["tool"], record["limit_seconds"]) == ("linger", 0.2)
 
 
@@ -129,7 +129,7 @@ def test_a_call_that_has_learned_too_much_to_travel_says_so(replica: Replica) ->
     assert call(replica, "hoard", {"size": 2000}).state
     answer = call(replica, "hoard", {"size": 5000})
     assert answer.result["isError"] is True
-    assert "bytes of state, 4096 at most" in answer.text
+    assert "bytes; the limit is 4096" in answer.text
     assert not INTERNALS.search(answer.body.decode())
 
 
@@ -142,7 +142,7 @@ def test_the_state_is_never_longer_than_the_cap(replica: Replica) -> None:
         assert len(answer.state) <= 4096
         reply = {f"name{number}": {"action": "accept", "content": {"name": "x" * 100}}}
         answer = call(replica, "introduce", inputResponses=reply, requestState=answer.state)
-    assert "bytes of state, 4096 at most" in answer.text
+    assert "bytes; the limit is 4096" in answer.text
 
 
 @pytest.mark.parametrize(

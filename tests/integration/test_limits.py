@@ -193,7 +193,7 @@ def test_a_call_that_collects_more_than_a_state_holds_says_so(fleet: Fleet) -> N
     before = replica.metric("gateway_states_too_large_total")
     answer = hoard(replica, over=True)
     assert answer.result["isError"]
-    assert f"{STATE_MAX_BYTES} at most" in answer.text
+    assert f"the limit is {STATE_MAX_BYTES}" in answer.text
     assert replica.metric("gateway_states_too_large_total") == before + 1
     assert call(replica, "echo", {"text": "next"}).text == "next"
 

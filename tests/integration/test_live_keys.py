@@ -16,7 +16,7 @@ from tests.integration.raw import Answer, accept, post, tool_call
 
 CALLS_PER_PHASE = 12
 CALLERS = 3
-REFUSED = "key file refused; the keys stay as they are"
+REFUSED = "key file rejected; the current keys stay in use"
 TOOLS = {"GATEWAY_TOOLS": "tests.integration.tools"}
 
 

@@ -1,4 +1,4 @@
-"""The audit log: one line a leg, one a refusal, and nothing secret in either."""
+"""The audit log: one line for each leg and each refusal, without secrets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_audit_lines_have_the_form_of_log_lines(as_json: bool) -> None:
     ("seconds", "ms"), [(0.0123456, "12.346"), (0.0005, "0.500"), (0.0, "0.000"), (61.0000004, "61000.000")]
 )
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_leg_tells_its_milliseconds_to_the_microsecond(seconds: float, ms: str, as_json: bool) -> None:
+def test_a_leg_has_its_milliseconds_to_the_microsecond(seconds: float, ms: str, as_json: bool) -> None:
     audit, lines = make(as_json=as_json)
     audit.leg(BOB, "tools/call", "echo", flow="f" * 32, leg=2, outcome="completed", seconds=seconds)
     assert (f'"ms":{ms},' if as_json else f" ms={ms} ").encode() in lines[0]
@@ -108,7 +108,7 @@ def test_a_long_method_or_target_of_a_refused_request_is_cut(as_json: bool) -> N
     assert len(line) < 3 * MAX_TARGET_CHARS
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_fields_are_left_out() -> None:
     audit, lines = make(as_json=True)
     audit.refused(HttpRefusal(413, "too large"))
     assert list(json.loads(lines[0])) == ["time", "level", "message", "replica", "audit", "reason"]

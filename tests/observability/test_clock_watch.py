@@ -1,4 +1,4 @@
-"""What a process makes of the times that others tell it."""
+"""Comparisons of a process's clock with the times that servers report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LITTLE = 0.01
 
 
 class Clock:
-    """Monotonic time that only moves when it is told to."""
+    """Monotonic time that moves only when a test moves it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -55,7 +55,7 @@ def test_only_what_the_answer_s_time_cannot_explain_counts(taken: Reading, offse
 
 
 @pytest.mark.parametrize("ahead", [3600.0, -3600.0])
-def test_a_clock_that_is_off_is_told_of_once_and_once_when_it_is_right_again(
+def test_a_clock_that_is_off_is_logged_once_and_once_more_when_it_is_right_again(
     watch: ClockWatch, clock: Clock, caplog: pytest.LogCaptureFixture, ahead: float
 ) -> None:
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_a_clock_that_is_off_is_told_of_once_and_once_when_it_is_right_again(
     assert vars(caplog.records[0])["seconds"] == pytest.approx(ahead, abs=0.1)
 
 
-def test_one_of_two_servers_whose_clock_is_off_is_told_of_once(
+def test_one_of_two_servers_whose_clock_is_off_is_logged_once(
     watch: ClockWatch, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
@@ -82,14 +82,14 @@ def test_one_of_two_servers_whose_clock_is_off_is_told_of_once(
     assert watch.offsets() == {"redis": pytest.approx(60, abs=0.1)}
 
 
-def test_small_differences_are_shown_and_not_told(watch: ClockWatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_small_differences_are_shown_but_not_logged(watch: ClockWatch, caplog: pytest.LogCaptureFixture) -> None:
     watch.compare(ClockSource.REDIS, reading(-OFF_SECONDS + LITTLE))
     watch.compare(ClockSource.IDENTITY_PROVIDER, reading(0))
     assert watch.offsets() == {"redis": pytest.approx(-OFF_SECONDS + LITTLE), "identity_provider": 0}
     assert not caplog.records
 
 
-def test_an_answer_that_took_long_tells_nothing(watch: ClockWatch, clock: Clock) -> None:
+def test_an_answer_that_took_long_proves_nothing(watch: ClockWatch, clock: Clock) -> None:
     watch.compare(ClockSource.REDIS, reading(3600))
     clock.now += RIGHT_SECONDS
     watch.compare(ClockSource.REDIS, reading(3600, took=3600))

@@ -1,4 +1,4 @@
-"""What a replica counts of the calls that it serves: on every wire, of every kind, by key."""
+"""The counts of the calls that a replica serves: on every wire, of every kind, by key."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def app_with(*keys: str) -> GatewayApp:
 
 
 def count(app: GatewayApp, name: str, **labels: str) -> float:
-    """Sum a metric over all label sets that have these labels."""
+    """Return the sum of a metric over all label sets that contain these labels."""
     samples = (sample for family in app._services.telemetry.registry.collect() for sample in family.samples)
     return sum(sample.value for sample in samples if sample.name == name and sample.labels.items() >= labels.items())
 
@@ -85,7 +85,7 @@ def key_id(key: str) -> str:
 
 
 class SessionClient:
-    """A client that shakes hands."""
+    """A client that performs the handshake."""
 
     def __init__(self, app: GatewayApp, version: str) -> None:
         self.app = app
@@ -157,7 +157,7 @@ async def test_a_call_counts_once_at_its_end_with_the_time_its_user_took() -> No
     assert count(app, "gateway_leg_seconds_sum", tool="greet") < 120
 
 
-async def test_a_call_that_fails_is_one_that_ended_and_a_state_that_is_refused_is_no_call() -> None:
+async def test_a_failed_call_counts_as_ended_and_a_refused_state_not_as_a_call() -> None:
     app = app_with()
     await Client(app).post(tool_call("fail"))
     await Client(app).post(tool_call("greet", requestState="s1.forged"))

@@ -1,4 +1,4 @@
-"""Lines are written whole, in order and from another thread; what is not written is counted."""
+"""Lines are written whole, in order and from another thread. Lines that are not written are counted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadtest.cluster import wait_until
 
 
 class Destination:
-    """Takes the place of `os.write`, and refuses when it is told to."""
+    """Replaces `os.write`, and fails when a test wants it to."""
 
     def __init__(self) -> None:
         self.written = b""
@@ -187,7 +187,7 @@ def test_a_descriptor_stays_open_while_a_write_to_it_is_stuck(full_pipe: tuple[i
     writer.close(seconds=0.01)
     os.fstat(writing)
     with os.fdopen(reading, "rb", closefd=False) as pipe:
-        assert pipe.read().endswith(b"xline\n")  # which ends only where the other end is closed
+        assert pipe.read().endswith(b"xline\n")  # which ends only when the other end is closed
 
 
 INTERRUPTED: Final = """

@@ -1,4 +1,4 @@
-"""What people and machines read of a process: one line an event."""
+"""Log lines for people and programs: one line per event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.observability.logs import configure_logging
 
 @pytest.fixture
 def kept_logging() -> Iterator[None]:
-    """Put Python's logging tree back as it was."""
+    """Restore Python's logging configuration."""
     names = (None, "uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access")
     before = [
         (logger, logger.handlers[:], logger.level, logger.propagate, logger.disabled)
@@ -87,7 +87,7 @@ def test_a_warning_of_python_is_a_line_too() -> None:
     stream = configured("text")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = logs._log_warning  # pytest has put its own there
+        warnings.showwarning = logs._log_warning  # pytest has installed its own
         warnings.warn_explicit("going\naway", DeprecationWarning, "tools.py", 7)
     _, rest = stream.getvalue().split(" ", 1)
     assert rest == 'warning Python warning category=DeprecationWarning where=tools.py:7 reason="going\\naway"\n'

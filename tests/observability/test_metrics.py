@@ -1,4 +1,4 @@
-"""What operators see: metrics with bounded labels, and log lines that are one line each."""
+"""Metrics with bounded labels, and log events of one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The port of the metrics: what is served there, to how many, and for how long."""
+"""The metrics port: what it serves, to how many clients, and for how long."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gateway.runtime.sockets import open_listener
 from loadtest.cluster.common import wait_until
 
 SECONDS = 20
-"""What only a test that has failed takes."""
+"""A time that only a failing test takes."""
 
 LARGE = 16 * 2**20
-"""More than a client that reads nothing lets a server send."""
+"""More than a server can send to a client that reads nothing."""
 
 Serve = Callable[..., MetricsServer]
 
@@ -61,7 +61,7 @@ def connect(server: MetricsServer, sent: bytes = b"") -> socket.socket:
 
 
 def answer_to(server: MetricsServer, sent: bytes) -> bytes:
-    """Return all that comes back, up to the end of the connection."""
+    """Return everything that comes back until the connection closes."""
     with connect(server, sent) as connection:
         return rest_of(connection)
 
@@ -125,7 +125,7 @@ def test_no_other_method_is_served(serve: Serve, method: str) -> None:
         (b"x" * (MAX_HEAD_BYTES + 1), 431),
     ],
 )
-def test_what_is_no_request_is_refused(serve: Serve, sent: bytes, status: int) -> None:
+def test_an_invalid_request_is_refused(serve: Serve, sent: bytes, status: int) -> None:
     assert answer_to(serve(), sent).startswith(b"HTTP/1.1 %d " % status)
 
 
@@ -213,7 +213,7 @@ def test_metrics_are_served_on_ipv6_too(registry: CollectorRegistry) -> None:
         server.stop()
 
 
-def test_a_taken_metrics_port_is_told_in_one_line_with_the_way_out(registry: CollectorRegistry) -> None:
+def test_a_taken_metrics_port_is_reported_in_one_line_with_the_solution(registry: CollectorRegistry) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError) as caught:
@@ -226,6 +226,6 @@ def test_a_taken_metrics_port_is_told_in_one_line_with_the_way_out(registry: Col
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "." * 70])
-def test_an_address_of_another_machine_is_told_in_one_line(registry: CollectorRegistry, host: str) -> None:
+def test_an_address_of_another_machine_is_reported_in_one_line(registry: CollectorRegistry, host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^cannot serve metrics on .*--metrics-host"):
         start_metrics_server(registry, host, 0)

@@ -1,4 +1,4 @@
-"""The count of tasks that a process shows: the last one, and none where there is no news."""
+"""The count of tasks that a process shows: the last one, unless it is stale."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.tasks.model import Phase
 
 
 class Store:
-    """Has as many queued tasks as it was asked for counts."""
+    """Reports as many queued tasks as it has answered requests for the count."""
 
     def __init__(self) -> None:
         self.away = False
@@ -40,7 +40,7 @@ async def test_what_was_counted_is_shown_for_every_phase() -> None:
     assert shown(totals) == {"queued": 1, "running": 0, "waiting": 0, "done": 0, "cancelled": 0}
 
 
-async def test_nothing_is_shown_while_the_store_is_away_and_again_when_it_is_back() -> None:
+async def test_the_count_is_hidden_while_the_store_is_down_and_shown_again_afterwards() -> None:
     store = Store()
     totals = TaskTotals(store.totals)
     await totals.look()

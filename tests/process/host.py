@@ -1,4 +1,4 @@
-"""Somebody's FastAPI application, with routes and a lifespan of its own, and a gateway mounted in it."""
+"""A FastAPI application with its own routes and lifespan, and a gateway mounted in it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Mood(BaseModel):
 
 @tool
 async def greet(ctx: Context) -> str:
-    """Greet whoever the user says they are."""
+    """Ask for a name, and greet the user by it."""
     who = await ctx.elicit("who", "Who are you?", Who)
     mood = await ctx.elicit("mood", "How are you?", Mood)
     return f"{OPENED[-1]} {who.name}, who is {mood.mood}"
@@ -44,7 +44,7 @@ def blocking() -> str:
 
 @contextlib.asynccontextmanager
 async def lifespan(_app: FastAPI) -> AsyncIterator[dict[str, Any]]:
-    """Open what the host's routes and the tools use; let the gateway leave before uvicorn waits, if that is asked."""
+    """Open what the host's routes and the tools use. If asked to, drain the gateway before uvicorn waits."""
     before = signal.getsignal(signal.SIGTERM)
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""A deployment in one process whose seal keys come from a file, and what shows which keys are in use there."""
+"""A deployment in one process whose seal keys come from a file, and helpers that find which keys are in use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def sealing_with(entry: str) -> list[object]:
 
 
 def holding(entry: str) -> list[object]:
-    """Return all live objects that hold a key, or what is made of it."""
+    """Return all live objects that hold a key, or something derived from it."""
     key = KeyRing.parse(entry).sealing_key
     wanted, secret = key.key_id, key.secret
     del key
@@ -107,9 +107,9 @@ class Rotating:
 
     Attributes:
         first: a replica that others reach over HTTP.
-        second: another one.
+        second: another replica.
         worker: runs tasks.
-        messages: what was sent to the first replica by other ones.
+        messages: the messages from other replicas to the first one.
     """
 
     def __init__(self, directory: Path, server: Server, tools: str, *entries: str) -> None:
@@ -144,7 +144,7 @@ class Rotating:
         return GatewayApp(build(self._settings(name, **more)))
 
     async def rotate(self, *entries: str) -> None:
-        """Replace the content of the file, and let all three processes read it."""
+        """Replace the content of the file, and have all three processes read it."""
         await asyncio.to_thread(self.file.write_text, ",".join(entries))
         for watcher in self._watchers:
             await watcher.look()
@@ -274,7 +274,7 @@ class Session:
 
 
 class Events:
-    """The messages on the answer to a request that is under way."""
+    """The messages in the response to a request that is still running."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -285,7 +285,7 @@ class Events:
         return messages[-1]
 
     async def _first(self, number: int) -> list[dict[str, Any]]:
-        """Return so many messages, or nothing while there are fewer."""
+        """Return that many messages, or nothing while there are fewer."""
         text = b"".join(event.get("body", b"") for event in self._client.sent).decode()
         lines = (line.removeprefix("data:").strip() for line in text.splitlines() if line.startswith("data:"))
         messages = [msgspec.json.decode(line) for line in lines if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""What a process is made of follows its settings."""
+"""The settings determine the parts of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in somebody else's FastAPI application, under plain uvicorn."""
+"""A gateway in another FastAPI application, under plain uvicorn."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_stream_that_is_held_ends_at_sigterm_and_the_host_exits_cleanly(tmp_pa
         host.signal(signal.SIGTERM)
         (last,) = stream.rest()
         assert last["result"]["resultType"] == "complete"
-        # uvicorn ends by the signal again, after everything is closed.
+        # After everything is closed, uvicorn raises the signal again and ends by it.
         assert host.wait(SECONDS) == -signal.SIGTERM
         assert time.monotonic() - began < SECONDS
         log = host.log_text()
@@ -141,7 +141,7 @@ def test_a_limit_of_uvicorn_ends_a_held_stream_where_the_host_has_no_hook(tmp_pa
         assert "Application shutdown complete" in host.log_text()
 
 
-def test_behind_a_proxy_that_takes_a_path_away_metadata_and_challenges_name_the_whole_url(tmp_path: Path) -> None:
+def test_behind_a_proxy_that_strips_a_path_metadata_and_challenges_name_the_whole_url(tmp_path: Path) -> None:
     identity = {
         "GATEWAY_AUTH": "jwt",
         "GATEWAY_JWT_SECRET": "0123456789abcdef0123456789abcdef",
@@ -180,7 +180,7 @@ def test_a_start_that_fails_names_what_to_change(tmp_path: Path) -> None:
 
 
 def test_gateway_serve_and_the_application_under_plain_uvicorn_answer_alike(tmp_path: Path) -> None:
-    """All but what the servers themselves say: the date, and whether the connection stays open."""
+    """All headers except those of the server itself: the date, and whether the connection stays open."""
     settings = {**SETTINGS, "GATEWAY_TOOLS": "tests.integration.tools", "GATEWAY_REPLICA_ID": "r1"}
     settings["GATEWAY_MAX_BODY_BYTES"] = "4096"
     replica = Replica("r1", settings, tmp_path / "replica.log")
@@ -205,7 +205,7 @@ def origin_of(url: str) -> tuple[str, int]:
 
 
 def answer_of(address: tuple[str, int], head: str, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Send a request on a connection of its own, and return its answer as it came."""
+    """Send a request on a new connection, and return the raw response."""
     with socket.create_connection(address, timeout=SECONDS) as connection:
         connection.sendall(f"{head}\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
         response = HTTPResponse(connection, method=head.partition(" ")[0])

@@ -1,4 +1,4 @@
-"""Seal keys that are replaced while a process serves: legs in flight, lists, and what operators see."""
+"""Seal keys that are replaced while a process serves: legs in flight, lists, logs and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GATES: list[Gate] = []
 
 
 class Gate:
-    """Where legs stop: `runs` when one is there, which goes on when it is `open`."""
+    """A gate where legs stop: a leg that arrives sets `runs`, and continues when the gate is `open`."""
 
     def __init__(self) -> None:
         self.runs = asyncio.Event()
@@ -81,7 +81,7 @@ def answer(key: str, name: str) -> dict[str, Any]:
 
 
 async def leg_in_flight(app: GatewayApp, state: str | None = None) -> asyncio.Task[Answer]:
-    """Begin a leg and return when its function runs."""
+    """Start a leg, and return when its function runs."""
     gate = Gate()
     GATES.append(gate)
     task = asyncio.create_task(leg(app, state))
@@ -90,7 +90,7 @@ async def leg_in_flight(app: GatewayApp, state: str | None = None) -> asyncio.Ta
 
 
 def let_go() -> None:
-    """Let the legs in flight go on."""
+    """Let the legs in flight continue."""
     while GATES:
         GATES.pop().open.set()
 
@@ -121,7 +121,7 @@ async def test_a_leg_seals_with_the_keys_it_began_with() -> None:
     assert sealed_with((await leg(app, state)).state) == key_id(NEW)
 
 
-async def test_a_leg_that_opened_with_a_key_goes_on_though_the_key_is_removed() -> None:
+async def test_a_leg_that_opened_with_a_key_continues_after_the_key_is_removed() -> None:
     app = app_with(OLD)
     running = await leg_in_flight(app, (await leg(app)).state)
     app._services.keys.replace(ring(NEW))
@@ -139,7 +139,7 @@ async def test_state_of_a_removed_key_is_refused() -> None:
     assert metric(app, "gateway_state_rejections_total", reason="unknown_key") == 1
 
 
-async def test_cursors_change_with_the_keys_and_nobody_is_told_that_lists_changed(
+async def test_cursors_change_with_the_keys_and_no_client_is_notified_of_changed_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [

@@ -1,4 +1,4 @@
-"""What a process loads follows its settings: a library that it never uses takes memory for nothing."""
+"""The settings determine which libraries a process loads: one that it never uses would waste memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in somebody else's FastAPI application, without a server."""
+"""A gateway in another FastAPI application, without a server."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ async def test_without_a_public_url_the_host_gets_no_metadata() -> None:
 
 
 @pytest.mark.parametrize("setting", ["public_url", "replica_url"])
-def test_a_url_without_the_path_is_told(setting: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_url_without_the_path_is_reported(setting: str, caplog: pytest.LogCaptureFixture) -> None:
     mount(FastAPI(), **{**PUBLIC, setting: "https://example.com"})
     (told,) = [vars(record) for record in caplog.records]
     assert (told["setting"], told["path"]) == (f"GATEWAY_{setting.upper()}", "/tools")
@@ -205,7 +205,7 @@ async def test_two_gateways_live_in_one_application() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "/", "tools", "/tools/", "/{name}", "/a b", "/a//b"])
-def test_what_is_not_a_path_is_refused_in_one_line(prefix: str) -> None:
+def test_an_invalid_path_is_refused_in_one_line(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^cannot mount at .*; use a path such as '/tools'$"):
         mount(FastAPI(), prefix)
 
@@ -245,7 +245,7 @@ async def page() -> str:
     return "my own page"
 
 
-def test_a_page_beside_what_the_gateway_serves_is_none_of_its_business() -> None:
+def test_the_gateway_ignores_other_pages_of_its_host() -> None:
     app = FastAPI()
     app.get("/tools/readyz")(page)
     app.get("/tools/metrics")(page)
@@ -253,7 +253,7 @@ def test_a_page_beside_what_the_gateway_serves_is_none_of_its_business() -> None
 
 
 @pytest.mark.parametrize("name", ["environ", "metrics_port", "named", "problems"])
-def test_what_is_no_setting_of_a_mounted_gateway_is_refused(name: str) -> None:
+def test_an_argument_that_is_not_a_setting_of_a_mounted_gateway_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'{name}' is not a setting of a mounted gateway"):
         mount(FastAPI(), **{name: "9091"})
 
@@ -268,7 +268,7 @@ async def test_each_start_is_a_replica_of_its_own_unless_it_has_a_name() -> None
         assert len(seen) == count
 
 
-def test_every_wrong_setting_is_told_where_it_is_mounted_by_the_name_that_it_was_given() -> None:
+def test_every_wrong_setting_is_reported_at_mounting_by_the_name_that_was_given() -> None:
     with pytest.raises(ConfigurationError) as raised:
         gateway.mount(FastAPI(), "/tools", tools="not a module", auth="maybe", drain="soon")
     assert [problem.partition(":")[0] for problem in raised.value.problems] == [

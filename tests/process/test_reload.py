@@ -1,4 +1,4 @@
-"""`gateway serve --reload`: an author edits, and clients hear of it; what is broken changes nothing."""
+"""`gateway serve --reload`: an author edits, and clients are notified. A broken edit changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtest.cluster import REPOSITORY, Replica, wait_until
 from tests.integration.fleet import Fleet
 from tests.integration.streams import Stream, asking, calling, notice, send
 
-REFUSED = "not reloaded; serving what was there before"
+REFUSED = "reload failed; the previous tools stay in use"
 
 EPOCH_NS = 1_700_000_000 * 10**9
 
@@ -42,7 +42,7 @@ async def wait(ctx: Context, release: str) -> str:
 
 
 class Author:
-    """Somebody who edits the package `edited` and its module `edited.words`."""
+    """An author who edits the package `edited` and its module `edited.words`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "edited"
@@ -60,7 +60,7 @@ class Author:
         draft.rename(self.folder / file)
 
     def edit(self, *tools: str, result: str = '"here"', description: str = "Say it.", more: str = "") -> None:
-        """Have the package serve these tools, and whatever `more` is."""
+        """Have the package define these tools, followed by the code in `more`."""
         head = (
             "from pathlib import Path\nfrom gateway import Context, lifespan, prompt, tool\nfrom edited import words\n"
         )
@@ -72,7 +72,7 @@ class Reloading(Replica):
     """A replica that watches its modules."""
 
     def wait_reloads(self, count: int, outcome: str = "reloaded") -> None:
-        """Wait until it has said so often that it has reloaded, or `outcome` instead."""
+        """Wait until it has logged that many times that it has reloaded, or `outcome` instead."""
         wait_until(lambda: len(self.logged(outcome)) >= count, outcome)
 
     def tools(self) -> list[str]:
@@ -80,7 +80,7 @@ class Reloading(Replica):
         return [tool["name"] for tool in send(self, asking("tools/list", {})).result["tools"]]
 
     def say(self, tool: str = "say") -> str:
-        """Call a tool that takes nothing."""
+        """Call a tool without arguments."""
         return send(self, calling(tool)).text
 
 
@@ -130,16 +130,14 @@ def test_an_edit_of_a_submodule_counts_though_nothing_in_the_list_differs(replic
 
 
 def test_no_edit_is_lost_however_alike_and_however_quickly_they_come(replica: Reloading, author: Author) -> None:
-    """The size stays the same, and all edits are of one second: cached bytecode would pass for current."""
+    """The size stays the same, and all edits fall in one second, so cached bytecode would look current."""
     for count, word in enumerate(("hallo", "salve", "howdy", "salut"), start=1):
         author.write("words.py", f'HELLO = "{word}"')
         replica.wait_reloads(count)
         assert replica.say() == word
 
 
-def test_a_broken_edit_keeps_what_was_served_and_says_so_until_it_is_put_right(
-    replica: Reloading, author: Author
-) -> None:
+def test_a_broken_edit_keeps_the_previous_tools_until_it_is_fixed(replica: Reloading, author: Author) -> None:
     broken = [
         ("__init__.py", "def (", "SyntaxError"),
         ("words.py", "raise LookupError('gone')", "LookupError"),
@@ -193,7 +191,9 @@ async def shared():
     assert not [line for line in replica.log_lines() if line.get("level") == "error" and line["message"] != REFUSED]
 
 
-def test_legs_in_flight_finish_with_what_they_began_with(replica: Reloading, author: Author, tmp_path: Path) -> None:
+def test_legs_in_flight_finish_with_the_tools_that_they_started_with(
+    replica: Reloading, author: Author, tmp_path: Path
+) -> None:
     releases = (tmp_path / f"release{number}" for number in itertools.count())
     author.edit("say", more=WAITING.replace("VERSION", '"old"'))
     replica.wait_reloads(1)

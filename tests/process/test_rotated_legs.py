@@ -1,4 +1,4 @@
-"""Seal keys that are replaced while a leg of each kind runs: what is sealed afterwards, and who still reads them."""
+"""Seal keys that are replaced while a leg of each kind runs: later seals use the new key, and all can be opened."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GATES: list[Gate] = []
 
 
 class Gate:
-    """Where legs stop: `runs` when one is there, which goes on when it is `open`."""
+    """A gate where legs stop: a leg that arrives sets `runs`, and continues when the gate is `open`."""
 
     def __init__(self) -> None:
         self.runs = asyncio.Event()
@@ -104,7 +104,7 @@ async def site(tmp_path: Path, server: Server) -> AsyncIterator[Rotating]:
         assert sealing_with(OLD), "what is looked for can be found"
         yield made
         await made.rotate(NEW)
-        await eventually(forgotten)  # what ends in a thread may hold something for a moment more
+        await eventually(forgotten)  # a thread that ends may hold an object for a moment longer
         assert holding(NEW) != []
 
 
@@ -121,13 +121,13 @@ async def in_flight(site: Rotating, method: str, **params: Any) -> asyncio.Task[
 
 
 def stop() -> Gate:
-    """Let whatever runs from now on stop at a gate."""
+    """Make later legs stop at a gate."""
     GATES.append(Gate())
     return GATES[-1]
 
 
 def let_go() -> None:
-    """Let all that has stopped go on."""
+    """Let all stopped legs continue."""
     while GATES:
         GATES.pop().open.set()
 
@@ -235,7 +235,7 @@ async def test_a_session_id_and_a_place_in_a_list_of_tasks(site: Rotating, monke
 
 
 async def answer(site: Rotating, session: Session, question: dict[str, Any]) -> None:
-    """Answer a question at the other replica, which sends the answer on."""
+    """Answer a question at the other replica, which forwards the answer."""
     result = {"action": "accept", "content": {"name": "Ada"}}
     response = {"jsonrpc": "2.0", "id": question["id"], "result": result}
     assert (await session.send(site.second, response)).status == 202
@@ -259,7 +259,7 @@ async def ended(site: Rotating, task_id: str, status: str) -> dict[str, Any]:
 
 
 def check_stored_anew(site: Rotating, before: dict[tuple[str, str], str]) -> set[str]:
-    """Check that all that was stored since is sealed with the new key; return in which fields."""
+    """Check that everything stored since then is sealed with the new key; return the fields."""
     stored = {place: value for place, value in site.at_rest().items() if before.get(place) != value}
     assert {sealed_with(value) for value in stored.values()} == {key_id(NEW)}
     return {field for _, field in stored}

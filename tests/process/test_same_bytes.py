@@ -1,4 +1,4 @@
-"""`gateway serve` leads `/mcp` past the router of the FastAPI application; the route answers with the same bytes."""
+"""`gateway serve` sends `/mcp` past the router of the FastAPI application. The route returns the same bytes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ REQUESTS: Mapping[str, Request] = {
 
 @pytest.fixture(autouse=True)
 def _time_and_chance_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that what is sealed is the same each time."""
+    """Make seals the same each time."""
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     monkeypatch.setattr(os, "urandom", bytes)
@@ -128,7 +128,7 @@ async def test_no_other_path_is_that_of_the_endpoint(name: str) -> None:
     assert (await answered(make().site, REQUESTS[name]))[0] == 404
 
 
-async def test_a_call_that_tells_its_progress() -> None:
+async def test_a_call_that_reports_progress() -> None:
     call = sent(calling("work", {"release": os.devnull}, token=1, level="info"), accept=ACCEPT_BOTH)
     tools = "tests.integration.stream_tools"
     await assert_same(make(tools=tools), make(tools=tools), call)
@@ -147,7 +147,7 @@ async def test_a_call_without_a_place_is_refused() -> None:
 
 
 async def test_bodies_that_still_arrive_hold_no_place() -> None:
-    """`gateway serve` is told by its server that a body arrives; others do not say so."""
+    """The server of `gateway serve` reports that a body is arriving; other servers do not."""
     app, arrive = make(), asyncio.Event()
 
     async def site(scope: Scope, receive: Receive, send: Send) -> None:
@@ -188,7 +188,7 @@ async def test_a_stream_that_is_held_until_the_replica_leaves() -> None:
     [name for name in REQUESTS if name not in {"a health check", "readiness", "nothing"} and "POST of" not in name],
 )
 async def test_below_the_path_of_another_application(name: str) -> None:
-    """What a client sends to `/tools/mcp` there is answered as what it sends to `/mcp` here."""
+    """A mounted gateway answers requests to `/tools/mcp` as `gateway serve` answers those to `/mcp`."""
     settings: dict[str, Any] = {
         "seal_keys": KEY,
         "audience": "tests",

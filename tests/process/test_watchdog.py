@@ -1,4 +1,4 @@
-"""What the watchdog says of the stacks of real calls, seen at a chosen moment."""
+"""The watchdog's reports about the stacks of real calls, each at a chosen moment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def asking(ctx: Context, name: str) -> str:
 
 
 def told_at(module: str, function: str, work: Callable[[], object]) -> tuple[str, str | None]:
-    """Return what is told of the stack when `function` runs, or is called, in `module`, and the tool that is named."""
+    """Return the report about the stack when `function` runs, or is called, in `module`, and the tool that it names."""
     told: list[tuple[str, str | None]] = []
 
     def look(frame: FrameType, event: str, arg: Any) -> None:
@@ -118,7 +118,7 @@ CASES: dict[str, tuple[str, str, Callable[[], object], tuple[str, str | None]]] 
 
 
 @pytest.mark.parametrize(("module", "function", "work", "expected"), CASES.values(), ids=CASES)
-def test_what_blocks_is_told_by_the_innermost_function_that_is_no_librarys(
+def test_the_innermost_function_outside_the_libraries_is_reported_as_blocking(
     module: str, function: str, work: Callable[[], object], expected: tuple[str, str | None]
 ) -> None:
     assert told_at(module, function, work) == expected

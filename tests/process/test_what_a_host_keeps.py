@@ -1,4 +1,4 @@
-"""A gateway that is mounted leaves nothing in the process of its host when a lifespan ends, and takes nothing over."""
+"""A mounted gateway cleans up when its lifespan ends, and does not touch the tracing and logging of its host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored tasks to be told in the words of a wire, and JSON that a hostile client may send instead of what is asked."""
+"""Stored tasks to write in the format of a wire, and JSON that a hostile client may send instead of valid values."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ views = st.builds(
 ) | st.sampled_from([QUEUED, RUNNING, HANDED_BACK, WAITING, ENDED, CANCELLED]).map(
     lambda view: replace(view, phase=Phase.DONE if view is ENDED else view.phase, questions={}, opened=False)
 )
-"""Tasks in every state, told or not how far they are, and tasks that cannot be read."""
+"""Tasks in every state, with and without progress, and tasks that cannot be read."""

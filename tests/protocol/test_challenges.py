@@ -1,4 +1,4 @@
-"""What `WWW-Authenticate` tells, and that nothing in it can be mistaken for something else."""
+"""The content of `WWW-Authenticate`, and that no part of it can be mistaken for another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parameters(challenge: str) -> dict[str, str]:
     return {match[1]: match[2] for match in found}
 
 
-def test_a_request_without_a_token_is_told_no_error() -> None:
+def test_a_request_without_a_token_gets_no_error_code() -> None:
     assert Challenges().no_token() == 'Bearer realm="mcp"'
 
 
@@ -39,7 +39,7 @@ def test_every_challenge_names_the_metadata_where_there_is_some() -> None:
     assert parameters(challenges.insufficient_scope("No", ["a"]))["resource_metadata"] == URL
 
 
-def test_scopes_are_told_once_each_in_one_order() -> None:
+def test_scopes_are_named_once_each_in_one_order() -> None:
     told = parameters(Challenges().insufficient_scope("More is needed", ["write", "read", "write"]))
     assert told == {
         "realm": "mcp",
@@ -49,7 +49,7 @@ def test_scopes_are_told_once_each_in_one_order() -> None:
     }
 
 
-def test_a_client_without_a_good_token_is_told_what_it_needs_to_begin() -> None:
+def test_a_client_without_a_good_token_learns_what_it_needs_to_log_in() -> None:
     challenges = Challenges(login_scopes=["write", "read", "write"])
     assert parameters(challenges.no_token())["scope"] == "read write"
     assert parameters(challenges.invalid_token("No"))["scope"] == "read write"
@@ -60,11 +60,11 @@ def scopes_told(needed: list[str], granted: list[str]) -> list[str]:
     return parameters(Challenges(URL).insufficient_scope("No", needed, granted))["scope"].split(" ")
 
 
-def test_a_client_that_needs_more_is_told_to_keep_what_it_has() -> None:
+def test_a_client_that_needs_more_is_asked_to_keep_what_it_has() -> None:
     assert scopes_told(["write", "read"], ["read", "profile"]) == ["profile", "read", "write"]
 
 
-def test_what_is_no_scope_of_a_resource_is_not_asked_for_again() -> None:
+def test_a_scope_that_no_resource_has_is_not_requested_again() -> None:
     assert scopes_told(["write"], ["offline_access", 'quo"te', "é", "", "two\nlines", "back\\slash"]) == ["write"]
 
 
@@ -94,9 +94,9 @@ def test_whatever_is_told_reads_back_as_it_was_or_is_not_told(
 
 @pytest.mark.parametrize("text", ['a"b', "a\\b", "a\r\nb", "a\x00", "é", ""])
 def test_text_that_could_end_its_quotes_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="cannot be told"):
+    with pytest.raises(ValueError, match="cannot be sent"):
         Challenges().invalid_token(text)
-    with pytest.raises(ValueError, match="cannot be told"):
+    with pytest.raises(ValueError, match="cannot be sent"):
         Challenges(text)
     with pytest.raises(ValueError, match="is not a scope"):
         Challenges(login_scopes=[text])

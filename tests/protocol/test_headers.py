@@ -1,4 +1,4 @@
-"""Headers say one thing, and say it plainly."""
+"""Headers have one value, and only one way to read it."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_an_error_without_a_readable_id_has_null_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("data", [{"x": object()}, {"x": "\ud800"}, {"x": 1j}])
-def test_an_error_whose_data_is_no_json_still_goes_out(data: dict[str, Any]) -> None:
+def test_an_error_whose_data_is_not_json_is_still_sent(data: dict[str, Any]) -> None:
     assert json.loads(error_response(3, ProtocolError(1, "mine", data))) == {
         "jsonrpc": "2.0",
         "id": 3,

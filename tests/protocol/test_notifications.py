@@ -1,4 +1,4 @@
-"""What is told of a request ahead of its answer is what the published types say it is, on one line."""
+"""Notifications before the answer to a request are on one line, and match the published types."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_progress_is_well_formed_or_refused(
             progress(token, done, total, message)
 
 
-def test_a_number_beyond_every_float_is_told_exactly() -> None:
+def test_a_number_beyond_every_float_is_sent_exactly() -> None:
     assert json.loads(progress("t", 10**400))["params"]["progress"] == 10**400
 
 

@@ -97,8 +97,8 @@ def test_every_token_of_rfc_9110_is_a_header_name(token: str) -> None:
     "token",
     ["", " ", "a b", "a:b", "a\r\nb", "a\n", "\x00", "a/b", "(a)", "é", "a,b", '"a"', "a\x7f", None, 1, True, [], {}],
 )  # fmt: skip
-def test_anything_else_is_no_header_name(token: Any) -> None:
-    with pytest.raises(InvalidParamHeader, match=r"'region'.*is no header name"):
+def test_anything_else_is_not_a_header_name(token: Any) -> None:
+    with pytest.raises(InvalidParamHeader, match=r"'region'.*is not a header name"):
         compile_param_headers({"properties": {"region": {"type": "string", "x-mcp-header": token}}})
 
 
@@ -112,7 +112,7 @@ def test_only_strings_integers_and_booleans_can_be_marked(kind: Any) -> None:
 
 def test_a_property_without_a_type_of_its_own_cannot_be_marked() -> None:
     optional = {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "x-mcp-header": "A"}
-    with pytest.raises(InvalidParamHeader, match="give it a default of that type"):
+    with pytest.raises(InvalidParamHeader, match="use a default of that type"):
         compile_param_headers({"properties": {"a": optional}})
 
 

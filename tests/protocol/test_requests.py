@@ -72,7 +72,7 @@ def test_a_prompt_needs_no_arguments(params: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value", NO_STRING)
-def test_an_argument_of_a_prompt_that_is_no_string_is_named(value: Any) -> None:
+def test_an_argument_of_a_prompt_that_is_not_a_string_is_named(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"params\.arguments\['language'\] must be a string"):
         read_prompt_get({"name": "p", "arguments": {"code": "x", "language": value}})
 
@@ -90,7 +90,7 @@ def test_a_resource_read_is_read() -> None:
 
 
 @pytest.mark.parametrize("value", NO_STRING)
-def test_a_name_or_uri_that_is_no_string_is_named(value: Any) -> None:
+def test_a_name_or_uri_that_is_not_a_string_is_named(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"params\.name must be a string"):
         read_prompt_get({"name": value})
     with pytest.raises(InvalidParams, match=r"params\.uri must be a string"):

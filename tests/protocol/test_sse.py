@@ -32,7 +32,7 @@ def test_an_event_is_one_line_of_data_and_an_empty_line() -> None:
     assert event(b'{"a":1}') == b'data: {"a":1}\n\n'
 
 
-def test_a_comment_is_no_event() -> None:
+def test_a_comment_is_not_an_event() -> None:
     assert comment().startswith(b":")
     assert read_events(comment()) == []
     assert read_events(event(b"1") + comment() + event(b"2") + comment()) == [b"1", b"2"]

@@ -191,7 +191,7 @@ def test_nesting_stops_at_the_limit(opening: bytes) -> None:
         decode(opening * 100_000)
 
 
-def test_brackets_side_by_side_or_inside_strings_are_no_depth() -> None:
+def test_brackets_side_by_side_or_inside_strings_do_not_count_as_depth() -> None:
     side_by_side = {"rows": [[{"n": n}] for n in range(1_000)]}
     assert decode(encode(side_by_side)) == side_by_side
     for text in ("[" * 1_000, '\\"[' * 1_000, "]" * 1_000):

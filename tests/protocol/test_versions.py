@@ -64,7 +64,7 @@ def test_a_handshake_for_an_unknown_version_is_answered_with_one_that_is_served(
 
 
 @pytest.mark.parametrize("params", [{}, {"protocolVersion": None}, {"protocolVersion": 1}])
-def test_a_handshake_without_a_version_is_told_which_one_to_use(params: dict[str, Any]) -> None:
+def test_the_error_of_a_handshake_without_a_version_names_one(params: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams, match=r"protocolVersion.*2025-11-25"):
         choose_wire(Request(1, "initialize", params), None)
 

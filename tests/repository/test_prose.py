@@ -32,10 +32,18 @@ HOLDERS: Final = {
     "help text": ("module.py", f'parser.add_argument("--page", help="{BAD}")\n', 1),
     "alert": ("alerts.yml", f"groups:\n  - rules:\n      - annotations:\n          summary: {BAD}\n", 4),
     "dashboard": ("dashboard.json", f'{{"panels": [{{"description": "{BAD}"}}]}}\n', 1),
+    "indented table": ("page.md", f"- An item.\n  | a | b |\n  |---|---|\n  | c | {BAD} |\n", 4),
+    "after a line with a block in it": ("page.md", f"```x``` is inline.\n\n{BAD}\n", 3),
+    "message with a hole": ("module.py", 'raise ValueError("{} is no valid page.".format(name))\n', 1),
+    "page of HTML": ("module.py", f'PAGE = "<p>{BAD}</p>"\n', 1),
+    "echo": ("run.sh", f'echo "{BAD}" >&2\n', 1),
+    "picture": ("picture.svg", f'<svg>\n<text x="1">{BAD}</text></svg>\n', 2),
     "target of make": ("Makefile", f"run: ## {BAD}\n", 1),
 }
 PASSED_OVER: Final = {
     "fenced block": ("page.md", f"```text\n{BAD}\n```\n"),
+    "block with marks of its own": ("page.md", f"````text\n```\n{BAD}\n```\n{BAD}\n````\n"),
+    "block between tildes": ("page.md", f"~~~\n{BAD}\n~~~\n"),
     "quotation": ("page.md", f"> {BAD}\n"),
     "code span": ("page.md", f"It prints `{BAD}` and ends.\n"),
     "string of a test": ("tests/test_page.py", f'assert page() == "{BAD}"\n'),
@@ -75,6 +83,19 @@ def test_a_bad_sentence_is_found_where_people_read_it(tmp_path: Path, name: str,
 def test_code_and_the_words_of_others_are_passed_over(tmp_path: Path, name: str, content: str) -> None:
     run = checked(tmp_path, name, content)
     assert (run.returncode, run.stdout) == (0, "")
+
+
+def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
+    run = checked(tmp_path, "module.py", "def (\n")
+    assert run.returncode == 1
+    assert run.stdout.startswith("module.py:1: unreadable: “SyntaxError”")
+
+
+def test_a_file_that_git_still_lists_but_is_gone_is_passed_over(tmp_path: Path) -> None:
+    checked(tmp_path, "page.md", "A page.\n")
+    subprocess.run(["git", "add", "page.md"], cwd=tmp_path, check=True)
+    (tmp_path / "page.md").unlink()
+    assert checked(tmp_path, "other.md", "Another page.\n").returncode == 0
 
 
 def test_a_sentence_that_is_too_long_is_found(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Blocking work runs in separate threads."""
+"""Blocking functions in their own threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue for places is fair: every caller gets a turn, and none more than its share."""
+"""The order in which callers get places: nobody waits forever or is forgotten, and shares are respected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def queue() -> FairQueue[int]:
 
 
 def order(queue: FairQueue[int], places: int = 100) -> list[int]:
-    """Hand out places until nobody waits; each is free again at once."""
+    """Give out places until nobody waits. Each place becomes free again at once."""
     given = []
     while (next_one := queue.next(places)) is not None:
         caller, item = next_one
@@ -45,7 +45,7 @@ def test_one_caller_alone_is_served_in_the_order_of_arrival_and_may_have_every_p
     assert queue.next(4) is None
 
 
-def test_what_comes_first_does_so_in_turn_as_well(queue: FairQueue[int]) -> None:
+def test_items_that_go_first_take_turns_too(queue: FairQueue[int]) -> None:
     queue.add("one", 1)
     queue.add("other", 2, first=True)
     queue.add("other", 3, first=True)
@@ -63,7 +63,7 @@ def test_a_caller_with_half_of_the_places_comes_after_all_others_even_with_what_
     assert [queue.next(4), queue.next(4)] == [("other", 2), ("greedy", 1)]
 
 
-def test_what_is_removed_is_not_given_a_place(queue: FairQueue[int]) -> None:
+def test_a_removed_item_gets_no_place(queue: FairQueue[int]) -> None:
     queue.add("a", 1)
     queue.add("a", 2, first=True)
     queue.remove("a", 2)
@@ -75,7 +75,9 @@ def test_what_is_removed_is_not_given_a_place(queue: FairQueue[int]) -> None:
 
 
 @given(waiting=st.lists(CALLERS, max_size=40), late=st.sampled_from(["d", "a"]))
-def test_the_last_caller_waits_for_at_most_one_turn_of_each_other(waiting: list[str | None], late: str) -> None:
+def test_whoever_comes_last_waits_for_no_more_than_one_turn_of_each_caller(
+    waiting: list[str | None], late: str
+) -> None:
     queue: FairQueue[int] = FairQueue()
     for number, caller in enumerate(waiting):
         queue.add(caller, number)
@@ -84,7 +86,7 @@ def test_the_last_caller_waits_for_at_most_one_turn_of_each_other(waiting: list[
 
 
 class Places(RuleBasedStateMachine):
-    """A number of places, handed out by a queue, compared with a model that does the same by brute force."""
+    """Compares a queue that gives out places with a model that does the same by examining everything."""
 
     def __init__(self) -> None:
         super().__init__()

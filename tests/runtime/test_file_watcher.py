@@ -1,4 +1,4 @@
-"""Changed key files are loaded at the right time, and logged without secrets."""
+"""Key files that change: which content is applied, when, and what the log may say about it."""
 # ruff: noqa: ASYNC240 - the files of these tests are small and local
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECRET = b"hunter2"
 
 
 class Watched:
-    """A file, its watcher, and the contents that it loaded."""
+    """A file, its watcher, and the applied contents."""
 
     def __init__(self, path: Path, poll_seconds: float = 3600.0) -> None:
         self.taken: list[bytes] = []
@@ -55,7 +55,7 @@ def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [vars(record)["reason"] for record in caplog.records]
 
 
-async def test_what_two_readings_agree_on_is_taken_over_once(path: Path) -> None:
+async def test_content_that_two_readings_agree_on_is_applied_once(path: Path) -> None:
     watched = Watched(path)
     assert await watched.looks(1) == []
     assert await watched.looks(1) == [b"one"]
@@ -74,7 +74,7 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_stays_the_sam
     assert await watched.looks(1) == [b"one", b"two"]
 
 
-async def test_a_change_that_is_reverted_at_once_is_ignored(path: Path) -> None:
+async def test_a_change_that_is_reverted_at_once_has_no_effect(path: Path) -> None:
     watched = Watched(path)
     await watched.looks()
     path.write_bytes(b"two")
@@ -92,7 +92,7 @@ async def test_content_that_changes_within_the_same_time_stamp_and_size_is_seen(
     assert await watched.looks() == [b"one", b"eno"]
 
 
-async def test_a_broken_file_changes_nothing_and_is_told_once_for_each_content(
+async def test_a_broken_file_changes_nothing_and_is_logged_once_for_each_content(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = Watched(path)
@@ -108,7 +108,7 @@ async def test_a_broken_file_changes_nothing_and_is_told_once_for_each_content(
     assert len(reasons(caplog)) == 2
 
 
-async def test_an_error_that_might_hold_the_content_is_logged_by_its_name_only(
+async def test_an_error_that_might_quote_the_content_is_logged_only_by_name(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.write_bytes(b"bug " + SECRET)
@@ -123,7 +123,7 @@ async def test_a_missing_file_is_logged_once_it_stays_missing(path: Path, caplog
     await watched.looks(1)
     assert reasons(caplog) == []
     await watched.looks(5)
-    assert reasons(caplog) == ["it cannot be read: No such file or directory"]
+    assert reasons(caplog) == ["cannot be read: No such file or directory"]
     path.write_bytes(b"two")
     assert await watched.looks() == [b"one", b"two"]
 
@@ -137,7 +137,7 @@ async def test_a_file_that_comes_back_as_it_was_is_taken_over_again(path: Path) 
     assert await watched.looks() == [b"one", b"one"]
 
 
-async def test_a_folder_a_loop_and_a_huge_file_are_no_keys(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_folder_a_loop_and_a_huge_file_are_rejected(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path.unlink()
     path.mkdir()
     watched = Watched(path)
@@ -149,9 +149,9 @@ async def test_a_folder_a_loop_and_a_huge_file_are_no_keys(path: Path, caplog: p
     path.write_bytes(b"x" * (MAX_FILE_BYTES + 1))
     assert await watched.looks() == []
     folder, loop, huge = reasons(caplog)
-    assert folder == "it cannot be read: Is a directory"
-    assert loop.startswith("it cannot be read: ")
-    assert huge == f"it is larger than {MAX_FILE_BYTES} bytes"
+    assert folder == "cannot be read: Is a directory"
+    assert loop.startswith("cannot be read: ")
+    assert huge == f"larger than {MAX_FILE_BYTES} bytes"
 
 
 def mount(folder: Path, version: str, content: bytes) -> None:
@@ -193,12 +193,12 @@ async def test_it_looks_by_itself_while_it_runs_and_not_afterwards(path: Path) -
     assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
 
 
-async def test_the_loop_runs_while_a_file_is_read(tmp_path: Path) -> None:
+async def test_the_event_loop_keeps_running_while_a_file_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     watched = Watched(pipe)
     looking = asyncio.create_task(watched.watcher.look())
-    # Opening a pipe waits for a writer: this line is only reached because a thread waits, not the loop.
+    # Opening a pipe waits for a writer. This line is reached only because a thread waits, and not the loop.
     writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)
     os.close(writer)
     await looking

@@ -27,7 +27,7 @@ def test_text_is_the_standard_librarys_without_padding_and_decodes_again(data: b
 @example("AB")
 @example("AAB")
 @example("A")
-def test_whatever_decodes_is_the_one_text_of_its_bytes(text: str) -> None:
+def test_any_text_that_decodes_is_the_only_one_for_its_bytes(text: str) -> None:
     try:
         data = base64url.decode(text)
     except ValueError:

@@ -22,7 +22,7 @@ from gateway.sealing.binding import (
 )
 from gateway.sealing.principal import Principal
 
-# Few letters and NUL, so that pieces that could be split elsewhere come up often.
+# Few letters and NUL, so texts that could be split in several ways are frequent.
 texts = st.text(alphabet="ab?\x00\x01é\ud800", max_size=4)
 blobs = st.binary(max_size=5) | st.sampled_from([b"", b"\x00", b"\x00\x00\x00\x01", b"\x00\x00\x00\x00"])
 principals = st.none() | st.builds(Principal, texts, texts, texts)

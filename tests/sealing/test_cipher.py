@@ -1,4 +1,4 @@
-"""XAES-256-GCM: the public vectors, the construction, and what the cache of derived keys may hold."""
+"""XAES-256-GCM: the public vectors, the construction, and what may enter the cache of derived keys."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_ten_thousand_random_messages_accumulate_to_the_published_digest() -> No
 
 @given(keys, st.binary(min_size=12, max_size=12))
 def test_the_derived_key_is_the_one_of_the_block_cipher_construction(key: bytes, prefix: bytes) -> None:
-    """C2SP gives the derivation a second time, in single AES blocks; both must agree."""
+    """C2SP also defines the derivation in single AES blocks; both must agree."""
     encryptor = BlockCipher(AES(key), ECB()).encryptor()
     subkey = int.from_bytes(encryptor.update(bytes(16)), "big") << 1
     if subkey >> 128:

@@ -1,4 +1,4 @@
-"""The arguments digest: equal for requests that mean the same, different for all others."""
+"""The arguments digest: equal for requests with the same meaning, different for all others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ arguments = st.dictionaries(st.text(max_size=3), values, max_size=4)
 
 
 def meaning(value: Any) -> Any:
-    """What a value means by the rules, written a second time and independently, as something comparable."""
+    """The meaning of a value by the rules, implemented a second time independently, as a comparable value."""
     if isinstance(value, bool) or value is None:
         return repr(value)
     if isinstance(value, float):

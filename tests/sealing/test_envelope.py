@@ -1,4 +1,4 @@
-"""The token: one text opens, and no other text, key, label or associated data does."""
+"""The token: one text opens; no other text, key, label or associated data does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALPHABET = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_
 
 
 def repeatable() -> Callable[[int], bytes]:
-    """A source of bytes that are all different and the same in every run."""
+    """A source of bytes that are all different, and the same in every run."""
     calls = itertools.count()
     return lambda size: hashlib.sha256(str(next(calls)).encode("ascii")).digest()[:size]
 
@@ -58,7 +58,7 @@ def token_of(raw: bytes) -> str:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=100))
-def test_what_was_sealed_opens_with_the_same_associated_data(plaintext: bytes, aad: bytes) -> None:
+def test_a_sealed_value_opens_with_the_same_associated_data(plaintext: bytes, aad: bytes) -> None:
     sealer = make_sealer()
     key_id = KeyRing.parse(ENTRY_A).sealing_key.key_id
     assert sealer.open(sealer.seal(plaintext, aad), aad) == Opened(plaintext, key_id)
@@ -67,7 +67,7 @@ def test_what_was_sealed_opens_with_the_same_associated_data(plaintext: bytes, a
 
 
 def test_the_token_does_not_drift() -> None:
-    """Fixed key, randomness, plaintext and binding give this very text: a change here breaks a mixed fleet."""
+    """Fixed key, randomness, plaintext and binding give exactly this text: a change here breaks a mixed fleet."""
     assert (
         make_sealer().seal(b"plaintext", b"associated data")
         == "s1.9E3yRV_s62b_yG842VJ4bGuGsnP_NPzhnWuATv-VtlPYpIepQf8zgN_GVevWCAAf02BAaeU"
@@ -166,7 +166,7 @@ def test_the_id_of_another_key_of_the_ring_never_opens() -> None:
 
 
 def test_the_key_id_is_under_the_tag() -> None:
-    """Even a second key with the same secret could not take a token over under its own id."""
+    """Even a second key with the same secret cannot claim a token under its own id."""
     ring = KeyRing.parse(ENTRY_A)
     nonce = RAW[4:28]
     without_id = Cipher(ring.sealing_key.secret).seal(b"plaintext", b"s1." + AAD, nonce)
@@ -230,7 +230,7 @@ def test_the_same_bytes_written_otherwise_are_malformed(size: int) -> None:
     ],
     ids=lambda thing: type(thing).__name__,
 )
-def test_anything_that_is_no_token_is_malformed(thing: object) -> None:
+def test_anything_but_a_token_is_malformed(thing: object) -> None:
     assert reason(thing) is RejectReason.MALFORMED
 
 

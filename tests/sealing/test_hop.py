@@ -1,4 +1,4 @@
-"""Messages between processes: each opens once, where and when it was meant to, and nothing else ever does."""
+"""Messages between processes: each opens once, at the right place and time; nothing else ever opens."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_message_is_as_long_as_said() -> None:
 
 
 def test_the_format_does_not_drift() -> None:
-    """Fixed key, randomness and content give these very bytes: a change here breaks a mixed fleet."""
+    """Fixed key, randomness and content give exactly these bytes: a change here breaks a mixed fleet."""
     message = HopSealer(make_sealer(), AUDIENCE, URL).seal_request(REQUEST, TAKEN)
     assert message[:HEAD_BYTES].hex() == REQUEST_TEXT
     assert message[HEAD_BYTES:].startswith(b"s1.")
@@ -184,7 +184,7 @@ def test_a_changed_region_is_refused_for_what_it_is(region: int, reason: HopReas
 
 
 @given(st.integers(0, 400), st.integers(0, 400), st.binary(max_size=40))
-def test_what_is_cut_spliced_or_lengthened_never_opens(start: int, end: int, filling: bytes) -> None:
+def test_a_message_cut_spliced_or_lengthened_never_opens(start: int, end: int, filling: bytes) -> None:
     for message in (request(), reply()):
         changed = message[:start] + filling + message[start + end :]
         if changed != message:
@@ -254,7 +254,7 @@ def test_a_boot_id_cannot_be_taken_out_or_put_in_afterwards() -> None:
 
 
 def test_a_message_that_is_sent_back_is_neither_request_nor_reply() -> None:
-    """The head names who sent it; one that was rewritten to fit is still of the other direction."""
+    """The head names the sender. A rewritten head would fit, but the message still has the other direction."""
     assert refused(request(), receiver=ASKING) is HopReason.OTHER_RECEIVER
     assert reply_refused(request()) is HopReason.OTHER_RECEIVER
     turned = HOPS.seal_request(Head(ASKED, ASKING, b"n" * 16, NOW_MS), TAKEN)
@@ -305,7 +305,7 @@ def test_nothing_else_that_we_seal_is_a_message() -> None:
     [None, [], 7, {}, {"v": SCHEMA}, {"v": SCHEMA, "kind": 1, "body": {}}, {"v": SCHEMA, "kind": "answer", "body": []}],
     ids=repr,
 )
-def test_what_is_no_map_of_ours_inside_is_malformed(payload: object) -> None:
+def test_anything_but_a_map_of_ours_inside_is_malformed(payload: object) -> None:
     assert refused(_with_payload(payload)) is HopReason.MALFORMED
 
 
@@ -361,7 +361,7 @@ def test_no_more_nonces_are_remembered_than_may_and_the_newest_is_refused() -> N
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(-5, 90)), max_size=60))
 def test_no_message_is_taken_twice_however_the_clock_moves(events: list[tuple[int, float]]) -> None:
-    """Each event is a message that is sent again and the seconds that the receiver's clock has moved by then."""
+    """Each event is a repeated message and the seconds by which the receiver's clock has moved by then."""
     seen, now, taken = SeenNonces(), NOW, set[int]()
     sent = {number: HOPS.seal_request(replace(REQUEST, nonce=bytes([number]) * 16), CONTENT) for number in range(6)}
     for number, seconds in events:

@@ -96,7 +96,7 @@ def test_an_entry_that_is_not_exactly_32_bytes_is_refused_by_its_position(bad: s
 def test_a_base64url_entry_with_trailing_bits_is_refused() -> None:
     bad = spelled(OLD)[:-1] + "9"
     message = refusal(bad)
-    assert "key 1 of 1 does not end as 32 bytes" in message
+    assert "key 1 of 1 is not the base64url form of 32 bytes" in message
     assert bad not in message
 
 
@@ -107,7 +107,7 @@ def test_the_same_key_twice_is_refused_in_any_spelling() -> None:
 
 def test_two_keys_that_share_a_key_id_are_refused() -> None:
     message = refusal(f"{33945:064x},{54788:064x}")
-    assert message.startswith("GATEWAY_SEAL_KEYS: keys 1 and 2 happen to share a key id; replace one")
+    assert message.startswith("GATEWAY_SEAL_KEYS: keys 1 and 2 happen to share a key id; replace one of them")
 
 
 def test_the_message_names_the_setting_it_was_given() -> None:
@@ -151,7 +151,7 @@ def test_replicas_of_neighbouring_stages_of_a_rotation_open_each_others_tokens()
         assert earlier.open(later.seal(b"q", b"aad"), b"aad").plaintext == b"q"
 
 
-def test_the_first_key_seals_and_the_key_id_tells_which_one_did() -> None:
+def test_the_first_key_seals_and_the_key_id_names_it() -> None:
     old, new = SealKey.from_entry(OLD).key_id, SealKey.from_entry(NEW).key_id
     before, after = sealer(f"{OLD.hex()},{NEW.hex()}"), sealer(f"{NEW.hex()},{OLD.hex()}")
     assert after.open(before.seal(b"p", b""), b"").key_id == old

@@ -1,4 +1,4 @@
-"""Catalogue cursors: the same for everybody, made by nobody else, and good for one list."""
+"""Catalogue cursors: the same for all callers, made only by us, and valid for one list."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reason(presented: object, list_name: str = "tools/list", maker: CursorMaker 
 
 @given(any_text, any_text)
 @example("tools/list", "\ud800")
-def test_a_cursor_goes_on_after_the_entry_it_was_made_for(list_name: str, last: str) -> None:
+def test_a_cursor_continues_after_the_entry_it_was_made_for(list_name: str, last: str) -> None:
     made = MAKER.make(list_name, last)
     assert MAKER.read(list_name, made) == last
     assert CursorMaker(KeyRing.parse(OLD)).read(list_name, made) == last
@@ -46,7 +46,7 @@ def test_every_replica_makes_the_same_cursor(list_name: str, last: str) -> None:
 
 
 def test_the_cursor_does_not_drift() -> None:
-    """A change here turns away cursors that another release of a mixed fleet made."""
+    """A change here rejects cursors from another release of a mixed fleet."""
     assert CURSOR == "c1.9E3yRbJn-ENIgu-RQYjZBMbm0-13ZWF0aGVy"
 
 
@@ -108,11 +108,11 @@ def test_one_changed_bit_in_any_character_never_opens() -> None:
         CURSOR.removeprefix("c1."), "s1." + CURSOR.removeprefix("c1."), "c2." + CURSOR.removeprefix("c1."),
     ],
 )  # fmt: skip
-def test_what_has_not_the_form_of_a_cursor_is_malformed(presented: Any) -> None:
+def test_anything_without_the_form_of_a_cursor_is_malformed(presented: Any) -> None:
     assert reason(presented) is RejectReason.MALFORMED
 
 
-def test_a_sealed_state_is_no_cursor_and_a_cursor_no_sealed_state() -> None:
+def test_a_sealed_state_is_not_a_cursor_and_a_cursor_not_a_sealed_state() -> None:
     sealer = Sealer(KeyRing.parse(OLD), bytes)
     assert reason(sealer.seal(b"p", b"")) is RejectReason.MALFORMED
     with pytest.raises(Rejected):

@@ -1,4 +1,4 @@
-"""Whatever is sealed opens for its purpose, caller and deployment, in time, and is good for nothing else."""
+"""Every sealed value opens for its purpose, caller and deployment, in time, and for nothing else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ CURSORS = CursorMaker(RING)
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """One kind of sealed value: how it is bound, made and opened, what it holds, and how it looks inside."""
+    """One kind of sealed value: how it is bound, made and opened, what it contains, and its layout."""
 
     name: str
     bind: Callable[[str, Principal | None], bytes]
@@ -193,7 +193,7 @@ def test_nothing_is_accepted_in_place_of_anything_else(made: Kind, wanted: Kind,
 
 @pytest.mark.parametrize("principal", [ALICE, None], ids=["alice", "anonymous"])
 def test_it_is_the_purpose_that_keeps_them_apart_and_not_what_is_inside(principal: Principal | None) -> None:
-    """A token that holds the fields of all of them opens as the one that it was sealed as."""
+    """A token that contains the fields of all kinds opens only as the kind that it was sealed as."""
     everything = {name: value for kind in SEALED for name, value in kind.payload().items()} | {"v": 1}
     for made, wanted in itertools.product(SEALED, SEALED):
         token = SEALER.seal(pack(everything), made.bind(AUDIENCE, principal))
@@ -205,7 +205,7 @@ def test_it_is_the_purpose_that_keeps_them_apart_and_not_what_is_inside(principa
             assert wanted.reason(token, principal=principal) is RejectReason.NOT_AUTHENTIC
 
 
-def test_a_field_at_rest_cannot_be_named_so_that_a_token_fits() -> None:
+def test_no_name_of_a_field_at_rest_makes_a_token_fit() -> None:
     for made, name in itertools.product(SEALED[:-1], ("session", "return-address", "cursor", "request-state", "")):
         for place in ((owner(ALICE, AUDIENCE, b"secret"), "task-1"), ("", ""), (name, name)):
             with pytest.raises(Rejected):
@@ -213,7 +213,7 @@ def test_a_field_at_rest_cannot_be_named_so_that_a_token_fits() -> None:
 
 
 @each_here
-def test_what_was_sealed_comes_back_on_every_replica(kind: Kind) -> None:
+def test_a_sealed_journal_comes_back_on_every_replica(kind: Kind) -> None:
     token = kind.seal(make_sealer(), kind.bind(AUDIENCE, ALICE))
     assert kind.opened(token) == kind.value
     assert kind.opened(kind.sealed(principal=None), principal=None) == kind.value
@@ -221,7 +221,7 @@ def test_what_was_sealed_comes_back_on_every_replica(kind: Kind) -> None:
 
 @each_here
 def test_the_token_does_not_drift(kind: Kind) -> None:
-    """Fixed key, randomness and content give this very text: a change here breaks a mixed fleet."""
+    """Fixed key, randomness and content give exactly this text: a change here breaks a mixed fleet."""
     assert kind.seal(make_sealer(), kind.bind(AUDIENCE, ALICE)) == kind.text
 
 
@@ -267,7 +267,7 @@ def test_it_is_good_until_just_before_its_expiry_and_expired_exactly_at_it(kind:
 
 
 @each_expiring
-def test_an_expired_one_of_another_caller_tells_nothing(kind: Kind) -> None:
+def test_an_expired_one_of_another_caller_reveals_nothing(kind: Kind) -> None:
     assert kind.reason(kind.sealed(), EXPIRY, principal=None) is RejectReason.NOT_AUTHENTIC
 
 
@@ -310,12 +310,12 @@ def test_a_field_that_is_missing_or_of_another_type_is_malformed(kind: Kind) -> 
 
 @each_here
 @pytest.mark.parametrize("payload", [None, [], "text", 1, {}], ids=repr)
-def test_what_is_no_map_of_ours_is_malformed(kind: Kind, payload: object) -> None:
+def test_anything_but_a_map_of_ours_is_malformed(kind: Kind, payload: object) -> None:
     assert kind.reason(kind.with_payload(payload)) is RejectReason.MALFORMED
 
 
 @each_here
-def test_a_plaintext_that_is_no_message_pack_is_malformed(kind: Kind) -> None:
+def test_a_plaintext_that_is_not_message_pack_is_malformed(kind: Kind) -> None:
     for plaintext in (b"", b"\xc1", b"\x81\xa1v", b"\x91" * 100):
         assert kind.reason(SEALER.seal(plaintext, kind.bind(AUDIENCE, ALICE))) is RejectReason.MALFORMED
 

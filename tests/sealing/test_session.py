@@ -1,4 +1,4 @@
-"""Sessions: whatever was agreed on comes back, and the token stays short enough for a header."""
+"""Sessions: everything agreed on comes back, and the token stays short enough for a header."""
 
 from __future__ import annotations
 

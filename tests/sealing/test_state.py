@@ -81,7 +81,7 @@ def test_every_value_packs_and_unpacks_to_the_same_value_and_type(value: Any) ->
 
 
 def test_the_state_does_not_drift() -> None:
-    """Fixed key, randomness, times and journal give this very text: a change here breaks a mixed fleet."""
+    """Fixed key, randomness, times and journal give exactly this text: a change here breaks a mixed fleet."""
     token = seal_state(
         make_sealer(),
         {"answers": {"resolution": {"resolution": "Duplicate"}}, "big": 2**64, "seed": b"\x00\xff"},
@@ -113,7 +113,7 @@ def test_text_and_bytes_stay_apart() -> None:
     ids=lambda number: f"{number.bit_length()} bits",
 )
 def test_integers_of_any_size_come_back_exactly_at_any_depth(number: int) -> None:
-    """Also beyond the 4300 decimal digits that the interpreter is willing to write."""
+    """Also beyond the 4300 decimal digits that the interpreter writes."""
     assert opened(sealed({"n": [{"m": number}, True]})).journal == {"n": [{"m": number}, True]}
     assert opened(sealed({"n": number, "t": (number, 1)})).journal == {"n": number, "t": [number, 1]}
 
@@ -191,12 +191,12 @@ def test_a_payload_of_another_shape_is_malformed(payload: object) -> None:
     ],
     ids=["empty", "invalid", "cut", "not utf-8", "trailing", "unknown extension", "too deep"],
 )
-def test_a_plaintext_that_is_no_message_pack_is_malformed(plaintext: bytes) -> None:
+def test_a_plaintext_that_is_not_message_pack_is_malformed(plaintext: bytes) -> None:
     assert reason(SEALER.seal(plaintext, AAD), max_bytes=200_000) is RejectReason.MALFORMED
 
 
 @pytest.mark.parametrize("data", [b"\xd4\x05\x00", b"\x81\x81\x01\x01\x01"], ids=["extension", "map as a key"])
-def test_what_pack_never_makes_is_a_value_error(data: bytes) -> None:
+def test_data_that_pack_never_makes_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a packed value|unknown extension 5"):
         unpack(data)
 
@@ -219,7 +219,7 @@ def test_a_state_over_the_cap_is_refused_with_its_size_and_is_not_sealed() -> No
     with pytest.raises(StateTooLarge) as caught:
         seal_state(Sealer(RING, no_randomness), journal, aad=AAD, now=NOW, expires_at=NOW + 3600, max_bytes=exact - 1)
     assert (caught.value.size, caught.value.limit) == (exact, exact - 1)
-    assert str(caught.value) == f"The state of this call takes {exact} bytes, the limit is {exact - 1}"
+    assert str(caught.value) == f"The state of this call takes {exact} bytes; the limit is {exact - 1}"
 
 
 def test_a_presented_state_over_the_cap_is_too_large() -> None:
@@ -229,13 +229,13 @@ def test_a_presented_state_over_the_cap_is_too_large() -> None:
 
 
 def test_a_state_bound_to_something_else_is_not_authentic_even_when_expired() -> None:
-    """The binding is judged before anything inside: an expired state of another caller tells nothing."""
+    """The binding is checked before the content: an expired state of another caller reveals nothing."""
     token = sealed({"a": 1}, NOW - 1)
     assert reason(token, aad=b"another request") is RejectReason.NOT_AUTHENTIC
 
 
 @pytest.mark.parametrize("thing", [None, "", 0, {}, [], b"s1.", "s1.", "null"], ids=repr)
-def test_what_is_no_token_is_malformed(thing: object) -> None:
+def test_anything_but_a_token_is_malformed(thing: object) -> None:
     assert reason(thing) is RejectReason.MALFORMED
 
 
@@ -244,7 +244,7 @@ def test_anything_presented_as_a_state_is_only_ever_rejected(thing: object) -> N
     assert reason(thing) is RejectReason.MALFORMED
 
 
-def test_what_message_pack_cannot_carry_is_an_error_of_the_caller() -> None:
+def test_a_value_message_pack_cannot_encode_is_an_error_of_the_caller() -> None:
     with pytest.raises(TypeError):
         pack({"a": object()})
     with pytest.raises(ValueError, match="surrogates"):

@@ -274,7 +274,7 @@ def test_nothing_that_a_noisy_run_says_holds_a_secret(tmp_path: Path) -> None:
             make_noise(watch, replica)
         for text, said in (
             (f"{NEW},{OLD}\n", "seal keys replaced"),
-            (f"{NEW},{BROKEN}\n", "key file refused"),
+            (f"{NEW},{BROKEN}\n", "key file rejected"),
             (f"{NEW}\n", "seal keys replaced"),
         ):
             rotate(watch, fleet["json"], keys, text, said)

@@ -1,4 +1,4 @@
-"""Names of hosts: which are this machine's own, and where a port begins."""
+"""Names of hosts: which ones mean this machine, and where a port begins."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_names_of_this_machine(name: str) -> None:
         "169.254.169.254",
     ],
 )
-def test_names_that_are_another_machine_or_no_names_at_all(name: str) -> None:
+def test_names_of_another_machine_and_invalid_names_are_not_loopback(name: str) -> None:
     assert not is_loopback(name)
 
 

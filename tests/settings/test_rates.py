@@ -1,4 +1,4 @@
-"""Rates as operators write them."""
+"""Rates, as operators write them."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def test_a_rate_is_so_many_requests_a_unit_of_time_and_so_many_at_once(text: str
     ],
 )
 def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"not a rate|its numbers"):
+    with pytest.raises(ValueError, match=r"not a rate|the numbers"):
         parse_rate(text)

@@ -1,4 +1,4 @@
-"""Settings: read once, checked, told in one line when wrong, and documented."""
+"""Settings are read once, checked, reported in one line if wrong, and documented."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SERVING = {
 }
 
 ANY_NAME = "any"
-"""Stands for the name that a replica without one gives itself."""
+"""Stands for the name that a replica makes up for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Example:
     """One setting.
 
     Attributes:
-        default: its value if the variable is unset.
-        text: what the variable may hold.
-        value: what is read from it.
-        wrong: what it may not hold; None where other tests try that.
+        default: the value if the variable is unset.
+        text: a valid text of the variable.
+        value: the value that is read from it.
+        wrong: an invalid text; None if other tests try one.
     """
 
     default: Any
@@ -131,7 +131,7 @@ EXAMPLES = {
     "GATEWAY_DRAIN_NOTICE_SECONDS": Example(3.0, "1.5", 1.5, "-1"),
     "GATEWAY_DRAIN_SECONDS": Example(25.0, "0", 0, "inf"),
 }
-"""Every setting. All texts together are an environment that serves."""
+"""Every setting. All texts together form a valid environment."""
 
 
 def refusal(environ: dict[str, str], **overrides: Any) -> str:
@@ -220,7 +220,7 @@ def test_other_replicas_may_reach_this_one_by_http_too(url: str) -> None:
         *("http://r 1", "http://r1/" + "x" * 300),
     ],
 )
-def test_where_nobody_could_reach_a_replica_is_no_url_of_one(url: str) -> None:
+def test_a_url_that_nobody_could_reach_a_replica_at_is_refused(url: str) -> None:
     assert "GATEWAY_REPLICA_URL" in refusal({"GATEWAY_REPLICA_URL": url})
     assert "GATEWAY_PEERS" in refusal({"GATEWAY_PEERS": f"http://10.0.0.7:8080,{url}"})
 
@@ -239,7 +239,7 @@ def test_settings_cannot_be_changed_after_they_were_read() -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [(name, example.wrong) for name, example in EXAMPLES.items() if example.wrong is not None]
 )
-def test_a_wrong_value_is_told_in_one_line_that_names_the_variable_and_what_to_write(name: str, value: str) -> None:
+def test_a_wrong_value_is_reported_in_one_line_that_names_the_variable_and_what_to_write(name: str, value: str) -> None:
     message = refusal({name: value})
     assert message.startswith(f"{name}: ")
     assert "; use " in message
@@ -247,11 +247,11 @@ def test_a_wrong_value_is_told_in_one_line_that_names_the_variable_and_what_to_w
     assert len(message) < 250
 
 
-def test_a_wrong_option_is_told_by_the_name_of_the_option() -> None:
+def test_a_wrong_option_is_reported_by_the_name_of_the_option() -> None:
     assert refusal({}, metrics_port="x").startswith("--metrics-port: 'x' is not valid; use a port")
 
 
-def test_an_argument_that_is_no_setting_is_refused() -> None:
+def test_an_argument_that_is_not_a_setting_is_refused() -> None:
     assert "'metrics_prt' is not a setting" in refusal({}, metrics_prt="1")
 
 
@@ -302,7 +302,7 @@ def test_a_secret_given_both_ways_is_refused(tmp_path: Path) -> None:
     ("content", "complaint"),
     [(None, "cannot be read: No such file"), (b"\n \n", "is empty"), (b"\xff\xfe", "is not a UTF-8 text file")],
 )
-def test_a_file_that_holds_no_secret_is_told_by_name(tmp_path: Path, content: bytes | None, complaint: str) -> None:
+def test_a_file_without_a_secret_is_reported_by_name(tmp_path: Path, content: bytes | None, complaint: str) -> None:
     file = tmp_path / "secret"
     if content is not None:
         file.write_bytes(content)
@@ -311,7 +311,7 @@ def test_a_file_that_holds_no_secret_is_told_by_name(tmp_path: Path, content: by
     assert complaint in message
 
 
-def test_names_that_look_like_settings_but_are_none_are_collected() -> None:
+def test_names_that_look_like_settings_but_are_not_are_collected() -> None:
     settings = Settings.load(
         {"GATEWAY_TOOL": "x", "GATEWAY_TOOLS_FILE": "y", "GATEWAY_DEMO_RELEASE": "2", "HOME": "/", **SERVING}
     )
@@ -333,7 +333,7 @@ def test_a_misspelt_setting_comes_with_the_one_that_is_meant(written: str, meant
     assert Settings.load({written: "x"}).unknown == {written: meant}
 
 
-def test_all_wrong_settings_are_told_at_once_a_line_each(tmp_path: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once_a_line_each(tmp_path: Path) -> None:
     environ = {
         "GATEWAY_LOG_LEVEL": "loud",
         "GATEWAY_STATE_TTL_SECONDS": "soon",
@@ -353,7 +353,7 @@ def test_all_wrong_settings_are_told_at_once_a_line_each(tmp_path: Path) -> None
     ]
 
 
-def test_all_that_is_missing_is_told_at_once_and_nothing_twice_that_is_wrong_already() -> None:
+def test_all_missing_settings_are_reported_at_once_and_wrong_ones_only_once() -> None:
     problems = Problems()
     settings = Settings.load({"GATEWAY_TOOLS": "not a module", "GATEWAY_JWKS_URL": "ftp://x"}, problems=problems)
     with problems.noted():
@@ -421,7 +421,7 @@ def test_tokens_are_verified_in_one_way_only(names: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("algorithms", ["HS256,RS256", "ES256,HS256"])
 def test_algorithms_of_secrets_and_of_public_keys_never_mix(algorithms: str) -> None:
-    assert "it mixes HS256" in refusal({"GATEWAY_JWT_ALGORITHMS": algorithms})
+    assert "HS256, which needs a shared secret, is mixed" in refusal({"GATEWAY_JWT_ALGORITHMS": algorithms})
 
 
 def test_algorithms_must_fit_what_verifies() -> None:

@@ -1,4 +1,4 @@
-"""The command `gateway size`: what it prints and what it refuses."""
+"""The command `gateway size`: its output and the values that it refuses."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", "--users", "1000000", "--task-share", "0.1"]) == 0
 
     said = capsys.readouterr().out
-    assert "16,667 a second, of which 1,667 tasks" in said
-    for line in ("replicas", "workers", "Redis", "a nonce twice", "If a zone is lost", "150% busy"):
+    assert "16,667 a second, 1,667 of them tasks" in said
+    for line in ("replicas", "workers", "Redis", "repeated nonce", "If a zone is lost", "150% busy"):
         assert line in said
 
 
@@ -34,10 +34,10 @@ def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     Costs(0.01, 0.01, 0.01, 0.001, 300, 0.01, 0.001, "a slow machine").save(path)
 
     assert main(["size", "--costs", str(path), "--state-bytes", "300"]) == 0
-    assert "one replica      does 100 legs a second" in capsys.readouterr().out
+    assert "one replica      serves 100 legs a second" in capsys.readouterr().out
     path.write_text("{}")
     assert main(["size", "--costs", str(path)]) == 2
-    assert f"gateway: {path} holds no costs" in capsys.readouterr().err
+    assert f"gateway: cannot read costs from {path}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_costs_may_be_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ["--legs-per-second", "0"],
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_values_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["size", *arguments])
 
@@ -62,6 +62,6 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("arguments", [["--rounds", "0"], ["--task-share", "1"], ["--users", "1e9", "--zones", "1"]])
-def test_what_is_at_the_edge_is_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_extreme_values_are_sized(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["size", *arguments]) == 0
     assert "replicas" in capsys.readouterr().out

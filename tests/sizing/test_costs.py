@@ -1,4 +1,4 @@
-"""Costs come from measured points, and from files that are what they should be."""
+"""Costs come from measured points, and from valid files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_call_costs_its_legs_and_each_state_twice() -> None:
     assert COSTS.call_seconds(2, 300 + KIB) == pytest.approx(0.006 + 4 * 0.0001)
 
 
-def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+def test_saved_costs_are_loaded(tmp_path: Path) -> None:
     COSTS.save(tmp_path / "costs.json")
     assert Costs.load(tmp_path / "costs.json") == COSTS
 
@@ -53,7 +53,7 @@ def test_the_costs_that_come_with_it_are_costs() -> None:
         json.dumps({**asdict(COSTS), "redis_seconds": "fast"}),
     ],
 )
-def test_a_file_that_holds_no_costs_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_file_without_costs_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="costs"):

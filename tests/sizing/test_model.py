@@ -1,4 +1,4 @@
-"""A deployment is as large as it must be: by hand in simple cases, and never smaller when more is asked."""
+"""A deployment is as large as necessary: checked by hand in simple cases, and never smaller for a higher load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLICY = Policy(utilization=0.5, zones=1, lost_utilization=0.8, upgrade_share=0)
 TASKS = replace(DEMAND, task_share=0.1, task_rounds=1)
 
 
-def test_what_users_do_becomes_legs() -> None:
+def test_calls_of_users_become_legs() -> None:
     assert DEMAND.calls_per_second == 1000
     assert DEMAND.legs_per_second == 2000
     assert TASKS.tasks_per_second == 100
@@ -62,7 +62,7 @@ def test_states_cost_by_their_size_once_out_and_once_in() -> None:
     assert large.outbound_bytes_per_second - small.outbound_bytes_per_second == pytest.approx(more)
 
 
-def test_what_waits_needs_places() -> None:
+def test_waiting_legs_need_places() -> None:
     replicas = size(replace(DEMAND, tool_wait_seconds=10), replace(POLICY, max_inflight=1000), COSTS).replicas
 
     assert replicas.count == math.ceil(2000 * (10 + 0.001 / 0.2) / 1000 / 0.5)

@@ -1,4 +1,4 @@
-"""What is said of a load is what holds while it lasts, not what replicas take on before they are full."""
+"""Simulations report a steady load, without the time in which replicas fill up."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_half_as_much_again_as_replicas_can_do_is_refused_to_a_third(demand: Dem
 
 def test_a_deployment_that_is_large_enough_refuses_nothing() -> None:
     *enough, _ = outlooks(size(DEMAND, POLICY, Costs.load(MEASURED)))
-    assert [outlook.situation for outlook in enough] == ["all replicas there", "a zone lost"]
+    assert [outlook.situation for outlook in enough] == ["all replicas up", "a zone lost"]
     assert [outlook.result.refused for outlook in enough] == [0, 0]
 
 

@@ -1,4 +1,4 @@
-"""The simulation gives what queueing theory says, where theory says something, and keeps its own books."""
+"""The simulation agrees with queueing theory where a formula exists, and its counts add up."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ONE = Replicas()
 
 
 def run(share: float, leg: Callable[[Random], SimulatedLeg], replicas: Replicas = ONE) -> Simulated:
-    """Let legs of one second on average arrive, so many that each replica has this share of its time to work."""
+    """Let legs that take one second on average arrive, at a rate that keeps each replica busy for this share."""
     random = Random(SEED)
     arrivals = poisson(share * replicas.count, LONG, random)
     return simulate(arrivals, lambda: leg(random), replicas)
 
 
 def busy_share(simulated: Simulated) -> float:
-    """How busy the first replica was: chance makes it differ a little from what was asked for."""
+    """Return how busy the first replica was, which differs slightly from the target by chance."""
     return simulated.busy_seconds[0] / LONG
 
 
@@ -83,7 +83,7 @@ def test_the_core_is_busy_for_as_long_as_legs_need_it() -> None:
     assert [busy / LONG for busy in simulated.busy_seconds] == pytest.approx([0.5, 0.5], rel=0.05)
 
 
-def test_what_one_replica_refuses_another_one_takes() -> None:
+def test_a_leg_that_one_replica_refuses_is_accepted_by_another() -> None:
     together = [0.0] * 4
     two = simulate(together, lambda: SimulatedLeg(0.0, 1.0), Replicas(count=2, limit=1))
     four = simulate(together, lambda: SimulatedLeg(0.0, 1.0), Replicas(count=4, limit=1))
@@ -95,7 +95,7 @@ def test_what_one_replica_refuses_another_one_takes() -> None:
     assert late.seconds == pytest.approx([1.0, 1.0, 2.0])
 
 
-def test_a_caller_who_is_refused_comes_back_so_often_and_no_more() -> None:
+def test_a_refused_caller_tries_again_only_so_often() -> None:
     at_once = [0.0, 0.0]
     once = Replicas(limit=1, caller_retries=1)
 
@@ -103,7 +103,7 @@ def test_a_caller_who_is_refused_comes_back_so_often_and_no_more() -> None:
     assert simulate(at_once, lambda: SimulatedLeg(0.0, 5.0), once).refused == 1
 
 
-def test_who_waits_too_long_for_a_place_is_refused() -> None:
+def test_a_caller_that_waits_too_long_for_a_place_is_refused() -> None:
     simulated = simulate([0.0, 0.0, 0.0], lambda: SimulatedLeg(0.0, 30.0), Replicas(limit=2))
 
     assert (len(simulated.seconds), simulated.refused) == (2, 1)
@@ -123,7 +123,7 @@ def test_long_legs_are_handed_on_under_too_much_load_and_at_most_twice() -> None
     assert simulate(arrivals, legs, Replicas(count=2)).sheds == 0
 
 
-def test_callers_who_do_not_know_of_each_other_come_at_the_rate_that_was_asked_for() -> None:
+def test_independent_callers_arrive_at_the_requested_rate() -> None:
     arrivals = poisson(50, 1000, Random(SEED))
 
     assert len(arrivals) == pytest.approx(50_000, rel=0.02)

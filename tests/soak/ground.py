@@ -41,7 +41,7 @@ EXPECTED_ERRORS: Final = (
     "tool failed",
     "task is given up",
     "lines cannot be written",
-    "the worker does not come to its end",
+    "the worker did not stop in time",
 )
 """The beginnings of expected errors: a tool raises, a task is given up when its worker is lost, logs fail, and a
 worker is asked to stop while the store is paused for longer than the worker may take."""

@@ -15,7 +15,7 @@ from tests.storage.servers import Server, make_cluster
 
 @pytest.fixture(scope="session")
 def short_directory() -> Iterator[Path]:
-    """A directory whose path leaves room for the name of a socket."""
+    """A directory whose path is short enough for a socket."""
     directory = Path(tempfile.mkdtemp(prefix="gw-"))
     yield directory
     shutil.rmtree(directory)
@@ -23,7 +23,7 @@ def short_directory() -> Iterator[Path]:
 
 @pytest.fixture(scope="session", params=["redis", "redis-6.2", "valkey"])
 def server(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
-    """A server for all tests that need nothing special of it."""
+    """A server for all tests that need no special setup."""
     directory = short_directory / request.param
     directory.mkdir()
     server = Server(request.param, directory)

@@ -29,7 +29,7 @@ PARTITIONS = 2
 MAX_TTL_MS = 600_000
 RING = KeyRing.parse(generate_entry(os.urandom))
 SECRET = os.urandom(32)
-"""Names the owners of all tests, so that they can tell the names without asking a store."""
+"""Names the owners in all tests, so a test knows the names without asking a store."""
 
 numbers = itertools.count(1)
 
@@ -63,18 +63,18 @@ class Deployment:
         self._opened = AsyncExitStack()
 
     def holder(self, ring: KeyRing | None = None) -> KeyHolder:
-        """The keys of one more process."""
+        """The keys of another process."""
         return KeyHolder(ring or self.ring, self.audience, clock=time.time, random_bytes=os.urandom)
 
     def store(self, ring: KeyRing | None = None, **options: Any) -> RedisTaskStore:
-        """One more replica's store."""
+        """The store of another replica."""
         given = {"partitions": PARTITIONS, "max_ttl_ms": MAX_TTL_MS, "random_bytes": lambda _: SECRET, **options}
         store = RedisTaskStore(connect(self.url, self.telemetry), self.holder(ring), **given)
         self._opened.push_async_callback(store.aclose)
         return store
 
     def queue(self, worker_id: str = "w1", ring: KeyRing | None = None, **options: Any) -> RedisWorkQueue:
-        """One more worker's queue."""
+        """The queue of another worker."""
         given = {
             "partitions": PARTITIONS,
             "max_ttl_ms": MAX_TTL_MS,
@@ -101,7 +101,7 @@ class Deployment:
         return claim
 
     def kept_bytes(self, principal: Principal | None = ALICE) -> tuple[int, int]:
-        """Return how many bytes the store counts for a principal's tasks, and how many sealed values really have."""
+        """Return the bytes that the store counts for a principal's tasks, and the real size of their sealed values."""
         name = self.owner(principal)
         with redis.Redis.from_url(self.url) as client:
             counted = int(client.hget(self.keys.sizes(name), "total") or 0)
@@ -118,7 +118,7 @@ class Deployment:
 
 
 def is_counted(field: str) -> bool:
-    """Tell whether a field of a task's record counts for the bytes that its owner's tasks keep."""
+    """Return whether a field of a task's record counts towards the bytes of its owner's tasks."""
     named = {"about", "call", "capabilities", "questions", "result", "error", "message", "failed", "why"}
     return field in named or is_journal(field) or field.startswith("n:")
 
@@ -130,7 +130,7 @@ async def server_now_ms(store: RedisTaskStore) -> int:
 
 
 async def eventually(probe: Callable[[], Awaitable[Any]]) -> Any:
-    """Repeat a probe until what it returns is true; the test's own time limit ends a hopeless wait."""
+    """Repeat a probe until it returns a true value; the test's own time limit ends a hopeless wait."""
     while True:
         found = await probe()
         if found:
@@ -139,7 +139,7 @@ async def eventually(probe: Callable[[], Awaitable[Any]]) -> Any:
 
 
 def keys_without_lifetime(url: str, prefix: str = "") -> list[str]:
-    """Name the keys of a server that would stay for ever, but for the queues."""
+    """Name the keys of a server that would stay forever, except the queues."""
     with redis.Redis.from_url(url) as client:
         names = [name.decode() for name in client.scan_iter(match=f"{prefix}*", count=1000)]
         return [name for name in names if not name.endswith(":queue") and client.pttl(name) == -1]

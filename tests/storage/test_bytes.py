@@ -1,4 +1,4 @@
-"""All tasks of one owner keep so many bytes and no more, whenever they are written and whoever writes."""
+"""The limit on the bytes of one owner's tasks, for every kind of write by replicas and workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.deployments import ALICE, BOB, Deployment, eventually
 
 LARGE = "x" * 30_000
 ROOM = 100_000
-"""For two large tasks, which are a third larger when they are sealed, and not for three."""
+"""Enough for two large tasks, which grow by a third when sealed, but not for three."""
 
 QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": LARGE})
 
@@ -25,7 +25,7 @@ def large(here: Deployment, **changes: Any) -> Any:
     return here.new(**{"arguments": {"text": LARGE}, **changes})
 
 
-async def test_a_task_that_there_is_no_room_for_is_refused_until_another_one_is_gone(here: Deployment) -> None:
+async def test_a_task_without_room_is_refused_until_another_one_is_gone(here: Deployment) -> None:
     store = here.store()
     first, second, third = (large(here) for _ in range(3))
     await store.create(first, 10, ROOM)
@@ -110,7 +110,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("kind", WRITES)
-async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_still_end(
+async def test_a_write_without_room_changes_nothing_and_the_running_task_can_still_end(
     here: Deployment, kind: str
 ) -> None:
     store, queue = here.store(), here.queue()
@@ -118,7 +118,7 @@ async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_st
     claim = await here.claim_one(queue)
     await store.create(large(here), 10, ROOM)
     before = here.kept_bytes()
-    with pytest.raises(NoRoomLeft, match=f"may keep {ROOM} bytes in all"):
+    with pytest.raises(NoRoomLeft, match=f"may store {ROOM} bytes in total"):
         await WRITES[kind](queue, claim)
     assert here.kept_bytes() == before
     view = await store.get(claim.owner, claim.task_id)
@@ -130,7 +130,7 @@ async def test_what_a_running_task_has_no_room_for_changes_nothing_and_it_can_st
     assert counted == real < before[0]
 
 
-async def test_an_answer_that_there_is_no_room_for_is_refused_and_may_come_again(here: Deployment) -> None:
+async def test_an_answer_without_room_is_refused_and_can_be_sent_again(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
     await store.create(large(here), 10, ROOM)
     claim = await here.claim_one(queue)
@@ -158,7 +158,7 @@ async def test_tasks_that_are_created_at_once_by_several_replicas_keep_no_more_e
     assert 9 * ROOM < counted == real <= 10 * ROOM
 
 
-async def test_what_was_stored_without_sizes_does_not_make_them_live_shorter_than_the_tasks(here: Deployment) -> None:
+async def test_a_task_stored_without_sizes_does_not_make_them_expire_before_the_tasks(here: Deployment) -> None:
     store = here.store()
     await store.create(here.new(retention=Retention("created", 500_000)), 10, ROOM)
     names = here.keys.sizes(here.owner()), here.keys.owner_index(here.owner())

@@ -1,4 +1,4 @@
-"""A cluster of three servers: every script finds its keys in one slot, hints reach every node."""
+"""A cluster of three servers: every script finds its keys in one slot, and hints reach every node."""
 
 from __future__ import annotations
 

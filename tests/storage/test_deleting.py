@@ -1,4 +1,4 @@
-"""Tasks that their owner deletes or finds by the request that created them, and who may deliver their questions."""
+"""Tasks that their owner deletes or finds by the request that created them; the right to deliver their questions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULT = {"content": [{"type": "text", "text": "done"}]}
 
 
 async def bring_to(here: Deployment, store: RedisTaskStore, task_id: str, phase: str) -> None:
-    """Create a task that has emitted something, if it ever ran, and bring it to a phase."""
+    """Create a task and bring it to a phase; if it runs, it emits something."""
     queue, new = here.queue(), here.new(task_id=task_id, request="request")
     await store.create(new, 10)
     if phase == "queued":
@@ -139,7 +139,7 @@ async def test_the_id_of_a_deleted_task_is_free_once_the_task_would_have_expired
     await eventually(created)
 
 
-async def test_the_worker_of_a_deleted_task_is_told_and_can_write_nothing(here: Deployment) -> None:
+async def test_the_worker_of_a_deleted_task_is_notified_and_can_write_nothing(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     async with aclosing(here.queue("w2").cancellations()) as cancelled:
         told = asyncio.ensure_future(anext(cancelled))

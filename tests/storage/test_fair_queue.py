@@ -1,4 +1,4 @@
-"""Tasks that wait behind those of an owner with too many: they come first, and nothing is lost or counted."""
+"""Tasks behind those of an owner with too many: they come first, and no task is lost or counted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.storage.deployments import ALICE, Deployment, eventually
 
 
 def neighbour(here: Deployment) -> Principal:
-    """Somebody whose tasks are in the partition of Alice's."""
+    """Another owner in the same partition as Alice."""
     wanted = here.keys.partition_of(here.owner(ALICE))
     others = (Principal("https://issuer", f"neighbour-{number}", "client") for number in itertools.count())
     return next(other for other in others if here.keys.partition_of(here.owner(other)) == wanted)
@@ -86,7 +86,9 @@ async def test_tasks_that_have_expired_are_not_put_behind(here: Deployment) -> N
     assert await store._command("XLEN", here.keys.queue(partition)) == 1
 
 
-async def test_whoever_is_far_behind_comes_nearer_each_time(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_far_behind_in_the_queue_moves_closer_each_time(
+    here: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(work_queue, "SEEN_ENTRIES", 4)
     monkeypatch.setattr(work_queue, "MOVED_ENTRIES", 2)
     store, queue, other = here.store(), here.queue(), neighbour(here)
@@ -102,7 +104,7 @@ async def test_whoever_is_far_behind_comes_nearer_each_time(here: Deployment, mo
     assert {claim.task_id for claim in claims} == {new.task_id for new in (*mine, theirs)}
 
 
-async def test_what_has_begun_stays_where_it_is(here: Deployment) -> None:
+async def test_tasks_that_have_begun_stay_where_they_are(here: Deployment) -> None:
     store, queue, other = here.store(), here.queue(), neighbour(here)
     mine, theirs = here.new(), here.new(other)
     await store.create(mine, 10)

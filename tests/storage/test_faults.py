@@ -1,4 +1,4 @@
-"""Servers that die, hang, fill up, forget scripts or are not what they should be; replies that get lost."""
+"""Servers that die, hang, fill up, forget scripts or do not meet the requirements; replies that get lost."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTION = TaskQuestion(b"digest", "elicitation/create", {"message": "secret que
 
 @pytest.fixture
 async def there(own_server: Server) -> AsyncIterator[Deployment]:
-    """A deployment on a server that the test may treat badly."""
+    """A deployment on a server that the test may stop, fill or restart."""
     deployment = Deployment(own_server.url)
     yield deployment
     await deployment.aclose()
@@ -50,7 +50,7 @@ async def answers_again(store: RedisTaskStore, owner: str, task_id: str) -> bool
         return False
 
 
-async def test_what_was_acknowledged_survives_a_server_that_is_killed(there: Deployment, own_server: Server) -> None:
+async def test_acknowledged_writes_survive_a_killed_server(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
     queued, held, waiting = (there.new() for _ in range(3))
     for new in (waiting, held):
@@ -88,9 +88,7 @@ async def test_a_server_that_hangs_is_given_up_and_found_again(there: Deployment
     await eventually(lambda: answers_again(store, new.owner, new.task_id))
 
 
-async def test_what_reaches_the_server_after_its_caller_has_given_up_does_nothing(
-    there: Deployment, own_server: Server
-) -> None:
+async def test_a_script_that_arrives_after_its_deadline_does_nothing(there: Deployment, own_server: Server) -> None:
     store, queue = there.store(), there.queue()
     asking, unwanted, gone, late = (there.new() for _ in range(4))
     await store.create(asking, 10)
@@ -98,10 +96,10 @@ async def test_what_reaches_the_server_after_its_caller_has_given_up_does_nothin
     await queue.wait(claim, {"k": QUESTION}, claim.journal)
     for new in (unwanted, gone):
         await store.create(new, 10)
-    senders = [there.store() for _ in range(5)]  # each has a connection of its own, so that everything is sent
+    senders = [there.store() for _ in range(5)]  # each has its own connection, so everything is sent
     for sender in senders:
         await sender.create(there.new(), 10)
-    for script in (ANSWER, CANCEL, DELIVER, SPEND):  # so that none has to be sent a second time, with its text
+    for script in (ANSWER, CANCEL, DELIVER, SPEND):  # so no script has to be sent again with its text
         own_server.ask("SCRIPT", "LOAD", script.text)
     own_server.signal(signal.SIGSTOP)
     try:
@@ -155,7 +153,7 @@ async def test_a_server_whose_clock_is_set_is_asked_for_its_time_again(here: Dep
 
 
 @pytest.mark.parametrize("told", [ResponseError("LATE"), ReadOnlyError("replica"), NotReached("refused")])
-async def test_what_was_sent_twice_may_have_been_done_whatever_is_said_to_the_second_attempt(told: RedisError) -> None:
+async def test_a_command_sent_twice_may_have_taken_effect_whatever_the_second_reply_is(told: RedisError) -> None:
     lost = ConnectionLost("closed")
 
     def sending(*outcomes: Any) -> Callable[[], Awaitable[Any]]:
@@ -180,7 +178,7 @@ async def test_what_was_sent_twice_may_have_been_done_whatever_is_said_to_the_se
     assert first.value is told
 
 
-async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is_not(
+async def test_failures_are_counted_by_kind_and_replies_of_the_protocol_are_not(
     there: Deployment, own_server: Server
 ) -> None:
     store, queue, new = there.store(), there.queue(), there.new()
@@ -207,7 +205,7 @@ async def test_what_fails_is_counted_by_kind_and_what_belongs_to_the_protocol_is
     assert redis_errors(there) == {"other": 1, "timeout": 1, "connection": 1}
 
 
-async def test_whatever_server_is_full_is_counted_as_that(here: Deployment, server: Server) -> None:
+async def test_any_server_that_is_full_is_counted_as_full(here: Deployment, server: Server) -> None:
     store = here.store()
     await store.check()
     server.ask("CONFIG", "SET", "maxmemory", "1")
@@ -220,7 +218,7 @@ async def test_whatever_server_is_full_is_counted_as_that(here: Deployment, serv
 
 
 def redis_errors(deployment: Deployment) -> dict[str, float]:
-    """Return what was counted, by kind."""
+    """Return the counted errors, by kind."""
     (family,) = [family for family in deployment.telemetry.registry.collect() if family.name == "gateway_redis_errors"]
     totals = [sample for sample in family.samples if sample.name == "gateway_redis_errors_total"]
     return {sample.labels["kind"]: sample.value for sample in totals if sample.value}
@@ -228,7 +226,7 @@ def redis_errors(deployment: Deployment) -> dict[str, float]:
 
 @pytest.fixture
 def short_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outages that are over a moment after the last failure."""
+    """Make outages end a moment after the last failure."""
     monkeypatch.setattr(outages, "QUIET_SECONDS", 0.5)
 
 
@@ -255,7 +253,7 @@ async def test_an_outage_is_logged_once_and_so_is_its_end(
 
 
 async def ends(store: RedisTaskStore, new: NewTask, caplog: pytest.LogCaptureFixture) -> bool:
-    """Read a task; tell whether the outage is over by that."""
+    """Read a task; return whether the outage is over after that."""
     return await answers_again(store, new.owner, new.task_id) and "available again" in outages_told(caplog)
 
 
@@ -278,7 +276,7 @@ async def test_a_full_server_where_reads_work_and_writes_do_not_is_one_outage(
 
 
 @pytest.mark.usefixtures("short_quiet")
-async def test_the_end_of_an_outage_is_logged_though_who_noticed_it_is_gone(
+async def test_the_end_of_an_outage_is_logged_even_if_the_client_that_noticed_it_is_gone(
     there: Deployment, own_server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_server.kill()
@@ -364,7 +362,7 @@ async def test_a_server_that_lost_everything_serves_new_tasks(there: Deployment,
 
 
 async def test_every_transition_can_be_sent_twice(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if each first reply were lost: the second finds its own work done."""
+    """As if each first reply were lost: the second one finds the work done."""
     run = RedisClient.run
 
     async def run_twice(self: RedisClient, script: Script, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -453,13 +451,13 @@ def files(directory: Path) -> list[Path]:
 
 
 async def rotate(here: Deployment) -> KeyRing:
-    """Rotate the keys of a deployment so fast that the old one is gone before its tasks are; return the new ring."""
+    """Rotate the keys of a deployment, so the old one is gone while its tasks remain; return the new ring."""
     new = KeyRing.parse(generate_entry(os.urandom))
     await here.store(ring=KeyRing((*new.keys, *here.ring.keys))).check()
     return new
 
 
-async def test_a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end(here: Deployment) -> None:
+async def test_a_record_whose_key_is_gone_is_reported_as_such_and_finally_given_up(here: Deployment) -> None:
     store, new = here.store(), here.new(max_attempts=1)
     await store.create(new, 10)
     other = await rotate(here)
@@ -474,7 +472,7 @@ async def test_a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_en
     assert view.phase is Phase.DONE
 
 
-async def test_what_does_not_open_is_counted_by_its_reason(here: Deployment) -> None:
+async def test_values_that_do_not_open_are_counted_by_reason(here: Deployment) -> None:
     def rejected(reason: RejectReason) -> float | None:
         return here.telemetry.registry.get_sample_value("gateway_task_field_rejections_total", {"reason": reason.value})
 
@@ -541,10 +539,10 @@ async def test_a_value_moved_to_another_field_or_task_does_not_open(here: Deploy
     [{"tool": "other_tool"}, {"version": 4}, {"form": "draft"}, {"attempts": 99}],
     ids=lambda change: next(iter(change)),
 )
-async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_tells_nothing(
+async def test_a_task_whose_clear_part_was_changed_runs_nowhere_and_reveals_nothing(
     here: Deployment, change: dict[str, Any]
 ) -> None:
-    """Whoever can write to the server must not make another tool run with what somebody gave to this one."""
+    """Someone who can write to the server must not be able to run another tool with this tool's arguments."""
     store, new = here.store(), here.new()
     await store.create(new, 10)
     record = here.keys.place(new.owner, new.task_id).task
@@ -571,7 +569,7 @@ async def test_a_sealed_part_that_is_bound_to_no_tool_does_not_open(here: Deploy
 
 
 async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deployment) -> None:
-    """Release 0.1 stored them so: nobody can tell who may reach them."""
+    """Release 0.1 stored tasks like this: without scopes, a replica cannot know which callers may reach them."""
     store, new = here.store(), here.new()
     await store.create(new, 10)
     record = here.keys.place(new.owner, new.task_id).task
@@ -588,7 +586,7 @@ async def test_a_task_without_the_scopes_of_its_tool_does_not_open(here: Deploym
 async def test_of_two_claims_with_one_generation_only_the_one_that_the_server_knows_can_write(
     here: Deployment, second_worker: str
 ) -> None:
-    """A server that lost its newest changes, a claim among them, gives the same generation once more."""
+    """A server that lost its newest changes, including a claim, uses the same generation again."""
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     before = await dump(store, here.keys.prefix)
@@ -625,7 +623,7 @@ async def dump(store: RedisTaskStore, prefix: str) -> dict[bytes, tuple[int, byt
 
 
 async def restore(store: RedisTaskStore, dumped: dict[bytes, tuple[int, bytes]]) -> None:
-    """Make keys again what they were."""
+    """Restore the keys of a dump."""
     async with store._client._one_server() as server:
         for name, (lifetime_ms, value) in dumped.items():
             await server.restore(name, lifetime_ms, value, replace=True)
@@ -656,7 +654,7 @@ async def test_of_many_that_spend_a_leg_at_once_one_may_use_it(here: Deployment)
 
 
 async def test_a_leg_that_is_taken_but_not_begun_falls_free(here: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a replica had died before it learned that it may go ahead."""
+    """As if a replica had died before it learned that it may use the leg."""
     store, other, mine = here.store(), here.store(), here.owner()
 
     async def dies(*_: object) -> None:
@@ -682,7 +680,7 @@ async def test_a_leg_that_is_taken_but_not_begun_falls_free(here: Deployment, mo
         (UseEnd.USED, Spending.REFUSED, Spending.REFUSED),
     ],
 )
-async def test_a_use_without_an_answer_ends_as_it_is_told_to(
+async def test_a_use_without_an_answer_ends_in_the_requested_state(
     here: Deployment, end: UseEnd, same: Spending, another: Spending
 ) -> None:
     store, other, mine = here.store(), here.store(), here.owner()
@@ -694,7 +692,7 @@ async def test_a_use_without_an_answer_ends_as_it_is_told_to(
         assert (await spent(other, mine, flow, digest)).outcome is outcome
 
 
-async def test_what_only_the_same_request_can_repeat_stays_so_whatever_becomes_of_the_repetition(
+async def test_a_use_that_only_the_same_request_can_repeat_stays_so_however_the_repetition_ends(
     here: Deployment,
 ) -> None:
     store, mine = here.store(), here.owner()
@@ -785,7 +783,7 @@ async def test_a_store_that_was_down_at_the_start_is_checked_at_its_first_use(
 
 
 @pytest.mark.parametrize("url", ["http://x", "redis://host:port", "", "redis+cluster://h:x"])
-def test_a_url_that_is_none_is_refused_without_showing_it(url: str) -> None:
+def test_an_invalid_url_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL") as caught:
         connect(url, ProcessTelemetry())
     assert str(caught.value).isprintable()
@@ -829,7 +827,7 @@ async def test_a_server_is_reached_over_tls_with_a_password_and_only_so(short_di
 
 
 async def send_over_a_closed_connection() -> list[str]:
-    """Send over a connection that was closed just before, then over a good one; return what came of it."""
+    """Send over a connection that was just closed, then over a good one; return the reply."""
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     _, closed = await asyncio.open_connection(*server.sockets[0].getsockname())
     closed.transport.abort()
@@ -853,7 +851,7 @@ def test_a_connection_that_closes_just_before_something_is_written_to_it_counts_
     assert uvloop.run(send_over_a_closed_connection()) == ["sent", "sent", "answered"]
 
 
-async def test_what_cannot_be_sent_keeps_no_other_command_waiting(here: Deployment) -> None:
+async def test_a_command_that_cannot_be_sent_keeps_no_other_waiting(here: Deployment) -> None:
     client = here.store()._client
     texts = [*map(str, range(10)), "\ud800", *map(str, range(10, 20))]
     async with asyncio.timeout(storage_client.SECONDS / 2):

@@ -1,4 +1,4 @@
-"""Who follows a task hears of its expiry, which the store announces to nobody."""
+"""A follower of a task learns of its expiry, although the store sends no hint of that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TTL_MS = 300
 LIMIT_SECONDS = 30
 
 
-async def test_who_follows_a_task_hears_of_its_expiry_without_asking_again_and_again(
+async def test_a_follower_learns_of_a_tasks_expiry_without_polling(
     here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_store, "RECHECK_SECONDS", 3600.0)

@@ -1,4 +1,4 @@
-"""What happens to a task between its creation and its end, on every kind of server."""
+"""The life of a task from its creation to its end, on every kind of server."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_worker_that_waits_is_handed_a_task_as_it_is_created(here: Deplo
     assert claim.task_id == new.task_id
 
 
-async def test_a_result_is_told_and_the_journal_is_gone(here: Deployment) -> None:
+async def test_a_result_is_returned_and_the_journal_is_gone(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     claim = await here.claim_one(queue)
@@ -83,7 +83,7 @@ async def test_a_result_is_told_and_the_journal_is_gone(here: Deployment) -> Non
     assert not {b"call", b"head", b"cp", b"s:one", b"entry"} & set(left)
 
 
-async def test_an_error_is_told_as_it_was_given(here: Deployment) -> None:
+async def test_an_error_is_returned_unchanged(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     error = {"code": -32021, "message": "No", "data": {"requiredCapabilities": {}}}
@@ -111,7 +111,7 @@ async def test_a_finished_task_leaves_nothing_in_the_queue(here: Deployment) -> 
     assert await store._client.command("XLEN", name) == 0
 
 
-async def test_what_is_kept_is_there_for_the_next_worker(here: Deployment) -> None:
+async def test_the_next_worker_finds_everything_that_was_kept(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     claim = await here.claim_one(queue)
@@ -123,7 +123,7 @@ async def test_what_is_kept_is_there_for_the_next_worker(here: Deployment) -> No
     assert (again.generation, again.attempt) == (2, 2)
 
 
-async def test_a_released_task_goes_on_elsewhere_without_an_attempt_counted(here: Deployment) -> None:
+async def test_a_released_task_continues_elsewhere_without_a_counted_attempt(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     claim = await here.claim_one(queue)
@@ -135,7 +135,7 @@ async def test_a_released_task_goes_on_elsewhere_without_an_attempt_counted(here
     assert (again.attempt, again.generation, again.journal["steps"], again.journal["legs"]) == (1, 2, {"one": 1}, 7)
 
 
-async def test_what_left_the_journal_leaves_the_store(here: Deployment) -> None:
+async def test_values_that_left_the_journal_leave_the_store(here: Deployment) -> None:
     journal = {"flow": "f", "answers": {"k": [[b"d", ANSWER]]}, "checkpoint": {"version": 1, "value": 1, "logs": 0}}
     queue = here.queue()
     await here.store().create(here.new(journal=journal), 10)
@@ -168,7 +168,7 @@ async def test_a_waiting_task_shows_its_questions_until_each_is_answered(here: D
     assert again.attempt == 1
 
 
-async def test_a_question_asked_anew_gets_a_key_that_was_never_used(here: Deployment) -> None:
+async def test_a_question_asked_again_gets_a_key_that_was_never_used(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     for wire_key in ("size", "size~2", "size~3"):
@@ -206,7 +206,7 @@ async def test_the_same_answer_from_two_replicas_queues_the_task_once(here: Depl
     assert len(await here.claim(queue, count=10)) == 1
 
 
-async def test_progress_and_its_message_are_told(here: Deployment) -> None:
+async def test_progress_and_its_message_are_returned(here: Deployment) -> None:
     store, queue, new = here.store(), here.queue(), here.new()
     await store.create(new, 10)
     claim = await here.claim_one(queue)
@@ -373,7 +373,7 @@ async def test_room_comes_back_as_tasks_expire_and_others_stay_counted(here: Dep
         await store.create(here.new(), 2)
 
 
-async def test_a_worker_that_paused_before_its_claim_takes_nothing_from_who_went_on(here: Deployment) -> None:
+async def test_a_worker_that_paused_before_its_claim_takes_nothing_from_the_next_worker(here: Deployment) -> None:
     store, slow, quick = here.store(), here.queue("slow"), here.queue("quick", lease_ms=0)
     await store.create(here.new(), 10)
     await here.claim(slow)

@@ -1,4 +1,4 @@
-"""What is stored can be read again: larger values are refused before anything is written, by us or by the server."""
+"""Every stored value can be read again. We or the server refuse larger values before anything is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALLEST_LIMIT_OF_A_SERVER = 2**20
 
 
 class Case:
-    """A task in the hands of a worker, and the ways to let it store something."""
+    """A task claimed by a worker, and the ways to store something in it."""
 
     KINDS = ("result", "error", "step", "checkpoint", "message", "segment", "question", "answer")
 
@@ -35,7 +35,7 @@ class Case:
         self.here, self.store, self.queue, self.claim = here, store, queue, claim
 
     async def write(self, kind: str, text: str) -> Any:
-        """Store a text, and return the value that it became a part of."""
+        """Store a text, and return the value that contains it."""
         queue, claim, value = self.queue, self.claim, {"text": text}
         if kind in ("result", "error"):
             await queue.finish(claim, **{kind: value})
@@ -57,7 +57,7 @@ class Case:
         return value
 
     async def read(self, kind: str) -> Any:
-        """Read back what `write` has stored, as its reader does."""
+        """Read what `write` has stored, as its reader does."""
         owner, task_id = self.claim.owner, self.claim.task_id
         view = await self.store.get(owner, task_id)
         assert view is not None
@@ -76,7 +76,7 @@ class Case:
         return journal["checkpoint"] if kind == "checkpoint" else journal["steps"]["one"]
 
     async def next_claim(self) -> Claim:
-        """Take the task over as another worker would."""
+        """Claim the task as another worker would."""
         return await self.here.claim_one(self.here.queue("w2", lease_ms=0, max_value_bytes=LIMIT))
 
     async def phase(self) -> Phase:
@@ -104,7 +104,9 @@ async def everything(here: Deployment, case: Case) -> dict[str, bytes | None]:
 
 @settings(max_examples=30)
 @given(kind=st.sampled_from(Case.KINDS), size=st.integers(LIMIT - 60, LIMIT + 20))
-def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: Server, kind: str, size: int) -> None:
+def test_stored_values_read_back_and_values_that_do_not_fit_change_nothing(
+    server: Server, kind: str, size: int
+) -> None:
     async def run() -> None:
         here = Deployment(server.url)
         try:
@@ -119,9 +121,9 @@ def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: S
                 assert len(pack(written)) <= LIMIT
                 assert await case.read(kind) == written
                 return
-            assert f"{LIMIT} at most" in str(refused)
+            assert f"the limit is {LIMIT}" in str(refused)
             assert not (await case.phase()).ended
-            if kind != "answer":  # asking for it comes before
+            if kind != "answer":  # the question is stored first
                 assert await everything(here, case) == before
         finally:
             await here.aclose()
@@ -132,9 +134,9 @@ def test_what_is_kept_reads_back_and_what_does_not_fit_changes_nothing(server: S
 @pytest.mark.parametrize("kind", Case.KINDS)
 async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -> None:
     fits = (await make_case(here, max_value_bytes=2**20)).write(kind, "")
-    overhead = len(pack(await fits)) + 2  # texts of this length take two bytes more to say how long they are
+    overhead = len(pack(await fits)) + 2  # the length prefix of such a text takes two bytes more
     await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead))
-    with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes, {LIMIT} at most"):
+    with pytest.raises(ValueTooLarge, match=f"{LIMIT + 1} bytes; the limit is {LIMIT}"):
         await (await make_case(here, max_value_bytes=LIMIT)).write(kind, "x" * (LIMIT - overhead + 1))
 
 
@@ -145,8 +147,8 @@ async def test_the_limit_is_the_size_of_the_value(here: Deployment, kind: str) -
         ("error", "The error is too large"),
         ("step", "The result of step 'one' is too large"),
         ("checkpoint", "The checkpoint is too large"),
-        ("segment", "What the task has emitted is too large"),
-        ("question", "What the task asks is too large"),
+        ("segment", "The output of the task is too large"),
+        ("question", "The list of the task's questions is too large"),
         ("answer", "The answer to 'k' is too large"),
     ],
 )
@@ -161,7 +163,7 @@ async def test_segments_count_together_also_those_of_earlier_workers(here: Deplo
     claim = await case.next_claim()
     await case.queue.emit(claim, 2, half)
     for number in (3, 4):
-        with pytest.raises(ValueTooLarge, match="What the task has emitted"):
+        with pytest.raises(ValueTooLarge, match="The output of the task"):
             await case.queue.emit(claim, number, half)
     assert await case.store.segments(claim.owner, claim.task_id) == [half, half]
 
@@ -173,10 +175,10 @@ async def test_all_that_a_task_keeps_is_bounded_however_small_its_parts(
     case = await make_case(here, max_value_bytes=LIMIT)
     for number in range(7):
         await case.queue.keep(case.claim, Kept(steps={f"step-{number}": "x" * (LIMIT // 2)}))
-    with pytest.raises(ValueTooLarge, match=f"What the task keeps is too large: .* {4 * LIMIT} at most"):
+    with pytest.raises(ValueTooLarge, match=f"The stored state of the task is too large: .* the limit is {4 * LIMIT}"):
         await case.queue.keep(case.claim, Kept(steps={"last": "x" * (LIMIT - 10)}))
     steps = {f"step-{number}": "x" * (LIMIT // 2) for number in range(9)}
-    with pytest.raises(ValueTooLarge, match="What the task keeps"):
+    with pytest.raises(ValueTooLarge, match="The stored state of the task"):
         await case.store.create(here.new(journal={"flow": "f", "steps": steps}), 10)
 
 
@@ -188,12 +190,12 @@ async def test_a_lower_limit_leaves_what_is_there_readable(here: Deployment) -> 
     assert view.result == written
 
 
-# A server that takes less than we would send
+# A server that accepts less than we would send
 
 
 @pytest.fixture(params=["unix", "tcp"])
 async def narrow(request: pytest.FixtureRequest, short_directory: Path) -> AsyncIterator[Deployment]:
-    """A deployment on a server that refuses values above a megabyte, as late as it can."""
+    """A deployment on a server that refuses values over one megabyte, as late as it can."""
     with narrow_server(short_directory, request.param) as url:
         deployment = Deployment(url)
         yield deployment
@@ -213,14 +215,14 @@ def narrow_server(short_directory: Path, kind: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("size", [SMALLEST_LIMIT_OF_A_SERVER, 20 * SMALLEST_LIMIT_OF_A_SERVER])
-async def test_what_the_server_will_never_take_is_told_from_a_server_that_is_away(
+async def test_a_value_the_server_never_accepts_differs_from_an_unreachable_server(
     narrow: Deployment, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     case = await make_case(narrow)
     beats = [case.queue.heartbeat(case.claim) for _ in range(20)]
     write, *beaten = await asyncio.gather(case.write("result", "x" * size), *beats, return_exceptions=True)
     assert isinstance(write, ValueTooLarge)
-    assert "more than the task store takes" in str(write)
+    assert "more than the task store accepts" in str(write)
     assert beaten == [Heartbeat.OK] * len(beats)
     assert await case.phase() is Phase.RUNNING
     await case.queue.finish(case.claim, result={"content": []})
@@ -245,7 +247,9 @@ async def test_a_node_of_a_cluster_is_asked_too(cluster: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_large_value_finds_a_server_that_is_away_away(own_server: Server, number: signal.Signals) -> None:
+async def test_a_large_value_reports_an_unreachable_server_as_unreachable(
+    own_server: Server, number: signal.Signals
+) -> None:
     here = Deployment(own_server.url)
     case = await make_case(here)
     own_server.signal(number)
@@ -253,7 +257,7 @@ async def test_a_large_value_finds_a_server_that_is_away_away(own_server: Server
         await case.write("result", "x" * (2 * SMALLEST_LIMIT_OF_A_SERVER))
     own_server.kill()
     await here.aclose()
-    await eventually(no_connection_is_closing)  # one closes when it knows that nobody reads the rest
+    await eventually(no_connection_is_closing)  # one closes when it knows that the rest will not be read
 
 
 async def no_connection_is_closing() -> bool:

@@ -1,4 +1,4 @@
-"""A server that refuses the login is a wrong setting while a process starts, and an outage afterwards."""
+"""A refused login is a wrong setting while a process starts, and an outage afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRONG = "swordfish-swordfish"
 
 @pytest.fixture(scope="module", params=["redis", "redis-6.2", "valkey"])
 def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
-    """A server with a password, and a user that may only look at it."""
+    """A server with a password, and a user who may only read."""
     directory = short_directory / f"locked-{request.param}"
     directory.mkdir()
     server = Server(request.param, directory)
@@ -47,11 +47,11 @@ async def deployment(server: Server, login: str, scheme: str = "redis") -> Async
 @pytest.mark.parametrize(
     ("login", "words"),
     [
-        ("", "refuses the login"),
-        (f":{WRONG}@", "refuses the login"),
-        (f"nobody:{WRONG}@", "refuses the login"),
-        (f"guest:{PASSWORD}@", "denies its user something"),
-        (f"half:{PASSWORD}@", "denies its user something"),
+        ("", "refused the login"),
+        (f":{WRONG}@", "refused the login"),
+        (f"nobody:{WRONG}@", "refused the login"),
+        (f"guest:{PASSWORD}@", "denied the user a command or a key"),
+        (f"half:{PASSWORD}@", "denied the user a command or a key"),
     ],
     ids=["no password", "a wrong password", "an unknown user", "a user without rights", "scripts without rights"],
 )
@@ -69,7 +69,7 @@ async def test_a_refused_login_at_the_start_is_a_wrong_setting_and_no_outage(
     assert caplog.records == []
 
 
-async def test_the_right_password_is_no_problem(locked: Server) -> None:
+async def test_the_right_password_works(locked: Server) -> None:
     async with deployment(locked, f":{PASSWORD}@") as here:
         await here.store().check()
     locked.ask("FLUSHALL")
@@ -78,7 +78,7 @@ async def test_the_right_password_is_no_problem(locked: Server) -> None:
 @pytest.mark.parametrize("login", ["", f":{WRONG}@"], ids=["no password", "a wrong password"])
 async def test_a_node_of_a_cluster_that_refuses_the_login_is_a_wrong_setting_too(locked: Server, login: str) -> None:
     async with deployment(locked, login, "redis+cluster") as here:
-        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refuses the login"):
+        with pytest.raises(ConfigurationError, match="GATEWAY_REDIS_URL: the server refused the login"):
             await here.store().check()
 
 
@@ -112,7 +112,7 @@ async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_wh
         locked.password = WRONG
         try:
             locked.ask("CLIENT", "KILL", "TYPE", "normal")
-            for _ in range(3):  # the first one may only find its connection closed
+            for _ in range(3):  # the first command may only see that its connection is closed
                 with pytest.raises(TaskStoreDown):
                     await store.create(here.new(), 10)
         finally:
@@ -123,7 +123,7 @@ async def test_a_password_that_changes_later_is_an_outage_whose_log_line_says_wh
     assert {record.message for record in caplog.records} == {"task store is not available"}
     assert len(caplog.records) <= 2
     assert vars(caplog.records[-1])["reason"] == (
-        "PermissionError: GATEWAY_REDIS_URL: the server refuses the login; check its user and password"
+        "PermissionError: GATEWAY_REDIS_URL: the server refused the login; check the user and the password"
     )
 
 
@@ -152,4 +152,6 @@ def test_a_process_with_a_wrong_password_ends_at_once_with_one_line(
         check=False,
     )
     assert result.returncode == 2, result.stderr
-    assert result.stderr == "gateway: GATEWAY_REDIS_URL: the server refuses the login; check its user and password\n"
+    assert (
+        result.stderr == "gateway: GATEWAY_REDIS_URL: the server refused the login; check the user and the password\n"
+    )

@@ -1,4 +1,4 @@
-"""What is logged of an outage: that it has begun, and that it is over, once each."""
+"""The log of an outage: one line when it begins, one when it ends."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_failures_between_things_that_work_are_one_outage(caplog: pytest.LogCapt
     assert told(caplog) == ["not available", "available again", "not available"]
 
 
-def test_without_a_failure_there_is_nothing_to_tell(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_failure_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     Outage(Clock()).worked()
     assert told(caplog) == []

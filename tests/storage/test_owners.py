@@ -1,4 +1,4 @@
-"""Owners have names in the store that tell nobody who they are, and all processes of a deployment use the same ones."""
+"""The names of owners in the store reveal no caller, and all processes of a deployment use the same names."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ DAY_MS = 86_400_000
 
 @pytest.fixture
 async def there(own_server: Server) -> AsyncIterator[Deployment]:
-    """A deployment on a server that the test may treat badly."""
+    """A deployment on a server that the test may stop, fill or restart."""
     deployment = Deployment(own_server.url)
     yield deployment
     await deployment.aclose()
 
 
 def process(here: Deployment, *entries: str) -> RedisTaskStore:
-    """One more process of a deployment, with chance as it is and with a ring of its own if entries are given."""
+    """Another process of a deployment, with real randomness, and with its own ring if entries are given."""
     ring = KeyRing.parse(",".join(entries)) if entries else None
     return here.store(ring, random_bytes=os.urandom)
 
@@ -43,7 +43,7 @@ async def names(*processes: RedisTaskStore) -> set[str]:
 
 
 async def looked(*processes: RedisTaskStore) -> None:
-    """Let processes look at the store again, as they do when the time has come."""
+    """Make processes look at the store again, as they do after a while."""
     for each in processes:
         each._deployment.look_soon()
         await each.owner(ALICE)
@@ -78,7 +78,7 @@ async def test_the_store_holds_neither_the_secret_nor_a_hash_that_a_guess_gives(
 
 
 async def test_keys_rotate_and_every_process_keeps_naming_owners_alike(here: Deployment) -> None:
-    """`old`, `old,new`, `new,old`, `new`: each fully rolled out, some processes of two steps at work together."""
+    """`old`, `old,new`, `new,old`, `new`: each fully rolled out, with processes of two steps running together."""
     steps = [(OLD,), (OLD, NEW), (NEW, OLD), (NEW,)]
     fleet: list[RedisTaskStore] = [process(here, OLD)]
     mine = await fleet[0].owner(ALICE)
@@ -92,20 +92,20 @@ async def test_keys_rotate_and_every_process_keeps_naming_owners_alike(here: Dep
         assert await names(process(here, *step)) == {mine}
 
 
-async def test_a_process_that_gets_other_keys_seals_the_secret_anew_without_being_used(here: Deployment) -> None:
+async def test_an_idle_process_that_gets_other_keys_seals_the_secret_again(here: Deployment) -> None:
     store = process(here, OLD)
     mine = await store.owner(ALICE)
     for entries in ((OLD, NEW), (NEW, OLD), (NEW,)):
         store._owners._holder.replace(KeyRing.parse(",".join(entries)))
     store._deployment.look_soon()
-    await store.totals()  # every process counts them now and then
+    await store.totals()  # every process counts tasks regularly
     assert await names(process(here, NEW)) == {mine}
 
 
-async def test_a_process_with_other_keys_is_refused_at_the_start_and_told_what_to_do(here: Deployment) -> None:
+async def test_a_process_with_other_keys_is_refused_at_the_start_and_learns_what_to_do(here: Deployment) -> None:
     await process(here, OLD).check()
     with pytest.raises(
-        ConfigurationError, match=r"GATEWAY_SEAL_KEYS: none of them opens .* give this process the keys"
+        ConfigurationError, match=r"GATEWAY_SEAL_KEYS: none of these keys opens .* use the keys"
     ) as told:
         await process(here, NEW).check()
     assert here.keys.owner_secret() in str(told.value)
@@ -132,7 +132,7 @@ async def test_a_secret_that_opens_no_more_stops_tasks_until_it_does(
     assert len(told) == 3
 
 
-async def test_a_store_that_was_down_at_the_start_tells_names_when_it_is_back(
+async def test_a_store_that_was_down_at_the_start_names_owners_when_it_is_back(
     there: Deployment, own_server: Server
 ) -> None:
     mine = await process(there).owner(ALICE)

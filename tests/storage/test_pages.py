@@ -22,7 +22,7 @@ VISIBLE = "".join(chr(code) for code in range(0x21, 0x7F))
 
 
 async def all_pages(store: RedisTaskStore, owner: str, limit: int) -> list[list[TaskView]]:
-    """Return all pages, each no longer than it may be."""
+    """Return all pages, and check that none is too long."""
     pages, after = [], None
     while True:
         views, after = await store.page(owner, after, limit)
@@ -37,7 +37,7 @@ async def listed(store: RedisTaskStore, owner: str, limit: int) -> list[str]:
 
 
 async def put_in_index(here: Deployment, store: RedisTaskStore, owner: str, tasks: dict[str, int]) -> None:
-    """Let tasks that exist expire when it suits the test, to the millisecond."""
+    """Set the expiry of existing tasks, to the millisecond."""
     client = store._client
     for task_id, expires_ms in tasks.items():
         await client.command("ZADD", here.keys.owner_index(owner), expires_ms, task_id)
@@ -49,7 +49,7 @@ async def test_an_owner_without_tasks_has_one_empty_page(here: Deployment) -> No
     assert await here.store().page(here.owner(), None, 10) == ([], None)
 
 
-async def test_what_expires_first_comes_first_and_only_full_lists_go_on(here: Deployment) -> None:
+async def test_tasks_are_listed_by_expiry_and_only_full_pages_continue(here: Deployment) -> None:
     store, mine = here.store(), here.owner()
     for ms in (30_000, 10_000, 20_000):
         await store.create(here.new(task_id=f"t{ms}", retention=Retention("created", ms)), 10)
@@ -82,7 +82,7 @@ async def test_tasks_are_listed_as_they_are_read_but_in_brief(here: Deployment) 
     assert [view.phase for view in briefs] == [Phase.DONE] * 3 + [Phase.WAITING, Phase.RUNNING, Phase.QUEUED]
 
 
-async def test_a_result_whose_flag_is_no_true_is_no_failure(here: Deployment) -> None:
+async def test_a_result_whose_flag_is_not_true_is_not_a_failure(here: Deployment) -> None:
     store, queue = here.store(), here.queue()
     await store.create(here.new(), 10)
     await queue.finish(await here.claim_one(queue), result={"content": [], "isError": False})
@@ -100,7 +100,7 @@ async def test_a_task_that_cannot_be_opened_is_listed_as_such(here: Deployment) 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
 async def test_tasks_that_expire_together_are_each_listed_once(here: Deployment, limit: int) -> None:
-    """Their ids decide, byte by byte, whatever alphabet the server is at home in."""
+    """Their ids decide the order, byte by byte, whatever the server's locale."""
     store, mine = here.store(), here.owner()
     ids = ["a", "B", "b", "A", "ab", "a-b", "a_b", "a.b", "aB", "~", "!", "z", "Z", "10", "9", "x" * 128]
     for task_id in ids:
@@ -158,7 +158,7 @@ happenings = st.one_of(
 
 @dataclass
 class Reading:
-    """One reader on its way through the pages: what it has seen, and what it has to see."""
+    """A reader of the pages: the tasks it has seen, and those it has to see."""
 
     after: TaskPlaceMark | None
     seen: list[str]
@@ -166,7 +166,7 @@ class Reading:
 
 
 class Listing:
-    """An owner's list that changes while it is read, against a model of what lives."""
+    """An owner's list that changes while it is read, compared with a model of the living tasks."""
 
     def __init__(self, here: Deployment) -> None:
         self.here, self.store, self.mine = here, here.store(), here.owner()
@@ -197,7 +197,7 @@ class Listing:
         await put_in_index(self.here, self.store, self.mine, {task_id: self.living[task_id]})
 
     async def expire(self, task_id: str) -> None:
-        """Create a task that is gone before anything else happens; its place in the index is still there."""
+        """Create a task that expires before anything else happens; its place in the index remains."""
         if task_id in self.used:
             return
         await self.store.create(self.here.new(task_id=task_id, retention=Retention("created", 1)), 1000)

@@ -1,4 +1,4 @@
-"""Hints reach whoever listens, over one connection, and nothing depends on them alone."""
+"""Hints reach all listeners over one connection, and nothing depends on hints alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.storage.deployments import BOB, Deployment, eventually
 from tests.storage.servers import Server
 
 MANY_STEPS = 20
-"""More than it takes to subscribe and begin to listen."""
+"""More than enough to subscribe and start listening."""
 
 MANY_SECONDS = 5.0
 
@@ -32,7 +32,7 @@ async def test_a_listener_on_another_replica_hears_of_every_change(here: Deploym
         assert await anext(hints) == new.task_id
 
 
-async def test_each_task_is_told_first_and_strangers_never(here: Deployment) -> None:
+async def test_each_task_is_yielded_at_first_and_those_of_others_never(here: Deployment) -> None:
     store = here.store()
     first, second, third = (here.new() for _ in range(3))
     foreign = here.new(BOB, task_id=first.task_id)
@@ -130,7 +130,7 @@ async def test_a_store_that_is_down_neither_ends_a_watch_nor_holds_it_up_for_lon
 
 
 def trip_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """Fail as redis-py does when two tasks open one lost connection again."""
+    """Fail as redis-py does when two tasks reopen one lost connection."""
     original = getattr(PubSub, what)
 
     async def trip(self: PubSub, *args: Any, **options: Any) -> None:
@@ -144,7 +144,7 @@ def trip_once(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
 async def test_a_connection_that_breaks_in_an_unforeseen_way_is_replaced(
     what: str, here: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)  # only a new connection makes up for what was missed
+    monkeypatch.setattr(task_store, "RECHECK_SECONDS", 1000)  # only a new connection recovers the missed hints
     monkeypatch.setattr(pubsub, "RECHECK_SECONDS", 0.5)
     store, new, other = here.store(), here.new(), here.new(BOB)
     await store.create(new, 10)
@@ -158,7 +158,7 @@ async def test_a_connection_that_breaks_in_an_unforeseen_way_is_replaced(
         assert await anext(hints) == new.task_id
 
 
-async def test_who_watches_one_task_is_not_woken_by_another_of_its_owner(here: Deployment) -> None:
+async def test_a_listener_for_one_task_is_not_woken_by_another_task_of_its_owner(here: Deployment) -> None:
     store, first, second = here.store(), here.new(), here.new()
     await store.create(first, 10)
     await store.create(second, 10)

@@ -1,4 +1,4 @@
-"""Random histories of one task in the hands of several workers, against a model of what may happen."""
+"""Random histories of one task with several workers, compared with a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ actions = st.one_of(
 
 @dataclass
 class Model:
-    """What must be so."""
+    """The expected state."""
 
     phase: Phase = Phase.QUEUED
     generation: int = 0
@@ -203,7 +203,7 @@ class History:
         assert blocks == [{"n": n + 1} for n in range(self.model.segments)]
 
     async def bring_to_an_end(self) -> None:
-        """Whatever happened, the task ends, and once."""
+        """End the task, and check that it ends only once, whatever happened before."""
         if self.model.phase is Phase.WAITING:
             await self.answer("all")
         if not self.model.phase.ended:

@@ -1,4 +1,4 @@
-"""Messages for all replicas go over a channel of the store, to each process of the deployment and to nobody else."""
+"""Messages for all replicas go over a channel of the store, to each process of the deployment and to no other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY_BYTES = bytes(range(256))
 
 
 class Heard:
-    """What a process has heard."""
+    """The messages that a process has received."""
 
     def __init__(self) -> None:
         self.messages: list[bytes] = []
@@ -56,7 +56,7 @@ async def test_another_deployment_on_the_same_server_hears_nothing(here: Deploym
     await other.aclose()
 
 
-async def test_what_somebody_else_publishes_there_harms_nothing(here: Deployment, server: Server) -> None:
+async def test_messages_that_others_publish_there_do_no_harm(here: Deployment, server: Server) -> None:
     heard = Heard()
     async with _listening(here, heard):
         with redis.Redis.from_url(server.url) as stranger:
@@ -66,7 +66,7 @@ async def test_what_somebody_else_publishes_there_harms_nothing(here: Deployment
         await eventually(lambda: heard.has(ANY_BYTES))
 
 
-async def test_a_store_that_is_away_brings_nothing_and_is_heard_again_when_it_is_back(own_server: Server) -> None:
+async def test_an_unreachable_store_delivers_nothing_and_delivers_again_when_it_is_back(own_server: Server) -> None:
     there, heard = Deployment(own_server.url), Heard()
     channel = there.store().replica_channel()
     async with _listening(there, heard):
@@ -85,7 +85,7 @@ async def test_a_store_that_is_away_brings_nothing_and_is_heard_again_when_it_is
     await there.aclose()
 
 
-async def test_a_store_that_is_away_at_the_start_delays_nobody_for_long(tmp_path: Path) -> None:
+async def test_a_store_unreachable_at_the_start_delays_nobody_for_long(tmp_path: Path) -> None:
     nowhere, heard = Deployment(f"unix://{tmp_path}/nobody"), Heard()
     async with asyncio.timeout(20), _listening(nowhere, heard):
         pass

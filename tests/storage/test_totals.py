@@ -1,4 +1,4 @@
-"""Counting all tasks by phase: it agrees with what is there, and what expires leaves the count by itself."""
+"""Counting all tasks by phase: the counts match the tasks, and expired tasks leave them on their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def spread(cluster: str) -> AsyncIterator[Deployment]:
 
 
 async def treat(here: Deployment, store: RedisTaskStore, queue: RedisWorkQueue, dice: random.Random) -> None:
-    """Let one task live a random life; some expire, at a random moment of it."""
+    """Lead one task through a random life; some tasks expire at a random moment."""
     caller = dice.choice(CALLERS)
     new = here.new(caller, retention=dice.choice([LONG, LONG, SHORT, SHORT_ONCE_ENDED]))
     await store.create(new, 1000)
@@ -69,7 +69,7 @@ async def storm(here: Deployment, seed: int) -> None:
     for wave in range(6):
         lives = (treat(here, store, queue, random.Random(f"{seed} {wave} {life}")) for life in range(20))
         ends = await asyncio.gather(*lives, return_exceptions=True)
-        # On a machine that is very busy a command may take too long. What came of it is read below.
+        # On a busy machine a command may take too long. Its effect is read below.
         assert [end for end in ends if end is not None and not isinstance(end, TaskStoreDown)] == []
 
     async def only_the_long_lived_are_left() -> list[TaskView]:
@@ -98,7 +98,7 @@ async def test_tasks_that_expire_leave_the_count_though_nobody_touches_them(here
         await store.create(new, 10)
     claims = await here.claim(queue, count=4)
     for claim in claims:
-        with suppress(LeaseLost):  # on a machine that is busy it may have expired already
+        with suppress(LeaseLost):  # on a busy machine it may have expired already
             if claim.task_id == waiting.task_id:
                 await queue.wait(claim, {"k": QUESTION}, claim.journal)
             elif claim.task_id != running.task_id:
@@ -135,7 +135,7 @@ async def test_a_count_takes_a_fixed_number_of_commands_however_many_tasks_there
         await here.aclose()
 
 
-async def test_what_is_shown_goes_and_comes_back_with_the_server(own_server: Server) -> None:
+async def test_the_totals_disappear_and_come_back_with_the_server(own_server: Server) -> None:
     here = Deployment(own_server.url)
     store, registry = here.store(), CollectorRegistry()
     totals = TaskTotals(store.totals)

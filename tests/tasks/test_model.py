@@ -1,4 +1,4 @@
-"""The neutral task: its transitions, how long it is kept, and what its questions are called."""
+"""The wire-independent task: its transitions, its retention, and the names of its questions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_interval_grows_with_age() -> None:
     assert [poll_interval_ms(age) for age in (0, 5_000, 20_000, 10**7)] == [500, 500, 2_000, 10_000]
 
 
-def test_a_key_asked_anew_is_numbered_and_never_the_same_again() -> None:
+def test_a_key_asked_again_is_numbered_and_never_repeats() -> None:
     asked: dict[str, int] = {}
     seen: list[str] = []
     for keys in (["a", "b"], ["a"], ["a", "b"]):

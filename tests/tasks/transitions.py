@@ -1,4 +1,4 @@
-"""What can happen to a stored task, as the tests of stores and wires expect it."""
+"""The transitions of a stored task, as the tests of stores and wires expect them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.tasks.model import Phase
 
 
 class Move(StrEnum):
-    """What can happen to a stored task."""
+    """A transition of a stored task."""
 
     CLAIM = "claim"
     RECLAIM = "reclaim"
@@ -29,4 +29,4 @@ TRANSITIONS: Mapping[Move, Mapping[Phase, Phase]] = {
     Move.FINISH: {Phase.RUNNING: Phase.DONE},
     Move.CANCEL: {Phase.QUEUED: Phase.CANCELLED, Phase.RUNNING: Phase.CANCELLED, Phase.WAITING: Phase.CANCELLED},
 }
-"""Move → phase it may start from → phase it leads to. An answer leads there with the last open question."""
+"""Move → phase it may start from → phase it leads to. For an answer, only the last open question leads there."""

@@ -21,7 +21,7 @@ TTL, FLOW_MAX, MAX_BYTES = 100.0, 1000.0, 2000
 
 
 class World:
-    """A carrier, and what it depends on."""
+    """A carrier, and everything it depends on."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -90,7 +90,7 @@ def test_a_state_lives_as_long_as_it_may_but_never_longer_than_its_flow(
 
 
 @pytest.mark.parametrize("late", [0.0, 0.001, 1e6])
-def test_a_flow_at_its_deadline_cannot_go_on_and_says_why(world: World, late: float) -> None:
+def test_a_flow_at_its_deadline_cannot_continue_and_says_why(world: World, late: float) -> None:
     journal = world.carrier.begin()
     world.now += FLOW_MAX + late
     with pytest.raises(CannotContinue, match="longer than the server allows; start it again"):
@@ -99,7 +99,7 @@ def test_a_flow_at_its_deadline_cannot_go_on_and_says_why(world: World, late: fl
 
 
 def test_no_leg_can_move_the_deadline_of_its_flow(world: World) -> None:
-    """Each leg starts a new time to live, none a new deadline."""
+    """Each leg starts a new time to live, but no new deadline."""
     state = world.seal(world.carrier.begin(), BINDING)
     for _leg in range(11):
         world.now += 90
@@ -110,10 +110,10 @@ def test_no_leg_can_move_the_deadline_of_its_flow(world: World) -> None:
     assert not world.opens(state)
 
 
-def test_a_journal_over_the_cap_cannot_go_on_and_says_why(world: World) -> None:
+def test_a_journal_over_the_cap_cannot_continue_and_says_why(world: World) -> None:
     journal = world.carrier.begin()
     journal.steps["loot"] = "x" * 2000
-    with pytest.raises(CannotContinue, match=r"\d+ bytes of state, 2000 at most"):
+    with pytest.raises(CannotContinue, match=r"\d+ bytes; the limit is 2000"):
         world.seal(journal, BINDING)
 
 
@@ -132,7 +132,7 @@ def test_a_state_may_be_exactly_as_long_as_the_cap(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["", 0, False, [], {}, "s1.", "s1.AAAA", 1.5, "x" * 5000, b"s1."])
-def test_what_does_not_open_is_rejected_alike(world: World, state: Any) -> None:
+def test_values_that_do_not_open_are_rejected_alike(world: World, state: Any) -> None:
     with pytest.raises(InvalidRequestState) as caught:
         world.open(state, BINDING)
     assert caught.value.message == "Invalid or expired requestState"
@@ -165,7 +165,7 @@ def test_an_authentic_state_that_holds_no_journal_is_rejected(world: World, chan
     assert caught.value.reason is RejectReason.MALFORMED
 
 
-def test_what_a_newer_release_keeps_in_its_journal_survives_this_one(world: World) -> None:
+def test_fields_of_a_newer_release_in_a_journal_survive_this_one(world: World) -> None:
     rest = {**world.carrier.begin().to_map(), "novelty": {"of": ["a", "newer", "release"]}}
     state = world.seal(Journal.from_map(rest), BINDING)
     journal = world.open(state, BINDING)

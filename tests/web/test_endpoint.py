@@ -359,7 +359,7 @@ async def test_nothing_is_read_from_somebody_without_a_token(guarded: GatewayApp
 
 
 @pytest.mark.parametrize("chunks", [[], [b"{"], [msgspec.json.encode(ECHO)]])
-async def test_a_client_that_leaves_before_its_body_is_complete_gets_no_answer(
+async def test_a_client_that_disconnects_before_its_body_is_complete_gets_no_answer(
     app: GatewayApp, chunks: list[bytes]
 ) -> None:
     client = Client(app, leaves=True)
@@ -367,7 +367,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_gets_no_answer(
     assert client.sent == []
 
 
-async def test_a_bug_of_ours_is_an_internal_error_that_tells_nothing(
+async def test_a_bug_of_ours_is_an_internal_error_that_reveals_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*_arguments: object) -> None:
@@ -407,7 +407,7 @@ async def test_a_request_holds_no_place_while_keys_are_fetched_and_needs_one_aft
             assert load.in_flight == 0
 
 
-async def test_the_name_of_the_replica_is_told_unless_it_is_off() -> None:
+async def test_the_name_of_the_replica_is_sent_unless_it_is_off() -> None:
     assert (await Client(make_app(replica_id="left")).post(ECHO)).headers["x-gateway-replica"] == "left"
     assert "x-gateway-replica" not in (await Client(make_app(replica_header=False)).post(ECHO)).headers
 
@@ -485,9 +485,7 @@ async def test_a_full_replica_refuses_without_reading_anything(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("method", ["server/discover", "notifications/cancelled"])
-async def test_what_tells_clients_which_protocol_this_is_is_served_by_a_full_replica(
-    tmp_path: Path, method: str
-) -> None:
+async def test_methods_that_show_clients_the_protocol_are_served_by_a_full_replica(tmp_path: Path, method: str) -> None:
     message = request(method)
     if method.startswith("notifications/"):
         del message["id"]
@@ -520,7 +518,7 @@ async def test_a_web_page_can_read_that_the_replica_is_full(tmp_path: Path) -> N
         )
 
 
-async def test_who_only_waits_for_others_leaves_the_place_to_those_who_compute(tmp_path: Path) -> None:
+async def test_requests_that_only_wait_for_others_give_up_their_place(tmp_path: Path) -> None:
     app = make_app(max_inflight=1)
     listening = asyncio.create_task(
         Client(app).post(request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
@@ -557,7 +555,7 @@ async def test_a_request_waits_for_a_place_and_then_is_served(tmp_path: Path) ->
     assert [(await call).text for call in held] == ["released", "released"]
 
 
-async def test_who_goes_on_with_a_call_gets_a_place_before_who_begins_one(tmp_path: Path) -> None:
+async def test_a_request_that_continues_a_call_is_admitted_before_new_calls(tmp_path: Path) -> None:
     app = make_app(max_inflight=4, queue_target_ms=60_000)
     going_on = copy.deepcopy(GREET)
     going_on["params"] |= {"requestState": await first_leg(app), "inputResponses": accept(name="Ada")}
@@ -589,5 +587,5 @@ async def test_who_goes_on_with_a_call_gets_a_place_before_who_begins_one(tmp_pa
         ("application/json", False),
     ],
 )
-async def test_who_takes_streams_says_so_in_any_of_the_usual_ways(accepted: str, streams: bool) -> None:
+async def test_a_client_accepts_streams_in_any_of_the_usual_ways(accepted: str, streams: bool) -> None:
     assert _takes_streams(accepted.encode()) is streams

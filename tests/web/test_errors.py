@@ -59,7 +59,7 @@ def test_where_no_id_was_read_it_is_null(error: GatewayError) -> None:
     assert json.loads(to_http(error, None)[2])["id"] is None
 
 
-def test_the_headers_of_a_refusal_are_told() -> None:
+def test_the_headers_of_a_refusal_are_sent() -> None:
     _status, headers, _body = to_http(HttpRefusal(401, "who?", [("www-authenticate", "Bearer")]), None)
     assert (b"www-authenticate", b"Bearer") in headers
 
@@ -71,7 +71,7 @@ def test_what_may_succeed_later_says_when(error: GatewayError) -> None:
     assert json.loads(body)["error"]["data"] == {"retryAfterSeconds": 3}
 
 
-def test_an_error_that_is_no_refusal_tells_nothing() -> None:
+def test_an_error_that_is_not_a_refusal_reveals_nothing() -> None:
     """It was not written for clients to read."""
     assert b"secret" not in to_http(errors.AuthoringError("the secret"), 1)[2]
 

@@ -1,4 +1,4 @@
-"""One request gets one answer: plain where nothing is told before it, a stream where something is."""
+"""One request gets one answer: plain JSON, or a stream if a message is sent before it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def wire() -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def complaints() -> AsyncIterator[list[str]]:
-    """What asyncio reports that nobody has taken care of."""
+    """The errors that asyncio reports because nobody handled them."""
     heard: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
     yield heard
@@ -127,7 +127,7 @@ def serving(wire: Wire, work: Callable[[], Awaitable[bytes]], *, may_stream: boo
 
 
 def held_bytes(exchange: Exchange) -> int:
-    """What waits to be sent."""
+    """The messages that wait to be sent."""
     return 0 if exchange._events is None else sum(map(len, exchange._events._pending))
 
 
@@ -137,7 +137,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_without_anything_to_tell_first_the_answer_is_plain_json_of_known_length(wire: Wire) -> None:
+async def test_without_messages_before_it_the_answer_is_plain_json_of_known_length(wire: Wire) -> None:
     wire.exchange.begin(may_stream=True)
     await wire.exchange.answer(200, [JSON], b'{"id":1}')
     assert wire.is_complete
@@ -159,7 +159,7 @@ async def test_what_is_posted_first_makes_a_stream_whose_last_event_is_the_answe
     assert b"content-length" not in wire.headers
 
 
-async def test_what_is_posted_leaves_before_the_answer_is_there(wire: Wire) -> None:
+async def test_posted_messages_are_sent_before_the_answer_is_complete(wire: Wire) -> None:
     finish = asyncio.Event()
 
     async def work() -> bytes:
@@ -257,7 +257,7 @@ async def test_a_request_is_kept_for_a_client_that_misses_notifications(wire: Wi
     ]
 
 
-async def test_a_slow_client_that_goes_away_lets_go_of_its_request(wire: Wire, watchful: None) -> None:
+async def test_a_slow_client_that_disconnects_lets_go_of_its_request(wire: Wire, watchful: None) -> None:
     wire.reads.clear()
 
     async def work() -> bytes:
@@ -328,7 +328,7 @@ async def test_a_client_that_takes_no_stream_waits_for_its_plain_answer(wire: Wi
     assert wire.headers[b"content-type"] == b"application/json"
 
 
-async def test_a_client_that_goes_away_cancels_its_request_and_is_sent_nothing(wire: Wire, watchful: None) -> None:
+async def test_a_client_that_disconnects_cancels_its_request_and_is_sent_nothing(wire: Wire, watchful: None) -> None:
     cancelled = asyncio.Event()
 
     async def work() -> bytes:
@@ -370,9 +370,7 @@ async def test_a_stream_that_is_closed_by_the_client_is_sent_nothing_more(wire: 
     assert wire.sent == before
 
 
-async def test_a_function_that_goes_on_after_its_client_is_gone_cannot_answer_anymore(
-    wire: Wire, watchful: None
-) -> None:
+async def test_a_function_that_continues_after_its_client_is_gone_cannot_answer(wire: Wire, watchful: None) -> None:
     async def work() -> bytes:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
@@ -385,10 +383,10 @@ async def test_a_function_that_goes_on_after_its_client_is_gone_cannot_answer_an
 
 
 @pytest.mark.parametrize("first", [[], [b'{"n":1}']])
-async def test_nobody_watches_the_client_anymore_once_the_answer_is_told(
+async def test_the_client_is_no_longer_watched_once_the_answer_is_sent(
     wire: Wire, watchful: None, first: list[bytes]
 ) -> None:
-    """Servers say `http.disconnect` after the last event of an answer too: that must not cancel whoever sent it."""
+    """Servers also send `http.disconnect` after the last event of an answer, which must not cancel its sender."""
     watching = asyncio.Event()
 
     async def receive() -> Event:
@@ -440,7 +438,7 @@ async def test_no_content_has_no_content_length(wire: Wire) -> None:
     assert wire.body == b""
 
 
-async def test_an_empty_answer_with_another_status_tells_its_length(wire: Wire) -> None:
+async def test_an_empty_answer_with_another_status_has_its_length(wire: Wire) -> None:
     await wire.exchange.answer(202, [], b"")
     assert wire.headers[b"content-length"] == b"0"
 
@@ -485,7 +483,7 @@ async def test_a_body_that_is_too_large_is_not_read_on(wire: Wire) -> None:
     assert wire.arrived.qsize() == 1
 
 
-async def test_a_client_that_goes_away_within_its_body_is_gone(wire: Wire) -> None:
+async def test_a_client_that_disconnects_within_its_body_is_gone(wire: Wire) -> None:
     wire.arrived.put_nowait({"type": "http.request", "body": b"{", "more_body": True})
     wire.arrived.put_nowait(DISCONNECT)
     with pytest.raises(ClientGone):

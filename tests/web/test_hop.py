@@ -28,7 +28,7 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 class Replica:
-    """A server that reads one request a connection and answers it as it is told.
+    """A server that reads one request per connection, and sends the answer that the test sets.
 
     Attributes:
         seen: the head and the body of each request.
@@ -141,7 +141,7 @@ async def test_the_replica_may_be_below_a_path(path: str) -> None:
 
 
 @pytest.mark.parametrize("status", [201, 202, 204, 206, 400, 401, 404, 413, 429, 500, 503])
-async def test_any_other_status_is_no_reply_and_is_logged(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_other_status_is_not_a_reply_and_is_logged(status: int, caplog: pytest.LogCaptureFixture) -> None:
     async with replica(sends(b"HTTP/1.1 %d Any\r\ncontent-length: 6\r\n\r\n" % status + REPLY)) as other:
         assert await post(other.url, MESSAGE, seconds=SECONDS) is None
     (record,) = caplog.records
@@ -175,7 +175,7 @@ async def test_an_answer_in_pieces_is_put_together() -> None:
         assert await post(other.url, MESSAGE, seconds=SECONDS) == REPLY
 
 
-async def test_a_body_without_end_is_no_reply() -> None:
+async def test_a_body_without_end_is_not_a_reply() -> None:
     async with replica(never_ends_its_body) as other, asyncio.timeout(SECONDS):
         assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
         await asyncio.wait_for(other.gone.wait(), SECONDS)
@@ -192,12 +192,12 @@ async def test_the_first_answer_is_the_answer_whatever_follows_it() -> None:
         assert await post(other.url, MESSAGE, seconds=SECONDS) == REPLY
 
 
-async def test_a_head_over_64_kib_is_no_answer() -> None:
+async def test_a_head_over_64_kib_is_not_an_answer() -> None:
     async with replica(sends(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 65536 + b"\r\n\r\n")) as other:
         assert await post(other.url, MESSAGE, seconds=SECONDS) is None
 
 
-async def test_a_head_without_end_is_no_answer() -> None:
+async def test_a_head_without_end_is_not_an_answer() -> None:
     async with replica(never_ends_its_head) as other, asyncio.timeout(SECONDS):
         assert await post(other.url, MESSAGE, seconds=10 * SECONDS) is None
         await asyncio.wait_for(other.gone.wait(), SECONDS)
@@ -270,7 +270,7 @@ async def test_a_replica_that_is_gone_is_known_at_once_and_logged(caplog: pytest
         b"\x16\x03\x01\x00\x00",
     ],
 )
-async def test_what_is_no_answer_counts_as_gone(data: bytes) -> None:
+async def test_anything_but_an_answer_counts_as_gone(data: bytes) -> None:
     async with replica(hangs_up_after(data)) as other:
         assert await post(other.url, MESSAGE, seconds=SECONDS) is None
 
@@ -340,7 +340,7 @@ async def test_a_replica_may_speak_tls(trusted: Path) -> None:
         assert other.seen[0][1] == MESSAGE
 
 
-async def test_a_replica_whose_certificate_is_not_trusted_is_told_nothing(trusted: Path, tmp_path: Path) -> None:
+async def test_a_replica_whose_certificate_is_not_trusted_gets_nothing(trusted: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stranger = make_certificate(tmp_path / "other")
     async with replica(sends(ANSWERED), serves_as(stranger)) as other:

@@ -173,7 +173,7 @@ class _Stalled(Client):
         await self.app(scope, receive, send)
 
 
-async def test_a_client_that_leaves_before_its_message_is_complete_is_forgotten() -> None:
+async def test_a_client_that_disconnects_before_its_message_is_complete_is_forgotten() -> None:
     app = make()
     client = Client(app, leaves=True)
     await client.run([b"x"], (HOST, TYPE), path=HOP_PATH)

@@ -18,7 +18,7 @@ def test_connections_wait_until_somebody_accepts_them() -> None:
             assert accepted.recv(1) == b"x"
 
 
-def test_a_taken_port_is_told_in_one_line_with_the_way_out() -> None:
+def test_a_port_in_use_is_reported_in_one_line_with_the_way_out() -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigurationError) as caught:
@@ -31,7 +31,7 @@ def test_a_taken_port_is_told_in_one_line_with_the_way_out() -> None:
     ("host", "reason"),
     [("192.0.2.1", "Cannot assign requested address"), ("a..b", "not a host name"), ("x" * 64, "not a host name")],
 )
-def test_an_address_of_another_machine_and_no_address_at_all_are_told_in_one_line(host: str, reason: str) -> None:
+def test_an_address_of_another_machine_and_no_address_at_all_are_reported_in_one_line(host: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:
         listen(host, 0)
     assert str(caught.value).isprintable()
@@ -44,7 +44,7 @@ def test_a_socket_of_the_parent_process_is_taken_over() -> None:
         inherited.detach()
 
 
-def test_a_descriptor_that_is_no_tcp_socket_is_refused() -> None:
+def test_a_descriptor_that_is_not_a_tcp_socket_is_refused() -> None:
     left, right = socket.socketpair()
     with left, right:
         for descriptor in (-1, 0, 999, left.fileno()):

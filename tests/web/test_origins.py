@@ -309,7 +309,7 @@ def test_a_preflight_allows_the_headers_it_asks_for_parameters_of_tools_included
     assert int(answer[b"access-control-max-age"]) > 0
 
 
-def test_a_preflight_that_asks_for_no_headers_is_told_those_of_the_protocol() -> None:
+def test_a_preflight_that_asks_for_no_headers_gets_those_of_the_protocol() -> None:
     allowed = preflight(NAMED, None)[b"access-control-allow-headers"].decode().split(", ")
     assert {"authorization", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name"} <= set(allowed)
 
@@ -357,7 +357,7 @@ async def test_a_page_reads_errors_too() -> None:
 
 
 @pytest.mark.parametrize("more", [{"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}])
-async def test_whoever_is_not_allowed_is_refused_before_the_body_is_read(more: dict[str, str]) -> None:
+async def test_a_caller_that_is_not_allowed_is_refused_before_the_body_is_read(more: dict[str, str]) -> None:
     client = Client(make_app())
     answer = await client.send([b"{}"], raw("tools/list", **more))
     assert answer.status == 403
@@ -375,7 +375,7 @@ async def test_a_host_that_comes_twice_is_refused_and_so_are_two_origins(name: s
     assert answer.status == (400 if name == "host" else 403)
 
 
-async def test_health_is_told_to_any_host() -> None:
+async def test_health_checks_are_answered_for_any_host() -> None:
     for path in ("/healthz", "/readyz"):
         answer = await Client(make_app()).send([], raw(host="10.1.2.3:8080"), method="GET", path=path)
         assert answer.status == 200

@@ -1,4 +1,4 @@
-"""A message goes to every address of every peer, sealed anew each time. A name that hangs holds up nobody for long."""
+"""A message goes to every address of every peer, sealed again each time. A slow lookup does not block it for long."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_a_list_of_urls_goes_to_all_but_this_replica(network: Network) -> 
     assert sorted(address for address, _, _ in network.seen) == ["127.0.0.1", "127.0.0.3"]
 
 
-async def test_one_that_is_away_keeps_no_other_from_hearing_and_is_told_of(network: Network) -> None:
+async def test_an_unreachable_peer_is_logged_and_does_not_block_the_others(network: Network) -> None:
     network.names[NAME] = ["127.0.0.1", "127.0.0.9", "127.0.0.2"]
     assert not await network.peers(f"http://{NAME}:{network.port}").send(network.seal)
     assert len(network.seen) == 2
@@ -171,7 +171,7 @@ def test_the_system_knows_the_addresses_of_a_name() -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl.SSLContext]:
-    """What a server has for the name of a certificate that clients trust."""
+    """Return the TLS context of a server whose certificate for this name is trusted by clients."""
     certificate = make_certificate(tmp_path, NAME)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)

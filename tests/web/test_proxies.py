@@ -50,7 +50,7 @@ def test_an_order_that_a_trusted_proxy_sends_to_two_replicas_is_one_task(
 
 
 def order(site: Site, replica: int, name: str, text: str = "said") -> str:
-    """Order a task as a balancer does that calls the request by a name; return the id of the task."""
+    """Create a task through a load balancer that gives the request an id, and return the id of the task."""
     meta = {f"{META}/protocolVersion": VERSION, f"{META}/clientCapabilities": {"extensions": {EXTENSION: {}}}}
     params = {"name": "say", "arguments": {"text": text}, "_meta": meta}
     headers = {"mcp-protocol-version": VERSION, "mcp-method": "tools/call", "mcp-name": "say"}

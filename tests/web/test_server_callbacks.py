@@ -1,4 +1,4 @@
-"""What a replica's server refuses is counted, and reads as all refusals of the endpoint do."""
+"""Refusals of a replica's server are counted, and have the same form as those of the endpoint."""
 
 from __future__ import annotations
 

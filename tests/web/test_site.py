@@ -1,4 +1,4 @@
-"""What is served beside the MCP endpoint, and to whom."""
+"""The other pages of a replica besides the MCP endpoint, and who may read them."""
 
 from __future__ import annotations
 

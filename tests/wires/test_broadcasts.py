@@ -1,4 +1,4 @@
-"""What one replica tells all others arrives once, sealed, and however much there is to tell costs little."""
+"""A hint of one replica reaches all others once, sealed, and even many hints cost little."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Take = Callable[[bytes], object]
 
 
 class Air:
-    """Brings messages to whoever listens, the sender too, as the store does.
+    """Delivers messages to all listeners, including the sender, as the store does.
 
     Attributes:
-        messages: what was sent.
-        works: whether it brings anything.
-        hold: what a message waits for, if anything.
+        messages: the sent messages.
+        works: whether it delivers messages.
+        hold: the event that a message waits for, or None.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Air:
 
 
 class Process:
-    """A replica that notes what it is told.
+    """A replica that records the hints it receives.
 
     Attributes:
         heard: kind and text of each hint.
@@ -149,7 +149,7 @@ async def test_hints_come_from_any_thread_and_travel_together(here: Process, the
     assert len(air.messages) < 25
 
 
-async def test_what_nobody_can_be_told_is_forgotten(air: Air) -> None:
+async def test_a_hint_that_cannot_be_delivered_is_dropped(air: Air) -> None:
     alone = Process(b"a")
     async with alone.broadcasts.running():
         alone.broadcasts.send(CHANGED_TOPIC, "tools")
@@ -248,7 +248,7 @@ async def test_of_messages_that_nobody_takes_few_are_under_way(here: Process, th
     ],
     ids=repr,
 )
-def test_what_another_release_may_tell_changes_nothing_and_nonsense_is_refused(
+def test_hints_of_another_release_change_nothing_and_nonsense_is_refused(
     here: Process, there: Process, body: dict[str, Any], heard: list[tuple[str, str]] | None
 ) -> None:
     reply = there.hops.take(here.hops.seal_for_everyone("hints", body))

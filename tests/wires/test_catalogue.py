@@ -121,7 +121,7 @@ def test_more_than_a_thousand_entries_come_complete_and_in_the_order_of_registra
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_two_replicas_tell_the_same_bytes_and_go_on_where_the_other_stopped(name: str) -> None:
+def test_two_replicas_send_the_same_bytes_and_continue_where_the_other_stopped(name: str) -> None:
     one, other = (catalogue(large_registry(replica)) for replica in range(2))
     alternating = [one.page(name, None, ANYBODY)]
     while "nextCursor" in alternating[-1]:
@@ -138,7 +138,7 @@ def served_in_part(count: int) -> Registry:
 
 
 @pytest.mark.parametrize("scopes", [[], ["other"], ["admin"], ["admin", "other"]])
-def test_who_lacks_the_scopes_of_entries_is_told_all_others_in_full_pages(scopes: list[str]) -> None:
+def test_a_caller_without_the_scopes_of_entries_gets_all_others_in_full_pages(scopes: list[str]) -> None:
     told = catalogue(served_in_part(95), page_size=10)
     found = pages(told, "tools", Caller(frozenset(scopes)))
     expected = [f"t{at}" for at in range(95) if at % 3 or "admin" in scopes]
@@ -155,7 +155,7 @@ def test_a_list_is_private_for_everyone_as_soon_as_one_entry_has_scopes() -> Non
     assert told.page("prompts", None, ANYBODY)["cacheScope"] == "public"
 
 
-def test_what_one_caller_was_told_is_not_told_to_the_next() -> None:
+def test_entries_of_one_caller_are_not_shown_to_the_next() -> None:
     told = catalogue(served_in_part(5))
     admin = Caller(frozenset(["admin"]))
     for caller, count in ((admin, 5), (ANYBODY, 3), (admin, 5), (ANYBODY, 3)):
@@ -186,7 +186,7 @@ def test_a_cursor_survives_the_rotation_of_keys() -> None:
         new.page("tools", cursor, ANYBODY)
 
 
-def test_a_cursor_goes_on_behind_its_entry_though_the_list_has_changed_before_it() -> None:
+def test_a_cursor_continues_after_its_entry_though_the_list_has_changed_before_it() -> None:
     names = shuffled(20)
     cursor = catalogue(registry(names), page_size=10).page("tools", None, ANYBODY)["nextCursor"]
     grown = catalogue(registry(["first", *names[3:]]), page_size=10)
@@ -231,7 +231,7 @@ def changed(before: Sequence[object], after: Sequence[object]) -> list[str]:
     return catalogue(Registry(before)).changed_lists(catalogue(Registry(after)))
 
 
-def test_only_lists_that_differ_in_what_is_told_have_changed() -> None:
+def test_only_lists_with_visible_differences_have_changed() -> None:
     a_tool, a_prompt = tool("t")(nothing), prompt("p")(nothing)
     a_resource, a_template = resource("docs://r")(nothing), resource("docs://{name}")(read)
     everything = [a_tool, a_prompt, a_resource, a_template]
@@ -284,7 +284,7 @@ def test_what_a_handshake_declares_is_what_is_served_and_no_news_of_it() -> None
     assert handshake_capabilities(Registry([a_tool]), tasks=False, lists_tasks=True) == {"tools": {}, "logging": {}}
 
 
-def test_a_handshake_wire_tells_of_each_tool_whether_it_takes_tasks() -> None:
+def test_a_handshake_wire_lists_for_each_tool_whether_it_supports_tasks() -> None:
     entries = [handshake_entry(tool("a", task=support)(nothing)) for support in ("forbidden", "optional", "required")]
     assert [entry["execution"] for entry in entries] == [
         {"taskSupport": "forbidden"},

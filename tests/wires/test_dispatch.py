@@ -182,7 +182,7 @@ async def test_a_retry_has_an_id_of_its_own(app: GatewayApp) -> None:
     assert (await Client(app).post(message)).message["id"] == "another"
 
 
-async def test_another_process_with_the_same_key_goes_on(clock: Clock) -> None:
+async def test_another_process_with_the_same_key_continues(clock: Clock) -> None:
     key = "ab" * 32
     left, right = (make_app(seal_keys=key, replica_id=name) for name in ("left", "right"))
     state = (await call(left, "greet")).state

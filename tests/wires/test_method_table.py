@@ -163,7 +163,7 @@ def test_no_module_names_a_method_that_is_neither_in_the_table_nor_sent_by_serve
     assert named <= METHODS.keys() | SENT_BY_SERVERS
 
 
-def test_the_audit_log_is_told_the_target_that_a_refused_request_names() -> None:
+def test_the_audit_log_has_the_target_that_a_refused_request_names() -> None:
     for method, parameter in TARGETS.items():
         assert _wanted({"method": method, "params": {parameter: "it"}}) == (method, "it")
     assert _wanted({"method": "tools/rename", "params": {"name": "it"}}) == ("tools/rename", "")

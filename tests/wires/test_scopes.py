@@ -120,7 +120,7 @@ async def test_reaching_for_more_than_the_token_grants_is_forbidden_and_says_wha
         ("mail offline_access openid", "files:read files:write mail openid"),
     ],
 )
-async def test_a_client_that_asks_for_what_it_is_told_keeps_what_it_has(
+async def test_a_client_that_requests_the_scopes_of_a_challenge_keeps_what_it_has(
     app: GatewayApp, granted: str, told: str
 ) -> None:
     refused = await ask(app, "tools/call", granted, name="guarded_tool")
@@ -157,7 +157,7 @@ async def test_the_metadata_names_every_scope_there_is(app: GatewayApp) -> None:
         ({"jwt_audience": "tokens", "public_url": None}, False),
     ],
 )
-def test_operators_are_told_when_tokens_that_clients_ask_for_do_not_count(
+def test_operators_are_warned_when_tokens_that_clients_ask_for_do_not_count(
     settings: dict[str, Any], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -1,4 +1,4 @@
-"""A store and the site around it: replicas that tests share where they can, and workers of each test's own."""
+"""A store and the site around it. Tests share replicas where possible, and each has its own workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["pytest_runtest_makereport"]
 
 @contextmanager
 def durable_server() -> Iterator[Server]:
-    """Start a server whose every write is on disk before it is acknowledged."""
+    """Start a server that acknowledges a write only once it is on disk."""
     directory = Path(tempfile.mkdtemp(prefix="gw-"))  # leaves room for the name of a socket
     server = Server("redis", directory, "--appendonly", "yes", "--appendfsync", "always")
     server.start()
@@ -32,14 +32,14 @@ def durable_server() -> Iterator[Server]:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A store that a test may stop and cut off."""
+    """A store that a test may stop or cut off."""
     with durable_server() as server:
         yield server
 
 
 @pytest.fixture
 def start_site(server: Server, tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Start replicas, one unless named, with a store and settings of the test's own."""
+    """Start replicas, one by default, with a store and settings for one test."""
     with ExitStack() as stack:
         yield lambda *replicas, **settings: stack.enter_context(Site(tmp_path, server, *replicas, **settings))
 
@@ -53,14 +53,14 @@ def served() -> Iterator[Site]:
 
 @contextmanager
 def serving(*replicas: str, **settings: str) -> Iterator[Site]:
-    """Start replicas, one unless named, with a store, for tests that join them one after the other."""
+    """Start replicas, one by default, with a store, for tests that use them one after the other."""
     with durable_server() as server, Site(server.directory, server, *replicas, **settings) as served:
         yield served
 
 
 @pytest.fixture
 def join(tmp_path: Path) -> Iterator[Callable[[Site], Site]]:
-    """Return what gives the replicas and the emptied store of a site to a test, with workers and files of its own."""
+    """Return a function that gives a test the replicas and the emptied store of a site, with new workers and files."""
     with ExitStack() as stack:
 
         def join(served: Site) -> Site:

@@ -22,7 +22,7 @@ VERSION = "2026-07-28"
 
 
 class Site:
-    """A store, replicas (one unless named), and the workers that a test starts. Leaves no process behind."""
+    """A store, replicas (one by default), and the workers that a test starts. Leaves no process behind."""
 
     def __init__(self, directory: Path, server: Server, *replicas: str, **settings: str) -> None:
         self.directory = directory
@@ -49,15 +49,15 @@ class Site:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything; workers at once, as they may have tasks that nobody will let go on."""
+        """End everything. Workers end at once, because their tasks may wait for a gate that nobody opens any more."""
         for worker in self.fleet.workers:
             worker.end()
         self._stack.close()
 
     def joined(self, directory: Path) -> Self:
-        """Return a site with the replicas and the store of this one, and with files and workers of its own.
+        """Return a site with the replicas and the store of this one, but its own files and workers.
 
-        Only workers run the tools that note something, so that replicas need not know the directory.
+        Only workers run the tools that write notes, so replicas need not know the directory.
         """
         joined = copy(self)
         joined.directory = directory
@@ -66,7 +66,7 @@ class Site:
         return joined
 
     def forget_tasks(self) -> None:
-        """Empty the store, but for what its processes have agreed on. No worker may run."""
+        """Empty the store, except for what its processes have agreed on. No worker may run."""
         names = self.server.ask("KEYS", "*")
         assert isinstance(names, list)
         tasks = [name.decode() for name in names if not name.endswith((b":partitions", b":owners"))]
@@ -80,11 +80,11 @@ class Site:
         return seen
 
     def worker(self, name: str, *options: str, **settings: str) -> Worker:
-        """Start one more worker, and wait until it works."""
+        """Start another worker, and wait until it works."""
         return self.fleet.add_worker(name, *options, **settings)
 
     def post(self, method: str, params: dict[str, Any], replica: int = 0) -> httpx.Response:
-        """Send a request of a client that knows tasks and forms."""
+        """Send a request as a client that supports tasks and forms."""
         name = params.get("name") or params["taskId"]
         capabilities: dict[str, Any] = {"elicitation": {"form": {}}, "extensions": {EXTENSION: {}}}
         meta = {f"{META}/protocolVersion": VERSION, f"{META}/clientCapabilities": capabilities}
@@ -131,11 +131,11 @@ class Site:
         self.request("tasks/update", {"taskId": task_id, "inputResponses": {key: response}}, replica)
 
     def open(self, gate: str = "gate") -> None:
-        """Let the tools go on that wait for a gate."""
+        """Let the tools that wait for a gate continue."""
         (self.directory / gate).touch()
 
     def lines(self, name: str) -> list[str]:
-        """Return what tools have noted under a name."""
+        """Return the notes of tools under a name."""
         path = self.directory / name
         return path.read_text().splitlines() if path.exists() else []
 
@@ -149,5 +149,5 @@ def _client() -> httpx.Client:
 
 
 def let_pass(seconds: float) -> None:
-    """Let a lease run out: the store's clock has no other hands."""
+    """Let a lease run out. The store's clock cannot be moved, so this takes real time."""
     time.sleep(seconds)

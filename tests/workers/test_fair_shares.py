@@ -1,4 +1,4 @@
-"""One owner has more tasks than a worker has places, all in one partition, and nobody else waits for them to end."""
+"""One owner has more tasks than a worker has places, all in one partition, but no other owner waits for them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.workers.site import Site
 SECRET = "a secret that only these tests know, 32 bytes"
 TASKS, PLACES, MOST = 80, 32, 28
 OTHERS = 6
-"""Of the four places that each worker has left, one owner gets three."""
+"""One owner gets three of the four places that each worker has left."""
 
 SOON_SECONDS = 15.0
-"""Far more than a look at the queue takes. The tasks of the greedy owner never end by themselves."""
+"""Far longer than a look at the queue takes. The tasks of the greedy owner do not end on their own."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_eighty_long_tasks_of_one_owner_block_no_other_owner_of_the_partition(si
     assert is_done_soon(late, late.create("say", text="after they have begun"))
     assert len(site.lines("started")) == MOST
 
-    # Nothing is moved back and forth while there is nobody to make way for.
+    # No task is moved back while there is no other owner to make way for.
     before = put_back(worker)
     time.sleep(1)
     assert put_back(worker) == before
@@ -80,7 +80,7 @@ def test_two_workers_share_what_one_owner_has_and_both_keep_places_for_others(si
     wait_until(lambda: len(site.lines("started")) == TASKS + OTHERS, "all tasks", 60)
 
 
-def test_where_nobody_says_who_calls_all_places_are_taken(start_site: Callable[..., Site]) -> None:
+def test_without_authentication_all_places_may_be_taken(start_site: Callable[..., Site]) -> None:
     site = start_site(GATEWAY_TASK_PARTITIONS="1")
     for _ in range(10):
         site.create("wait")

@@ -1,4 +1,4 @@
-"""Workers that die, stand still or lose the store: the task is done once, and nothing acknowledged is lost."""
+"""Workers that die, hang or lose the store: the task is done once, and nothing acknowledged is lost."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time(ha
     assert hasty.text(blocking) == "blocked w1"
 
 
-def test_what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker(hasty: Site) -> None:
+def test_tasks_beside_a_tool_that_blocks_continue_at_another_worker(hasty: Site) -> None:
     hasty.worker("w1")
     hasty.create("write_parts")
     hasty.wait_for_line("kept")
@@ -88,7 +88,7 @@ def test_what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker(hasty: 
     assert hasty.wait_for_line("started", 2) == ["w1", "w2"]
 
 
-def test_a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept(own_site: Site) -> None:
+def test_a_running_tool_outlasts_an_outage_of_the_store_and_its_result_is_stored(own_site: Site) -> None:
     site = own_site
     worker = site.worker("w1")
     task = site.create("wait")
@@ -111,7 +111,7 @@ def test_a_worker_that_starts_without_its_store_waits_for_it(own_site: Site) -> 
 
 
 @pytest.mark.parametrize("reader", ["unread", "dead"])
-def test_an_audit_log_whose_reader_is_gone_holds_up_no_worker(site: Site, tmp_path: Path, reader: str) -> None:
+def test_an_audit_log_whose_reader_is_gone_blocks_no_worker(site: Site, tmp_path: Path, reader: str) -> None:
     pipe = Pipe(tmp_path / "audit")
     worker = site.worker("w1", GATEWAY_AUDIT_LOG=str(pipe.path))
     if reader == "unread":
@@ -139,7 +139,7 @@ def test_a_worker_whose_log_nobody_reads_works_and_stops(site: Site) -> None:
             worker.wait()
 
 
-def test_a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot(site: Site, tmp_path: Path) -> None:
+def test_a_worker_that_must_record_every_leg_claims_no_task_while_it_cannot(site: Site, tmp_path: Path) -> None:
     log = tmp_path / "audit"
     worker = site.worker("w1", GATEWAY_AUDIT_LOG=str(log), GATEWAY_AUDIT_LOG_REQUIRED="on")
     assert site.text(site.create("say", text="one")) == "one"

@@ -1,4 +1,4 @@
-"""What a running task learns: steps at once, checkpoints and progress now and then, and nothing lost on the way."""
+"""Storing what a running task learns: steps at once, checkpoints and progress at intervals, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from gateway_workers.keeper import TaskKeeper
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what is waited for tells nobody
+    while not condition():  # noqa: ASYNC110 - the condition has no event
         await asyncio.sleep(0.01)
 
 
 class Queue:
-    """Remembers what is written; fails as often as a test wants."""
+    """Records what is written, and fails as often as a test wants."""
 
     def __init__(self) -> None:
         self.kept: list[Kept] = []
@@ -66,7 +66,7 @@ def make_claim() -> Claim:
 
 
 class Case:
-    """A keeper over a queue, and what it was told."""
+    """A keeper, its queue, and the lost leases that it reported."""
 
     def __init__(self) -> None:
         self.queue = Queue()
@@ -76,7 +76,7 @@ class Case:
         self.keeper = TaskKeeper(self.queue, self.claim, lambda: self.leaving, self.lost.append)  # type: ignore[arg-type]
 
     async def settle(self) -> None:
-        """Let whatever is due now be written."""
+        """Let everything that is due be written."""
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -113,14 +113,14 @@ async def test_a_lost_lease_ends_the_leg(case: Case) -> None:
     assert "steps" not in case.claim.journal
 
 
-async def test_what_the_store_will_never_take_ends_the_leg_at_once(case: Case) -> None:
+async def test_a_value_that_the_store_will_never_accept_ends_the_leg_at_once(case: Case) -> None:
     case.queue.failures = [ValueTooLarge("It", 2, 1)]
     with pytest.raises(ValueTooLarge):
         await case.keeper.keep_step("fetch", 1)
     assert "steps" not in case.claim.journal
 
 
-async def test_a_checkpoint_that_is_refused_behind_the_tools_back_is_dropped_and_the_next_is_told(case: Case) -> None:
+async def test_a_checkpoint_that_the_timer_cannot_write_is_dropped_and_the_next_one_raises(case: Case) -> None:
     await case.keeper.keep_checkpoint(Checkpoint(1, 0))
     await case.keeper.keep_checkpoint(Checkpoint(1, "too large"))
     case.queue.failures = [ValueTooLarge("It", 2, 1)]
@@ -132,7 +132,7 @@ async def test_a_checkpoint_that_is_refused_behind_the_tools_back_is_dropped_and
     assert [kept.checkpoint and kept.checkpoint["value"] for kept in case.queue.kept] == [0]
 
 
-async def test_what_is_refused_as_the_task_changes_hands_is_left_to_what_hands_it_over(case: Case) -> None:
+async def test_a_refusal_while_the_task_changes_hands_is_left_to_the_final_write(case: Case) -> None:
     case.keeper.progress(3, 3, "too large")
     case.queue.failures = [ValueTooLarge("It", 2, 1)]
     await case.keeper.flush()
@@ -167,14 +167,14 @@ async def test_progress_goes_with_the_next_write_in_its_newest_form(case: Case) 
     assert [kept.progress for kept in case.queue.kept] == [Progress(2, 3, "nearly")]
 
 
-async def test_progress_is_told_by_itself_also_from_a_thread(case: Case) -> None:
+async def test_progress_is_written_by_the_timer_even_from_a_thread(case: Case) -> None:
     await asyncio.to_thread(case.keeper.progress, 1, None, None)
     await until(lambda: bool(case.queue.kept))
     assert case.queue.kept[0].progress == Progress(1)
     assert case.claim.journal["progress"] == 1
 
 
-async def test_what_is_held_back_is_written_before_the_task_changes_hands(case: Case) -> None:
+async def test_held_back_values_are_written_before_the_task_changes_hands(case: Case) -> None:
     case.keeper.progress(3, 3, None)
     await case.keeper.flush()
     assert [kept.progress for kept in case.queue.kept] == [Progress(3, 3)]
@@ -183,7 +183,7 @@ async def test_what_is_held_back_is_written_before_the_task_changes_hands(case: 
     assert len(case.queue.kept) == 1
 
 
-async def test_a_lease_that_turns_out_to_be_lost_between_two_writes_is_told(case: Case) -> None:
+async def test_a_lease_that_is_found_lost_between_two_writes_is_reported(case: Case) -> None:
     case.queue.failures = [LeaseLost(cancelled=True)]
     case.keeper.progress(1, None, None)
     await until(lambda: bool(case.lost))

@@ -15,7 +15,7 @@ def key_id(entry: str) -> str:
 
 
 def replace(file: Path, site: Site, worker: Worker, *entries: str) -> None:
-    """Write the keys, and wait until both processes have taken them over."""
+    """Write the keys, and wait until both processes use them."""
     file.write_text(",".join(entries))
     key_ids = ", ".join(map(key_id, entries))
 

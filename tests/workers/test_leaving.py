@@ -1,4 +1,4 @@
-"""A worker that is told to leave hands back what it runs, and nothing counts as lost."""
+"""A worker that is asked to stop hands back its running tasks, and none counts as lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.workers.site import Site
 
 
 def check_last_line(worker: Worker, exit_code: int) -> None:
-    """Check that the last thing a worker says is that it has stopped, and how."""
+    """Check that a worker's last log line says that it has stopped, and how."""
     last = worker.log_lines()[-1]
     assert (last["message"], last["exit_code"]) == ("stopped", exit_code), last
 
 
-def test_a_task_is_handed_back_at_its_next_checkpoint_and_goes_on_from_there(site: Site) -> None:
+def test_a_task_is_handed_back_at_its_next_checkpoint_and_continues_from_there(site: Site) -> None:
     first = site.worker("w1")
     task = site.create("count")
     site.wait_for_line("units", 5)
@@ -23,13 +23,13 @@ def test_a_task_is_handed_back_at_its_next_checkpoint_and_goes_on_from_there(sit
     check_last_line(first, 0)
     site.open()
     site.worker("w2")
-    assert site.text(task) == "counted by w2"  # the tool may be tried once: nothing was counted against it
+    assert site.text(task) == "counted by w2"  # the tool may be tried only once, so this leg did not count as a try
     done = [line.split() for line in site.lines("units")]
     assert [unit for unit, worker in done if worker == "w1"] == ["0", "1", "2", "3", "4"]
     assert [unit for unit, worker in done if worker == "w2"] == ["4", "5", "6", "7", "8", "9"]
 
 
-def test_what_finishes_within_the_drain_time_is_finished_here(site: Site) -> None:
+def test_a_task_that_finishes_within_the_drain_time_is_finished_here(site: Site) -> None:
     worker = site.worker("w1")
     task = site.create("wait")
     site.wait_for_line("started")
@@ -39,7 +39,7 @@ def test_what_finishes_within_the_drain_time_is_finished_here(site: Site) -> Non
     assert site.text(task) == "done by w1"
 
 
-def test_what_does_not_finish_is_cut_off_and_handed_back_without_counting_as_lost(site: Site) -> None:
+def test_a_task_that_does_not_finish_is_cut_off_and_handed_back_without_counting_as_lost(site: Site) -> None:
     first = site.worker("w1", GATEWAY_DRAIN_SECONDS="0")
     task = site.create("wait")
     site.wait_for_line("started")

@@ -1,4 +1,4 @@
-"""A task that comes to more than may be stored ends and says so; it is not tried again and again."""
+"""A task that would store more than is allowed fails with the reason, and is not retried."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WORDS = {
     "result": "The result",
     "step": "The result of step 'loot'",
     "checkpoint": "The checkpoint",
-    "segments": "What the task has emitted",
-    "question": "What the task asks",
-    "failure": "What the task has emitted",
+    "segments": "The output of the task",
+    "question": "The list of the task's questions",
+    "failure": "The output of the task",
 }
 
 
@@ -43,13 +43,13 @@ def failure(site: Site, task: str) -> str:
     return str(block["text"])
 
 
-def test_what_is_too_large_ends_the_task_at_once_and_is_named(limited: Site) -> None:
+def test_a_value_that_is_too_large_ends_the_task_at_once_and_is_named(limited: Site) -> None:
     worker = limited.worker("w1")
     for count, (kind, words) in enumerate(WORDS.items(), 1):
         task = limited.create("produce", kind=kind, size=LIMIT)
-        assert re.fullmatch(rf"{words} is too large: \d+ bytes, {LIMIT} at most", failure(limited, task))
+        assert re.fullmatch(rf"{words} is too large: \d+ bytes; the limit is {LIMIT}", failure(limited, task))
         assert len(limited.lines("started")) == count
-    logged = worker.wait_for_log("task has more to store than is allowed", count=len(WORDS))
+    logged = worker.wait_for_log("task tried to store more than is allowed", count=len(WORDS))
     assert [record["tool"] for record in logged] == ["produce"] * len(WORDS)
     assert "Traceback" not in worker.log_text()
 
@@ -64,18 +64,18 @@ def test_a_segment_more_counts_with_the_result_that_it_is_a_part_of(limited: Sit
 
 @pytest.fixture(scope="module")
 def refused() -> Iterator[tuple[Site, Worker]]:
-    """A site with a worker, whose server takes no more than a mebibyte at once."""
+    """A site with a worker, whose server accepts at most a mebibyte at once."""
     with serving() as site:
         site.server.ask("CONFIG", "SET", "proto-max-bulk-len", str(2**20))
         yield site, site.worker("w1")
 
 
 @pytest.mark.parametrize("kind", ["result", "step", "segments", "checkpoint", "question"])
-def test_what_the_server_refuses_ends_the_task_too(refused: tuple[Site, Worker], kind: str) -> None:
+def test_a_value_that_the_server_refuses_ends_the_task_too(refused: tuple[Site, Worker], kind: str) -> None:
     site, worker = refused
     before = len(site.lines("started"))
     task = site.create("produce", kind=kind, size=3_000_000)
-    assert "more than the task store takes" in failure(site, task)
+    assert "more than the task store accepts" in failure(site, task)
     assert site.lines("started")[before:] == ["w1"]
     assert "task store is not available" not in worker.log_text()
     assert site.text(site.create("say", text="hello")) == "hello"
@@ -83,7 +83,7 @@ def test_what_the_server_refuses_ends_the_task_too(refused: tuple[Site, Worker],
 
 QUOTA = 1_000_000
 ARGUMENT = "x" * 100_000
-"""A third larger when it is sealed: seven fit into the quota."""
+"""Sealing makes it a third larger, so seven fit into the quota."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def with_quota() -> Iterator[Site]:
 
 @pytest.fixture
 def narrow(with_quota: Site, join: Callable[[Site], Site]) -> Site:
-    """A site whose callers may keep a million bytes each."""
+    """A site whose callers may store a million bytes each."""
     return join(with_quota)
 
 
@@ -108,7 +108,7 @@ def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_g
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["code"] == -31003
-    assert refused.json()["error"]["message"] == f"The tasks of one caller may keep no more than {QUOTA} bytes"
+    assert refused.json()["error"]["message"] == f"The tasks of one caller may store no more than {QUOTA} bytes"
     (replica,) = narrow.replicas
     assert replica.metric("gateway_requests_refused_total", reason="too_many_task_bytes") == 1
 
@@ -116,10 +116,10 @@ def test_a_caller_whose_tasks_keep_too_many_bytes_creates_no_more_until_one_is_g
     assert "taskId" in call().json()["result"]
 
 
-def test_a_running_task_that_finds_no_room_ends_and_says_so(narrow: Site) -> None:
+def test_a_running_task_that_finds_no_room_fails_with_the_reason(narrow: Site) -> None:
     worker = narrow.worker("w1")
     for kind in ("step", "segments", "checkpoint", "question", "result"):
         text = failure(narrow, narrow.create("produce", kind=kind, size=QUOTA))
-        assert text.startswith(f"The tasks of one caller may keep {QUOTA} bytes in all")
+        assert text.startswith(f"The tasks of one caller may store {QUOTA} bytes in total")
     assert narrow.text(narrow.create("say", text="hello")) == "hello"
     assert "Traceback" not in worker.log_text()

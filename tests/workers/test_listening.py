@@ -1,6 +1,6 @@
-"""What a replica tells of a task that another one created, with real processes: every state, and always the last one.
+"""A replica's notifications about a task that another replica created, with real processes: all states, even the last.
 
-The official conformance suite does not look at `notifications/tasks` yet; the tools here are those it has for tasks.
+The official conformance suite does not check `notifications/tasks` yet. The tools here are those it has for tasks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Listening:
         self._stream.__exit__(None, None, None)
 
     def next(self) -> dict[str, Any]:
-        """Return the next `DetailedTask`, without what is about the message."""
+        """Return the next `DetailedTask`, without the fields about the message."""
         message = self._stream.next()
         assert (message["jsonrpc"], message["method"], "id" in message) == ("2.0", "notifications/tasks", False)
         task: dict[str, Any] = message["params"]
@@ -56,7 +56,7 @@ class Listening:
         return task
 
     def until_final(self) -> Iterator[dict[str, Any]]:
-        """Yield what is told until each task has ended."""
+        """Yield notifications until each task has ended."""
         going_on = set(self._task_ids)
         while going_on:
             task = self.next()
@@ -66,7 +66,7 @@ class Listening:
 
 
 def read(site: Site, task_id: str) -> dict[str, Any]:
-    """Return what `tasks/get` of r1 says in the same form."""
+    """Return the response of r1 to `tasks/get`, in the same form."""
     task = site.get(task_id)
     assert task.pop("resultType") == "complete"
     task.pop("_meta", None)
@@ -74,11 +74,11 @@ def read(site: Site, task_id: str) -> dict[str, Any]:
 
 
 def timeless(task: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what depends on when it was read."""
+    """Remove the fields that depend on the time of the request."""
     return {name: value for name, value in task.items() if name != "pollIntervalMs"}
 
 
-def test_each_state_is_told_as_tasks_get_tells_it(site: Site) -> None:
+def test_each_state_is_sent_as_tasks_get_returns_it(site: Site) -> None:
     task_id = site.create("multi_input")
     with Listening(site, task_id) as listening:
         assert listening.next()["status"] == "working"
@@ -97,7 +97,7 @@ def test_each_state_is_told_as_tasks_get_tells_it(site: Site) -> None:
     assert timeless(final) == timeless(read(site, task_id))
 
 
-def test_every_kind_of_final_state_is_told_once_and_in_full(site: Site) -> None:
+def test_every_kind_of_final_state_is_sent_once_and_in_full(site: Site) -> None:
     wanted = {
         site.create("say", text="hello"): "completed",
         site.create("failing_job"): "completed",
@@ -119,7 +119,7 @@ def test_every_kind_of_final_state_is_told_once_and_in_full(site: Site) -> None:
 
 
 def race(site: Site) -> None:
-    """Listen to tasks that end before, while or after their stream begins, and be told how each has ended."""
+    """Clients that listen to tasks learn how each one ended, whether it ends before or after the stream begins."""
     for number in range(RACES):
         task_id = site.create("slow_compute", seconds=number / 1000, label=f"race {number}")
         with Listening(site, task_id) as listening:
@@ -127,20 +127,20 @@ def race(site: Site) -> None:
         assert final["result"]["content"][0]["text"].startswith(f"race {number}:")
 
 
-def test_the_final_state_is_told_whenever_the_stream_begins(site: Site) -> None:
+def test_the_final_state_is_sent_whenever_the_stream_begins(site: Site) -> None:
     site.worker("w1")
     ended = site.create("say", text="long ago")
     site.wait_for(ended, "completed")
     race(site)
     with Listening(site, ended) as listening:
         assert listening.next()["status"] == "completed"
-        # Now r2 already hears of all tasks of this caller.
+        # By now r2 is notified of all tasks of this caller.
         with Listening(site, ended) as another:
             assert another.next()["status"] == "completed"
         race(site)
 
 
-def test_the_final_state_is_told_although_the_hint_of_it_was_lost(site: Site) -> None:
+def test_the_final_state_is_sent_although_its_hint_was_lost(site: Site) -> None:
     site.worker("w1")
     task_id = site.create("wait")
     site.wait_for_line("started")

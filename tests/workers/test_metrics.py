@@ -1,4 +1,4 @@
-"""What replicas and workers show of tasks: the same count for all of them, and what each has done with which key."""
+"""Metrics about tasks: all processes show the same count, and each shows what it has done with which key."""
 
 from __future__ import annotations
 

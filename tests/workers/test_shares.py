@@ -1,4 +1,4 @@
-"""Which tasks a worker may begin: nobody has the last places, and whoever has none gets one that is free."""
+"""Which tasks a worker may start: nobody gets the last places, and an owner without a place gets any free one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway_workers.shares import Pick, Shares
 
 
 def fill(shares: Shares, *owners: str) -> dict[str, int]:
-    """Let owners take places in turn, as many as they may."""
+    """Let owners take as many places as they may, in turn."""
     taken = dict.fromkeys(owners, 0)
     while any(shares.room_for(owner) for owner in owners):
         for owner in owners:
@@ -34,7 +34,7 @@ def test_owners_that_come_together_have_as_much_and_leave_a_place() -> None:
     assert fill(Shares(32), "a", "b", "c") == {"a": 10, "b": 10, "c": 10}
 
 
-def test_whoever_has_none_gets_the_last_place_and_nobody_else_does() -> None:
+def test_only_an_owner_without_a_place_gets_the_last_one() -> None:
     shares = Shares(4)
     assert fill(shares, "a") == {"a": 3}
     assert (shares.room_for("a"), shares.room_for("b")) == (0, 1)
@@ -46,7 +46,7 @@ def test_whoever_has_none_gets_the_last_place_and_nobody_else_does() -> None:
     total=st.integers(1, 64),
     moves=st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=200),
 )
-def test_room_is_what_may_be_taken_one_by_one_and_never_more_than_is_free(
+def test_room_is_as_many_as_may_be_taken_one_by_one_and_never_more_than_are_free(
     total: int, moves: list[tuple[str, bool]]
 ) -> None:
     shares, taken = Shares(total), dict.fromkeys("abcd", 0)
@@ -76,7 +76,7 @@ def test_the_anonymous_owner_may_take_every_place() -> None:
     assert fill(shares, "nobody") == {"nobody": 3}
 
 
-def test_what_was_not_claimed_gives_its_place_back_and_what_was_lost_takes_one() -> None:
+def test_an_unclaimed_task_gives_its_place_back_and_a_lost_one_takes_one() -> None:
     shares = Shares(4)
     pick = Pick(shares)
     assert [pick.may_begin("a") for _ in range(4)] == [True, True, True, False]

@@ -1,4 +1,4 @@
-"""Places of a worker: never more than there are, and in turn."""
+"""Places of a worker: never more than there are, given out in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks from end to end with real processes: a replica takes them, workers run them, a store keeps them."""
+"""Tasks from end to end with real processes: a replica creates them, workers run them, a store keeps them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_task_that_was_created_without_a_worker_waits_for_one(site: Site) -> N
     assert site.text(task) == "hello"
 
 
-def test_a_task_that_waits_for_a_user_goes_on_in_another_worker(site: Site) -> None:
+def test_a_task_that_waits_for_a_user_continues_at_another_worker(site: Site) -> None:
     first = site.worker("w1")
     task = site.create("ask")
     assert list(site.wait_for(task, "input_required")["inputRequests"]) == ["name"]
@@ -59,7 +59,7 @@ def test_cancelling_reaches_the_running_tool_with_its_heartbeat_too(own_site: Si
     assert worker.alive
 
 
-def test_two_workers_share_what_there_is_to_do(site: Site) -> None:
+def test_two_workers_share_the_tasks(site: Site) -> None:
     site.worker("w1", "--concurrency", "1")
     site.worker("w2", "--concurrency", "1")
     tasks = [site.create("wait") for _ in range(2)]

@@ -1,4 +1,4 @@
-"""Tools whose work a test watches and steers through files in one directory."""
+"""Tools that a test observes and controls through files in one directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLL_SECONDS = 0.01
 
 
 def note(name: str, line: str) -> None:
-    """Add a line to what has happened."""
+    """Append a line to a file of notes."""
     with (Path(os.environ["TEST_DIRECTORY"]) / name).open("a") as file:
         file.write(f"{line}\n")
 
@@ -61,7 +61,7 @@ async def wait(ctx: Context, gate: str = "gate") -> str:
 
 @tool(task="required", max_attempts=1)
 async def count(ctx: Context, units: int = 10) -> str:
-    """Count units with a checkpoint after each; stops before unit 5 until its gate opens. May be tried once."""
+    """Count units, with a checkpoint after each. Stops before unit 5 until its gate opens. May be tried once."""
     for unit in range(ctx.resumed(0), units):
         note("units", f"{unit} {ctx.replica_id}")
         while unit == 4 and not is_open("gate"):
@@ -78,7 +78,7 @@ async def write(number: int) -> str:
 
 @tool(task="required")
 async def write_parts(ctx: Context, parts: int = 4) -> str:
-    """Write parts, each a step and a segment; waits after the second until its gate opens."""
+    """Write parts, each a step and a segment. Waits after the second part until its gate opens."""
     note("started", ctx.replica_id)
     for number in range(1, parts + 1):
         await ctx.emit(content.text(await ctx.step(f"part {number}", write, number)))
@@ -94,7 +94,7 @@ async def block(ctx: Context) -> str:
     """Block the event loop until its gate opens."""
     note("blocking", ctx.replica_id)
     while not is_open("gate"):
-        time.sleep(POLL_SECONDS)  # noqa: ASYNC251 - that is the mistake
+        time.sleep(POLL_SECONDS)  # noqa: ASYNC251 - blocking is the point
     return f"blocked {ctx.replica_id}"
 
 

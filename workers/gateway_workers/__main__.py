@@ -15,15 +15,15 @@ from gateway_workers import process
 
 EXIT_CONFIGURATION = 2
 OPTIONS = {"--worker-concurrency": "--concurrency", "--replica-id": "--worker-id"}
-"""Options that have another name than the setting they give."""
+"""Options whose names differ from those of their settings."""
 
 
 def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_workers") -> int:
-    """Run a worker until it is told to stop.
+    """Run a worker until it is asked to stop.
 
     Args:
-        argv: its arguments; None takes the process's own.
-        prog: what it was called by.
+        argv: the arguments; None takes those of the process.
+        prog: the name of the command, for usage messages.
 
     Returns:
         The exit code: 0 stopped cleanly, 1 tasks had to be cut off, 2 configured wrongly.
@@ -53,16 +53,13 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "python -m gateway_wo
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
-    """Return what reads the options of a worker.
-
-    Args:
-        prog: what it was called by.
-    """
+    """Return the parser of a worker's options, for a command called `prog`."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Run tasks in the background: claim them from the task store, run them, store what came of them.",
-        epilog="Needs GATEWAY_TOOLS, GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and GATEWAY_REDIS_URL as the replicas have "
-        "them. Set everything in the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see docs/run/settings.md.",
+        description="Run tasks in the background: claim them from the task store, run them, and store the results.",
+        epilog="Set GATEWAY_TOOLS, GATEWAY_SEAL_KEYS, GATEWAY_AUDIENCE and GATEWAY_REDIS_URL to the same values as on "
+        "the replicas. All settings come from the environment (GATEWAY_…, or GATEWAY_…_FILE for secrets); see "
+        "docs/run/settings.md.",
     )
     parser.add_argument(
         "--concurrency", metavar="N", help="how many tasks to run at once (default: GATEWAY_WORKER_CONCURRENCY, or 32)"
@@ -71,12 +68,12 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         "--tools",
         nargs="+",
         metavar="MODULE|FILE",
-        help="the Python modules or files that define the tools, as the replicas have them (default: GATEWAY_TOOLS)",
+        help="the Python modules or files that define the tools, the same as on the replicas (default: GATEWAY_TOOLS)",
     )
-    parser.add_argument("--reload", action="store_true", help="re-read the tool modules when their files change")
+    parser.add_argument("--reload", action="store_true", help="reload the tool modules when their files change")
     parser.add_argument("--worker-id", metavar="NAME", help="this worker's name in logs and in the task store")
     parser.add_argument(
-        "--metrics-port", metavar="PORT", help="the port of GET /metrics, 0 for any free one (default: no metrics)"
+        "--metrics-port", metavar="PORT", help="the port of GET /metrics; 0 picks a free one (default: no metrics)"
     )
     parser.add_argument(
         "--metrics-host", metavar="ADDRESS", help="the address to serve metrics on (default: 127.0.0.1)"

@@ -1,4 +1,4 @@
-"""Heartbeats, on a thread of their own: a tool that blocks the event loop does not stop them, and is told of."""
+"""Sends heartbeats from a separate thread, so a tool that blocks the event loop does not stop them, and is logged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LONGEST_TICK_SECONDS: Final = 0.25
 
 @dataclass(slots=True, eq=False)
 class Beat:
-    """A task whose lease is to be prolonged.
+    """A task whose lease the heart prolongs.
 
     Attributes:
-        claim: the task.
+        claim: the claimed task.
         runner: the asyncio task that runs it.
-        due: when to prolong it next, on the monotonic clock.
+        due: when to prolong the lease next, on the monotonic clock.
     """
 
     claim: Claim
@@ -36,13 +36,13 @@ class Beat:
 class Heart:
     """Prolongs the leases of running tasks from its own thread, with its own connection.
 
-    A worker whose event loop is blocked for longer than a lease keeps only the lease of the tool that blocks it: nobody
-    else starts that one a second time, and all others go on with another worker. What this worker writes about those
-    afterwards is refused.
+    If the event loop is blocked for longer than a lease, only the task that blocks it keeps its lease, so no other
+    worker starts it a second time. All other tasks continue at other workers, and the store refuses what this worker
+    writes about them later.
 
     Args:
         make_queue: opens the connection; called on the thread.
-        lease_seconds: how long a lease is.
+        lease_seconds: how long a lease lasts.
         loop: the event loop to watch.
     """
 
@@ -64,10 +64,10 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="heart", daemon=True)
 
     def start(self, on_end: Callable[[Claim, Heartbeat], None]) -> None:
-        """Start; called on the event loop that is watched.
+        """Start; called on the watched event loop.
 
         Args:
-            on_end: told there which task may not go on, and why.
+            on_end: called there with each task that must not continue, and the reason.
         """
         self._on_end = on_end
         self._watch.start()
@@ -80,11 +80,11 @@ class Heart:
         self._watch.stop()
 
     def add(self, claim: Claim, runner: asyncio.Task[None]) -> None:
-        """Prolong a lease from now on."""
+        """Start prolonging a lease."""
         self._beats[claim] = Beat(claim, runner, time.monotonic() + self._period)
 
     def remove(self, claim: Claim) -> None:
-        """Leave a lease alone from now on."""
+        """Stop prolonging a lease."""
         self._beats.pop(claim, None)
 
     def _run(self) -> None:
@@ -106,7 +106,7 @@ class Heart:
             await queue.aclose()
 
     def _due(self) -> list[Beat]:
-        """Return the tasks whose leases are to be prolonged now."""
+        """Return the tasks whose leases are due."""
         beats = list(self._beats.values())
         if self._watch.look() > self._lease_seconds:
             beats = [beat for beat in beats if beat.runner is self._watch.blocker] or beats
@@ -114,7 +114,7 @@ class Heart:
         return [beat for beat in beats if beat.due <= now]
 
     def _describe(self, blocker: asyncio.Task[object]) -> Mapping[str, str]:
-        """Name the task that a runner runs, for the log."""
+        """Return the log field that names the task of a blocking runner."""
         beats = list(self._beats.values())
         return next(({"task": beat.claim.task_id} for beat in beats if beat.runner is blocker), {})
 

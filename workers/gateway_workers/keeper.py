@@ -1,4 +1,4 @@
-"""What a running task has learned goes to the store: steps and segments at once, the rest now and then."""
+"""Stores what a running task learns: steps and segments at once, the rest at intervals."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gateway.tasks.ports import Claim, Kept, WorkQueue
 from gateway_workers.retry import outlast
 
 CHECKPOINT_SECONDS: Final = 1.0
-"""A checkpoint is written no more often than this."""
+"""The shortest time between two writes of a checkpoint."""
 
 PROGRESS_SECONDS: Final = 0.25
-"""Progress is told no more often than this."""
+"""The shortest time between two writes of progress."""
 
 
 class TaskKeeper:
-    """Keeps what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
+    """Stores what one leg of a task learns; satisfies `gateway.engine.host.Keeper` and `Notices`.
 
-    Writes wait for a store that is away; a lost lease raises, and so does what the store will never take. What is held
-    back (checkpoints within a second, progress) is written by a timer, with the next thing that must be written, or by
-    `flush`.
+    Writes wait for a store that is not available. They raise if the lease is lost, or if the store will never accept
+    the value. Checkpoints within a second, and progress, are held back until a timer, the next write or `flush` writes
+    them.
 
     Args:
-        queue: where to.
-        claim: the task; its journal is kept up to date here with what has been written.
-        leaving: tells whether the worker wants to hand its tasks back.
-        on_lost: told when the timer finds the lease lost.
+        queue: the store.
+        claim: the claimed task. The keeper updates its journal with everything that it writes.
+        leaving: returns whether the worker wants to hand back its tasks.
+        on_lost: called if the timer finds that the lease is lost.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class TaskKeeper:
         self._closed = False
 
     async def keep_step(self, key: str, value: Any) -> None:
-        """Keep the result of a step; it is durable when this returns."""
+        """Store the result of a step. It is durable when this returns."""
         await self._write({key: value})
 
     async def keep_emit(self, number: int, block: dict[str, Any]) -> None:
-        """Keep the `number`-th block; it is durable when this returns."""
+        """Store block `number`. It is durable when this returns."""
         async with self._one_at_a_time:
             await outlast(partial(self._queue.emit, self._claim, number, block))
 
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
-        """Keep a checkpoint, within a second; True asks the leg to end here."""
+        """Store a checkpoint within a second. Return True to ask the leg to end here."""
         self._checkpoint = checkpoint.to_map()
         if self._leaving():
             return True
@@ -76,7 +76,7 @@ class TaskKeeper:
         return False
 
     def progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Tell how far the task is, soon. May be called from any thread."""
+        """Report progress soon. Any thread may call this."""
         self._progress = Progress(done, total, message)
         self._loop.call_soon_threadsafe(self._set_timer)
 
@@ -84,16 +84,16 @@ class TaskKeeper:
         """Drop a message: a task has nowhere to send it (ext-tasks, Task Status Notifications)."""
 
     async def flush(self) -> None:
-        """Write what is held back, and hold nothing back any more; before the task changes hands."""
+        """Write everything that was held back, and stop the timer. Called before the task changes hands."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._progress is not None or self._timed_write is not None:
-            with contextlib.suppress(ValueTooLarge):  # what comes next brings the journal, and is told
+            with contextlib.suppress(ValueTooLarge):  # the next write contains the journal, and raises it
                 await self._write({})
 
     def abandon(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         self._closed = True
         self._progress = None
         for pending in (self._timer, self._timed_write):
@@ -131,7 +131,7 @@ class TaskKeeper:
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """Have what is held back written when it is due."""
+        """Schedule the write of what is held back."""
         if self._closed or self._timer is not None or self._timed_write is not None:
             return
         due = []
@@ -153,7 +153,7 @@ class TaskKeeper:
             self._closed = True
             self._on_lost(lost)
         except ValueTooLarge:
-            # Nobody waits for this write. The tool is told by the next thing that it keeps.
+            # Nobody waits for this write. The tool gets the error when it stores something next.
             self._checkpoint = self._progress = None
         finally:
             self._timed_write = None

@@ -1,4 +1,4 @@
-"""What operators see of a worker."""
+"""The metrics of a worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerTelemetry(ProcessTelemetry):
     """The metrics of one worker.
 
     Args:
-        tools: the names of the registered tools; any other name counts as `other`.
+        tools: the names of the registered tools; all others count as `other`.
         concurrency: how many tasks the worker runs at once.
     """
 
@@ -36,42 +36,42 @@ class WorkerTelemetry(ProcessTelemetry):
         super().__init__()
         self._tools = frozenset(tools)
         self._legs = Counter(
-            "gateway_task_legs", "Legs of tasks by how they ended.", ["tool", "outcome"], registry=self.registry
+            "gateway_task_legs", "Legs of tasks, by outcome.", ["tool", "outcome"], registry=self.registry
         )
         self._seconds = Histogram(
             "gateway_task_leg_seconds",
-            "How long legs of tasks took.",
+            "Duration of legs of tasks.",
             ["tool"],
             buckets=_SECONDS_BUCKETS,
             registry=self.registry,
         )
         self._running = Gauge("gateway_tasks_running", "Tasks running now.", registry=self.registry)
-        Gauge("gateway_worker_concurrency", "Tasks that run at most.", registry=self.registry).set(concurrency)
+        Gauge("gateway_worker_concurrency", "How many tasks may run at once.", registry=self.registry).set(concurrency)
         self._redelivered = Counter(
-            "gateway_tasks_redelivered", "Tasks taken over from a worker that was lost.", registry=self.registry
+            "gateway_tasks_redelivered", "Tasks taken over from a lost worker.", registry=self.registry
         )
         self._put_back = Counter(
             "gateway_tasks_put_back",
-            "Tasks put behind those of other callers because their caller has its share of this worker.",
+            "Tasks put behind those of other callers because their caller already had its share of this worker.",
             registry=self.registry,
         )
         self._leases_lost = Counter(
             "gateway_task_leases_lost",
-            "Tasks that this worker had to let go because its lease was lost.",
+            "Tasks that this worker gave up because it lost their lease.",
             registry=self.registry,
         )
 
     def serve(self, tools: Iterable[str]) -> None:
-        """Know other tools by their names from now on."""
+        """Count these tools by name from now on."""
         self._tools = frozenset(tools)
 
     def tasks_put_back(self, count: int) -> None:
-        """Count tasks that were not begun because their owner has its share of this worker."""
+        """Count tasks that did not start because their owner has its share of this worker."""
         if count:
             self._put_back.inc(count)
 
     def leg_started(self, attempt: int) -> None:
-        """Count a task as running; `attempt` is above 1 where another worker was lost over it."""
+        """Count a task as running; `attempt` is above 1 if a worker was lost while it ran the task."""
         self._running.inc()
         if attempt > 1:
             self._redelivered.inc()

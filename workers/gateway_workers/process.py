@@ -1,4 +1,4 @@
-"""The process around a worker: its event loop, its signals, its exit code."""
+"""The process around a worker: its event loop, signals and exit code."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from gateway_workers.worker import LAST_WRITES_SECONDS, Work, Worker
 log = logging.getLogger(__name__)
 
 REPEATED_SIGNAL_SECONDS: Final = 0.5
-"""Supervisors often signal a process and its group; within this time that is one signal, not two."""
+"""Supervisors often signal a process and its group. Signals within this time count as one."""
 
 GRACE_SECONDS: Final = 3 * LAST_WRITES_SECONDS
-"""What a worker may take after its drain time to hand back what it cut off."""
+"""How long a worker may take after its drain time to hand back the tasks that it cut off."""
 
 
 def run(settings: Settings, *, reload: bool = False) -> int:
-    """Work until told to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
+    """Work until asked to stop; return the exit code: 0 clean, 1 if tasks had to be cut off.
 
     Args:
-        settings: the settings; metrics are served only if their port was given.
-        reload: whether to re-read the tool modules when their files change.
+        settings: the settings of the worker. It serves metrics only if they name a port explicitly.
+        reload: whether to reload the tool modules when their files change.
 
     Raises:
-        ConfigurationError: the process cannot work as configured; the message says what to change.
+        ConfigurationError: the process cannot work as configured. The message says what to change.
     """
     ending = Ending()
     services = build_worker(settings)
@@ -61,7 +61,7 @@ def run(settings: Settings, *, reload: bool = False) -> int:
     if settings.metrics_port is not None and "metrics_port" in settings.model_fields_set:
         metrics = start_metrics_server(telemetry.registry, settings.metrics_host, settings.metrics_port)
         log.info("metrics", extra={"url": metrics.url})
-    # What start-up made lives as long as the process: the collector need not look at it again.
+    # The objects made so far live as long as the process, so the garbage collector need not examine them again.
     gc.collect()
     gc.freeze()
     try:
@@ -120,7 +120,7 @@ async def _work(
 
 @contextlib.contextmanager
 def _signals(worker: Worker, loop: asyncio.AbstractEventLoop, drain_seconds: float, ending: Ending) -> Iterator[None]:
-    """Leave at the first SIGTERM or SIGINT, at once at the second, and in time even if the event loop is blocked."""
+    """Stop gracefully at the first SIGTERM or SIGINT and at once at the second, even if the event loop is blocked."""
     first_at: float | None = None
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -150,10 +150,10 @@ def _schedule(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> 
 
 
 def _exit_later(seconds: float, ending: Ending) -> None:
-    """End the process in time, whatever a tool does to its event loop."""
+    """End the process after some seconds, even if a tool blocks its event loop."""
 
     def give_up() -> None:
-        log.error("the worker does not come to its end; leases end by themselves")
+        log.error("the worker did not stop in time; its leases will expire")
         exit_now(ending.stopped(1))
 
     timer = threading.Timer(seconds, give_up)

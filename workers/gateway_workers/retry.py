@@ -1,4 +1,4 @@
-"""Getting along without the task store for a while: what it did not do is tried again. It is the store that logs."""
+"""Outlasts outages of the task store by retrying. The store logs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 async def outlast(call: Callable[[], Awaitable[T]]) -> T:
-    """Call until the store does it, less and less often. Whoever cannot wait forever cancels this."""
+    """Retry a call, at increasing intervals, until the store executes it. To limit the time, cancel this."""
     pause = FIRST_PAUSE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a worker works with, made of its settings."""
+"""Builds the services of a worker from its settings."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class WorkerServices:
-    """What a worker works with; made once per process.
-
-    Only what `keys` holds changes while it works.
+    """The services of a worker, built once per process. While it works, only the keys in `keys` change.
 
     Attributes:
-        settings: the settings.
-        keys: hold the seal keys.
+        settings: the settings of the process.
+        keys: holds the seal keys.
         registry: what the tool modules define.
-        host: runs legs, without a time limit: a task is limited by its time to live.
-        audit: notes each leg.
-        tracing: traces legs, or None.
+        host: runs legs without a time limit, since a task is limited by its time to live.
+        audit: records each leg.
+        tracing: traces legs; None if tracing is off.
     """
 
     settings: Settings
@@ -56,20 +54,20 @@ class WorkerServices:
         return make_work_queue(self.settings, self.keys, telemetry)
 
     async def check_store(self, telemetry: ProcessTelemetry) -> None:
-        """Check at the start that the store can be relied on; one that cannot be reached yet is told in the log.
+        """Check at the start that the store is suitable; if it cannot be reached yet, only log that.
 
         Raises:
-            ConfigurationError: its version, its eviction policy or its number of partitions does not fit.
+            ConfigurationError: its version, eviction policy or number of partitions does not fit.
         """
         store = make_task_store(self.settings, self.keys, telemetry)
-        assert store is not None  # noqa: S101 - `check_working` has seen to it
+        assert store is not None  # noqa: S101 - `check_working` ensures it
         try:
             await check(store)
         finally:
             await store.aclose()
 
     def key_files(self) -> Iterator[FileWatcher[KeyRing]]:
-        """Give what watches the file of the seal keys, if they come from one."""
+        """Yield the watcher of the seal keys' file, if they come from a file."""
         yield from watch_key_file(self.settings, self.keys)
 
 
@@ -77,7 +75,7 @@ def build_worker(settings: Settings) -> WorkerServices:
     """Build the services of one worker.
 
     Raises:
-        ConfigurationError: a setting, a key or a tool module is wrong; the message says what to change.
+        ConfigurationError: a setting, a key or a tool module is wrong. The message says what to change.
     """
     settings.check_working()
     keys = make_key_holder(settings)

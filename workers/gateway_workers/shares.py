@@ -1,8 +1,8 @@
-"""What one owner may take of a worker. A place that is taken is free again only when its task ends, perhaps in hours.
+"""Limits how many places of a worker one owner may take. A place stays taken until its task ends, perhaps for hours.
 
-So nobody may take the last ones: an owner gets another place while it has at most seven times as many as are free then.
-Alone it has up to seven eighths of all places; two owners have up to seven fifteenths each; and so on. Whoever has none
-may take any that is free, so the first task of an owner begins at once, whatever others have begun before.
+So nobody may take the last places: an owner gets another place only if it then has at most seven times as many as stay
+free. A single owner can have up to seven eighths of all places, two owners up to seven fifteenths each, and so on. An
+owner without a place may take any free one, so its first task starts at once.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from gateway.tasks.ports import Claim
 
 MOST_PER_FREE: Final = 7
-"""How many places one owner may have for each that is free."""
+"""How many places one owner may have for each free one."""
 
 
 class Shares:
-    """Counts the places of a worker that tasks of each owner have.
+    """Counts the places that the tasks of each owner hold at a worker.
 
-    The anonymous owner has no share: where nobody says who calls, all are one.
+    The anonymous owner has no limit, because without authentication all callers are one owner.
 
     Args:
         total: how many places there are.
@@ -36,7 +36,7 @@ class Shares:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def room_for(self, owner: str) -> int:
-        """Return how many tasks of an owner may begin now; 0 if none."""
+        """Return how many tasks of an owner may start now."""
         free = self._total - self._taken
         if owner == self._anonymous:
             return free
@@ -45,7 +45,7 @@ class Shares:
         return max(room, 0 if has else min(free, 1))
 
     def takes_part(self, owner: str) -> bool:
-        """Tell whether an owner has a place now."""
+        """Return whether an owner has a place now."""
         return self._of_owner[owner] > 0
 
     def take(self, owner: str) -> None:
@@ -69,7 +69,7 @@ class Shares:
             self._anonymous = claim.owner
 
     async def wait_for_change(self, seconds: float) -> None:
-        """Wait until a place is given back, or for so long."""
+        """Wait until a place is given back, for at most `seconds`."""
         change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(change)
         try:
@@ -80,14 +80,14 @@ class Shares:
 
 
 class Pick:
-    """Decides for the tasks of one claim which of them may begin, and counts these.
+    """Decides which tasks of one claim may start, and counts their places.
 
     Args:
-        shares: of the worker.
+        shares: the shares of the worker.
 
     Attributes:
-        refused: the owners that have their share.
-        put_back: how many of their tasks were not begun.
+        refused: the owners that already have their share.
+        put_back: how many of their tasks did not start.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -97,7 +97,7 @@ class Pick:
         self.put_back = 0
 
     def may_begin(self, owner: str) -> bool:
-        """Tell whether a task of an owner may begin; if so, its place is taken."""
+        """Return whether a task of an owner may start, and take its place if so."""
         if not self._shares.room_for(owner):
             self.refused.add(owner)
             self.put_back += 1
@@ -107,7 +107,11 @@ class Pick:
         return True
 
     def settle(self, claims: Iterable[Claim]) -> None:
-        """Take places for what was claimed without asking, as lost tasks are, and give back those of what was not."""
+        """Adjust the places to the actual claims.
+
+        Tasks claimed without asking, such as those of a lost worker, take places. Places of tasks that were not claimed
+        are given back.
+        """
         for claim in claims:
             self._shares.know(claim)
             if self._begun[claim.owner]:

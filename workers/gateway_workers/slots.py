@@ -1,4 +1,4 @@
-"""How many tasks one worker runs at once."""
+"""Limits how many tasks a worker runs at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import deque
 
 
 class Slots:
-    """Places for running tasks. Whoever waits for one is given one in turn, before those who come later.
+    """Places for running tasks, given out in the order of the requests.
 
     Args:
-        total: how many there are.
+        total: how many places there are.
     """
 
     def __init__(self, total: int) -> None:
@@ -20,11 +20,11 @@ class Slots:
 
     @property
     def contended(self) -> bool:
-        """Whether somebody waits for a place."""
+        """Whether anybody waits for a place."""
         return bool(self._waiting)
 
     async def take(self, most: int) -> int:
-        """Take up to `most` places; waits until there is one. Returns 0 once closed."""
+        """Wait for a free place, then take up to `most` and return how many; 0 once closed."""
         if self._closed:
             return 0
         given = 0
@@ -48,7 +48,7 @@ class Slots:
                 turn.set_result(1)
 
     def close(self) -> None:
-        """Hand out no more places; whoever waits for one is told."""
+        """Give out no more places; all who wait get 0."""
         self._closed = True
         for turn in self._waiting:
             if not turn.done():

@@ -1,4 +1,4 @@
-"""One worker: it claims tasks as it has room for them, runs them, and stores what came of each leg."""
+"""One worker: claims tasks while it has room, runs them, and stores the outcome of each leg."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ log = logging.getLogger(__name__)
 
 CLAIM_WAIT_MS: Final = 1000
 CONTENDED_WAIT_MS: Final = 25
-"""How long one partition may keep a free place to itself while others wait for it."""
+"""How long a partition may wait with a place in hand while other partitions wait for a place."""
 
 BATCH: Final = 16
-"""Tasks claimed with one request."""
+"""The largest number of tasks that one request claims."""
 
 LOOK_SECONDS: Final = 0.25
-"""How often a partition is searched for tasks of others while those in front are of owners that have their share."""
+"""How often to search a partition for tasks of other owners while those at its head belong to owners with a full
+share."""
 
 UNKNOWN_TOOL_SECONDS: Final = 60.0
-"""A task of a tool that this worker lacks is left to others for so long: a newer worker may be on its way."""
+"""How long to leave the task of an unknown tool to other workers, since newer ones may be starting."""
 
 UNKNOWN_TOOL_PAUSE_SECONDS: Final = 1.0
 LAST_WRITES_SECONDS: Final = 2.0
@@ -49,17 +50,17 @@ LAST_WRITES_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker works with.
+    """The parts that a worker needs to run tasks.
 
     Attributes:
-        tools: by name, at the start.
-        queue: hands it its tasks.
-        host: runs legs; without a time limit of its own, since a task is limited by its time to live.
-        telemetry: counts.
-        audit: notes each leg.
-        random_bytes: where reference ids come from.
-        strict_asks: whether a tool that declares its questions may ask only those.
-        tracing: traces legs and steps, or None.
+        tools: the tools at the start, by name.
+        queue: the queue to claim tasks from.
+        host: runs legs without a time limit, since a task is limited by its time to live.
+        telemetry: counts legs and tasks.
+        audit: records each leg.
+        random_bytes: the source of reference ids.
+        strict_asks: whether a tool that declares questions may ask only those.
+        tracing: traces legs and steps; None if tracing is off.
     """
 
     tools: Mapping[str, Tool]
@@ -77,11 +78,11 @@ class _Running:
     """One leg of a task while it runs.
 
     Attributes:
-        claim: the task.
-        keeper: keeps what it learns.
-        runner: the asyncio task.
+        claim: the claimed task.
+        keeper: stores what it learns.
+        runner: the asyncio task that runs it.
         stopped: why it was stopped, if it was.
-        ending: whether it has come to its end and is being stored.
+        ending: whether it has ended and its outcome is being stored.
     """
 
     claim: Claim
@@ -91,19 +92,19 @@ class _Running:
     ending: bool = False
 
     def stop(self, why: LegEnd) -> None:
-        """Cancel the tool. What is being stored already is left to the store to refuse."""
+        """Cancel the tool. If its outcome is already being stored, leave it to the store to refuse that."""
         if self.stopped is None and (not self.ending or why is LegEnd.HANDED_BACK):
             self.stopped = why
             self.runner.cancel()
 
 
 class Worker:
-    """Runs tasks until it is told to leave.
+    """Runs tasks until `leave` is called.
 
     Args:
-        work: what it works with.
-        heart: prolongs the leases of what runs.
-        concurrency: how many tasks it runs at once.
+        work: what the worker needs to run tasks.
+        heart: prolongs the leases of running tasks.
+        concurrency: how many tasks to run at once.
     """
 
     def __init__(self, work: Work, heart: Heart, concurrency: int) -> None:
@@ -120,29 +121,29 @@ class Worker:
         self._lacking: dict[str, float] = {}
 
     def serve(self, tools: Mapping[str, Tool]) -> None:
-        """Run newer tools from the next leg on."""
+        """Use these tools from the next leg on."""
         self._tools = tools
 
     def leave(self) -> None:
-        """Claim no more, and hand back what runs at its next checkpoint."""
+        """Claim no more tasks, and hand back running ones at their next checkpoint."""
         self._leaving.set()
         self._slots.close()
 
     def hurry(self) -> None:
-        """Hand back what runs now."""
+        """Hand back running tasks at once."""
         self._hurry.set()
 
     def end(self, claim: Claim, told: Heartbeat) -> None:
-        """Stop a task that may not go on."""
+        """Stop a task that must not continue."""
         running = self._running.get(claim)
         if running is not None:
             running.stop(LegEnd.CANCELLED if told is Heartbeat.CANCELLED else LegEnd.LOST)
 
     async def run(self, drain_seconds: float) -> bool:
-        """Work until `leave` is called, then let what runs finish or hand itself back.
+        """Work until `leave` is called, then let running tasks finish or reach a checkpoint.
 
         Args:
-            drain_seconds: how long that may take; what still runs then is cut off and handed back.
+            drain_seconds: how long that may take. Tasks that still run then are cut off and handed back.
 
         Returns:
             Whether nothing had to be cut off.
@@ -183,7 +184,7 @@ class Worker:
             await asyncio.wait_for(self._queue.leave(), LAST_WRITES_SECONDS)
 
     async def _read(self, partition: int) -> None:
-        """Claim the tasks of one partition, never more than can be started at once."""
+        """Claim the tasks of one partition, never more than can start immediately."""
         pause = 0.0
         limited: set[str] = set()
         while (room := await self._room(partition, limited)) and (held := await self._slots.take(room)):
@@ -194,7 +195,7 @@ class Worker:
                 claims = await self._queue.claim(partition, held, 0, pick.may_begin)
                 if not claims and not pick.refused:
                     limited.clear()
-                    # One place is enough to wait with.
+                    # Waiting takes only one place.
                     self._slots.give(held - 1)
                     held = 1
                     claims = await self._queue.claim(partition, 1, self._claim_wait_ms(), pick.may_begin)
@@ -213,12 +214,12 @@ class Worker:
                     await asyncio.wait_for(self._leaving.wait(), pause)
 
     async def _room(self, partition: int, limited: set[str]) -> int:
-        """Return how many tasks of a partition to claim, once there may be one that can begin; 0 when leaving.
+        """Wait until a task of a partition may be able to start; return how many to claim. Return 0 when leaving.
 
         Args:
-            partition: which one.
-            limited: the owners that had their share when a task of theirs was last seen there; who has no place any
-                more is taken out.
+            partition: the number of the partition.
+            limited: the owners that had a full share when a task of theirs was last seen there. Owners without a place
+                are removed from the set.
         """
         while not self._leaving.is_set():
             limited -= {owner for owner in limited if not self._shares.takes_part(owner)}
@@ -232,7 +233,7 @@ class Worker:
         return 0
 
     async def _others_come(self, partition: int, owners: Sequence[str]) -> bool:
-        """Put tasks of owners that have their share behind those of others; tell whether there are any."""
+        """Put tasks of owners with a full share behind those of others, and return whether there are any others."""
         try:
             return await self._queue.make_way(partition, owners)
         except TaskStoreDown:
@@ -242,7 +243,7 @@ class Worker:
         return CONTENDED_WAIT_MS if self._slots.contended else CLAIM_WAIT_MS
 
     async def _listen(self) -> None:
-        """Stop tasks that are cancelled at once, instead of at their next heartbeat."""
+        """Stop cancelled tasks at once, instead of at their next heartbeat."""
         while True:
             try:
                 async with contextlib.aclosing(self._queue.cancellations()) as cancelled:
@@ -265,9 +266,9 @@ class Worker:
         self.end(claim, Heartbeat.CANCELLED if lost.cancelled else Heartbeat.LOST)
 
     async def _run(self, claim: Claim) -> None:
-        """Run one claimed task to the end of its leg, whatever that is, and let it go."""
+        """Run one leg of a claimed task until it ends in any way, then release the task's place."""
         running = self._running[claim]
-        FLOW.set(_flow_of(claim))  # the asyncio task that this runs in is the leg's own
+        FLOW.set(_flow_of(claim))  # no reset needed: this asyncio task runs nothing but the leg
         tracing = self._work.tracing
         trace = None if tracing is None else tracing.task_leg(claim.tool, claim.task_id, claim.journal)
         loop = asyncio.get_running_loop()
@@ -319,7 +320,7 @@ class Worker:
     async def _leg(self, running: _Running) -> LegEnd:
         claim = running.claim
         tool = self._tools.get(claim.tool)
-        if self._leaving.is_set() or not self._work.audit.may_run:  # it was claimed by a read that began before that
+        if self._leaving.is_set() or not self._work.audit.may_run:  # the claim began before that
             return await self._store(running, _Untouched())
         if tool is None:
             return await self._store(running, await self._without_tool(claim))
@@ -343,7 +344,7 @@ class Worker:
             )
         except (LeaseLost, asyncio.CancelledError):
             raise
-        except Exception as error:  # noqa: BLE001 - the task must end nevertheless
+        except Exception as error:  # noqa: BLE001 - the task must end anyway
             outcome = _not_stored(claim, error)
         return await self._store(running, outcome)
 
@@ -353,25 +354,25 @@ class Worker:
         return await outlast(partial(self._queue.segments, claim.owner, claim.task_id))
 
     async def _without_tool(self, claim: Claim) -> Finished | _Untouched:
-        """Leave a task of a tool that this worker does not have to others for a while, then fail it."""
+        """Leave the task of an unknown tool to other workers for a while, then fail it."""
         now = time.monotonic()
         if now - self._lacking.setdefault(claim.task_id, now) < UNKNOWN_TOOL_SECONDS:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._leaving.wait(), UNKNOWN_TOOL_PAUSE_SECONDS)
             return _Untouched()
         del self._lacking[claim.task_id]
-        log.error("no worker has the tool of a task", extra={"tool": claim.tool, "task": claim.task_id})
+        log.error("no worker has the tool for a task", extra={"tool": claim.tool, "task": claim.task_id})
         return Finished(error=error_of(InternalError(f"The tool {claim.tool} is not available")))
 
     async def _store(self, running: _Running, outcome: TaskOutcome | _Untouched) -> LegEnd:
-        """Store what a leg came to, or else why that cannot be; waits for a store that is away."""
+        """Store the outcome of a leg, or an error if that cannot be stored. Waits while the store is not available."""
         running.ending = True
         await running.keeper.flush()
         try:
             return await self._store_as_it_is(running.claim, outcome)
         except LeaseLost:
             raise
-        except Exception as error:  # noqa: BLE001 - the task must end nevertheless
+        except Exception as error:  # noqa: BLE001 - the task must end anyway
             return await self._store_as_it_is(running.claim, _not_stored(running.claim, error))
 
     async def _store_as_it_is(self, claim: Claim, outcome: TaskOutcome | _Untouched) -> LegEnd:
@@ -388,7 +389,7 @@ class Worker:
         return LegEnd.HANDED_BACK
 
     async def _hand_back_now(self, running: _Running) -> None:
-        """Hand back a task that was cut off, with what it had stored. If that fails, its lease ends by itself."""
+        """Hand back a task that was cut off, with everything it had stored. If that fails, its lease expires."""
         running.keeper.abandon()
         release = self._queue.release(running.claim, running.claim.journal)
         with contextlib.suppress(TaskStoreDown, LeaseLost, TimeoutError):
@@ -397,22 +398,22 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Untouched:
-    """Nothing was run; the task goes back as it came."""
+    """Nothing was run, so the task goes back unchanged."""
 
 
 _INTERNAL: Final = Finished(error=error_of(InternalError("The task failed in the server")))
 
 
 def _flow_of(claim: Claim) -> str:
-    """Return the id of the call that a task goes on with, as far as it can be read."""
+    """Return the id of the call that a task continues; "" if it cannot be read."""
     return str(claim.journal.get("flow", ""))
 
 
 def _not_stored(claim: Claim, error: Exception) -> Finished:
-    """Return what a task ends with because what it came to cannot be stored."""
+    """Return the error that ends a task whose outcome cannot be stored."""
     fields = {"tool": claim.tool, "task": claim.task_id}
     if isinstance(error, ValueTooLarge):
-        log.warning("task has more to store than is allowed", extra={**fields, "problem": str(error)})
+        log.warning("task tried to store more than is allowed", extra={**fields, "problem": str(error)})
         return Finished(result=failed_result(str(error)))
     log.error("task failed in the gateway itself", extra=fields, exc_info=error)
     return _INTERNAL

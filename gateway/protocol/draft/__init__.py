@@ -1,1 +1,1 @@
-"""Pure: the draft wire: a handshake wire, and the proposals that it speaks as they were written."""
+"""Pure: the draft wire, a handshake wire with the proposals as they were first written."""

@@ -1,6 +1,6 @@
-"""Pure: tasks as first proposed, in the words of SEP-1686 "Tasks": the client names them, and polls or waits.
+"""Pure: tasks as first proposed, in the format of SEP-1686 "Tasks": the client chooses their ids, and polls or waits.
 
-Only a task that was created in this form is told in these words.
+Only tasks that were created in this form use this format.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from gateway.tasks.model import Phase, TaskView
 from gateway.tasks.retention import poll_interval_ms
 
 TASK: Final = "modelcontextprotocol.io/task"
-"""The name in `_meta` of a request that is to become a task (section 3.1)."""
+"""The name in `_meta` that asks for a request to become a task (section 3.1)."""
 
 RELATED_TASK: Final = "modelcontextprotocol.io/related-task"
-"""The name in `_meta` that joins a message to a task (section 4.7)."""
+"""The name in `_meta` that links a message to a task (section 4.7)."""
 
 _TASK_ID: Final = re.compile(rf"[!-~]{{1,{MAX_TASK_ID_CHARS}}}", re.ASCII)
 
 
 class FirstForm(msgspec.Struct, frozen=True):
-    """The metadata of a request that is to become a task (section "Task Metadata").
+    """The metadata that asks for a request to become a task (section "Task Metadata").
 
     Attributes:
-        task_id: the client's own name for the task.
-        keep_alive_ms: how long the client wants the result to be kept from the end on, None if it does not say.
+        task_id: the id that the client chose.
+        keep_alive_ms: how long after the end of the task the client wants the result kept, or None.
     """
 
     task_id: str
@@ -42,13 +42,13 @@ class FirstForm(msgspec.Struct, frozen=True):
 
 
 def read_first_form(meta: Mapping[str, Any]) -> FirstForm | None:
-    """Read what makes a request a task of this form, None if nothing does (section 3.1).
+    """Read the metadata that asks for a task of this form, or return None without any (section 3.1).
 
     Args:
         meta: `params._meta`.
 
     Raises:
-        InvalidParams: it, or a member of it, has the wrong type; or the id is not 1 to 128 visible ASCII characters.
+        InvalidParams: the metadata or a member has the wrong type, or the id is not 1 to 128 visible ASCII characters.
     """
     wish, where = meta.get(TASK), f'params._meta["{TASK}"]'
     if wish is None:
@@ -62,7 +62,7 @@ def read_first_form(meta: Mapping[str, Any]) -> FirstForm | None:
 
 
 def status(view: TaskView) -> str:
-    """Return the status of a task (section 4.3). One that has begun never goes back to `submitted`."""
+    """Return the status of a task (section 4.3). A task that has started never returns to `submitted`."""
     if not view.opened and view.phase is not Phase.CANCELLED:
         return "unknown"
     if view.phase is Phase.QUEUED and view.generation == 0:
@@ -71,7 +71,7 @@ def status(view: TaskView) -> str:
 
 
 def task(view: TaskView) -> dict[str, Any]:
-    """Return the task as `tasks/list` tells it (section 3.5; proposal "Task Progress")."""
+    """Return the task's entry in `tasks/list` (section 3.5; proposal "Task Progress")."""
     told: dict[str, Any] = {
         "taskId": view.task_id,
         "status": status(view),
@@ -87,27 +87,27 @@ def task(view: TaskView) -> dict[str, Any]:
 
 
 def answer(view: TaskView) -> dict[str, Any]:
-    """Return the task as the answer to `tasks/get` (section 3.2)."""
+    """Return the answer to `tasks/get` (section 3.2)."""
     return {**task(view), **related(view.task_id)}
 
 
 def related(task_id: str) -> dict[str, Any]:
-    """Return what joins a message's result or parameters to a task (section 4.7)."""
+    """Return the member that links a result, or the parameters of a message, to a task (section 4.7)."""
     return {"_meta": {RELATED_TASK: {"taskId": task_id}}}
 
 
 def created_notification(task_id: str) -> bytes:
-    """Tell that a task can be asked about from now on (section 3.4)."""
+    """Encode the notification that a task was created (section 3.4)."""
     return notification("notifications/tasks/created", related(task_id))
 
 
 def status_notification(view: TaskView) -> bytes:
-    """Tell what has become of a task (proposal "Task Progress")."""
+    """Encode the notification of a task's status (proposal "Task Progress")."""
     return notification("notifications/tasks/status", answer(view))
 
 
 def final_result(view: TaskView) -> dict[str, Any]:
-    """Return what `tasks/result` answers for a completed task (sections 3.3 and 4.6).
+    """Return the answer to `tasks/result` for a completed task (sections 3.3 and 4.6).
 
     Raises:
         InvalidParams: the task is not `completed`; see `not_completed`.
@@ -118,7 +118,7 @@ def final_result(view: TaskView) -> dict[str, Any]:
 
 
 def call_result(view: TaskView) -> dict[str, Any]:
-    """Return what the request itself that became a task is answered with in the end (section 3.4).
+    """Return the final answer to the request that became the task (section 3.4).
 
     Raises:
         RpcError: the task ended with this error, or cannot be read.
@@ -127,14 +127,14 @@ def call_result(view: TaskView) -> dict[str, Any]:
 
 
 def not_completed(view: TaskView) -> InvalidParams:
-    """Return the error for who asks too early, or in vain, for a result (section 7.1).
+    """Return the error for a task that has no result, or no result yet (section 7.1).
 
-    While the task waits, `data.inputRequests` has what it asks.
+    While the task waits for answers, `data.inputRequests` has its questions.
     """
     data = {"inputRequests": task_words.input_requests(view)} if view.questions else None
     return InvalidParams(f"Cannot retrieve result: Task status is '{status(view)}', not 'completed'", data)
 
 
 def already_exists(task_id: str) -> InvalidParams:
-    """Return the error for who names a task as they have named one before (section 7.1)."""
+    """Return the error for a task id that the client has already used (section 7.1)."""
     return InvalidParams(f"Task ID already exists: {task_id}")

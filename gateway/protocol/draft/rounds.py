@@ -1,8 +1,8 @@
-"""Pure: multi round-trip requests as first proposed, before they were released.
+"""Pure: multi round-trip requests as first proposed, before their release.
 
-A result that has `inputRequests` or `requestState` is incomplete: the client sends the request again, under another id,
-with its answers and the state (proposal "Multi Round-Trip Requests", Ephemeral Tool Workflow). Answers are wrapped as
-the responses they are: `{key: {"result": …}}`.
+A result with `inputRequests` or `requestState` is incomplete: the client sends the request again with a new id, its
+answers and the state (proposal "Multi Round-Trip Requests", Ephemeral Tool Workflow). Each answer is wrapped like a
+response: `{key: {"result": …}}`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gateway.protocol.versions import Wire
 
 
 class DraftResults(HandshakeResults):
-    """Writes results of the draft wire; satisfies `gateway.protocol.result_format.Words`."""
+    """Writes results of the draft wire; implements `gateway.protocol.result_format.Words`."""
 
     wire = Wire.DRAFT
 
@@ -24,12 +24,12 @@ class DraftResults(HandshakeResults):
         super().__init__(with_progress=True)
 
     def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
-        """Return an `IncompleteResult` that asks; the state comes with each, needed or not."""
+        """Return an `IncompleteResult` with questions. It always carries the state."""
         requests = {key: {"method": question.method, "params": question.params} for key, question in questions.items()}
         return {"inputRequests": requests, "requestState": request_state}
 
     def shed(self, request_state: str) -> dict[str, Any]:
-        """Return an `IncompleteResult` that asks nothing (Use Case 2: Load Shedding)."""
+        """Return an `IncompleteResult` without questions (Use Case 2: Load Shedding)."""
         return {"requestState": request_state}
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
@@ -40,7 +40,8 @@ class DraftResults(HandshakeResults):
 def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
     """Return the answers that the client sent, in the engine's form.
 
-    What is neither a result nor an error is as good as missing, and asked again (Guidance for Error Handling).
+    A value that is neither a result nor an error counts as missing, so its question is asked again (Guidance for Error
+    Handling).
     """
     answers: dict[str, Answer] = {}
     for key, response in input_responses.items():

@@ -1,4 +1,4 @@
-"""Pure: results at once and results in segments (SEP-1905 "Task Result Streaming and Immediate Result Acceptance")."""
+"""Pure: immediate and segmented results (SEP-1905 "Task Result Streaming and Immediate Result Acceptance")."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from gateway.tasks.model import Phase, TaskView
 Mode: TypeAlias = Literal["immediate", "streaming", "task"]
 
 MODES: Final[tuple[Mode, ...]] = ("immediate", "streaming", "task")
-"""The response modes that are served, the preferred one first (section "Capability Negotiation")."""
+"""The response modes that are served, in order of preference (section "Capability Negotiation")."""
 
 _FALLBACK_MODE: Final = "io.modelcontextprotocol/fallback-mode"
-"""The name in `_meta` of the mode in which a request is answered that did not list it."""
+"""The name in `_meta` of the response mode, if the request did not list that mode."""
 
 FALLBACK_META: Final = {_FALLBACK_MODE: "task"}
 KEPT_NOWHERE_META: Final = {_FALLBACK_MODE: "immediate"}
-"""What an ended call carries in `_meta` that should be a task but for which the store has no place."""
+"""The `_meta` of the result of a call that should have become a task, but for which the store has no room."""
 
 MORE: Final = "dev.sealedgateway/more"
-"""The name in `_meta` of what a complete answer in segments does not have, and where it is."""
+"""The name in `_meta` that says which fields of the result have no segment, and where to get them."""
 
 _TOLD_IN_SEGMENTS: Final = frozenset({"content", "isError"})
-"""What of a result its segments, and the responses that have them, tell."""
+"""The fields of a result that segments and their responses contain."""
 
 _MAX_SEQ_NR: Final = 2**53 - 1
-"""No task has as many segments; JSON tells greater numbers only roughly."""
+"""No task has so many segments, and JSON is not exact for greater numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a request that becomes a task is answered.
+    """How to answer a request that becomes a task.
 
     Attributes:
-        mode: the way to begin with.
-        may_stream: whether segments may be sent where there is no result at once.
-        fallback: whether the request lists modes, and a task is none of them.
+        mode: the mode to try first.
+        may_stream: whether segments may be sent if there is no immediate result.
+        fallback: whether the request lists modes without `task`.
     """
 
     mode: Mode
@@ -50,15 +50,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """What there is of a result.
+    """The part of a result that is available.
 
     Attributes:
         blocks: content blocks in order.
-        complete: whether no more will come.
-        is_error: whether the last one says what went wrong.
-        after: the number of the segment before the first of these; segments are numbered from 1.
-        emitted: whether there is more than what the task ended with.
-        more: the names of the fields of the result that no segment has.
+        complete: whether these are the last blocks.
+        is_error: whether the last block describes an error.
+        after: the number of the segment before the first block; segments are numbered from 1.
+        emitted: whether the task has emitted segments, besides its final result.
+        more: the names of the result's fields that no segment contains.
     """
 
     blocks: Sequence[Mapping[str, Any]]
@@ -72,14 +72,14 @@ class Segments:
 def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
     """Choose how to answer a request that becomes a task (section "Capability Negotiation").
 
-    Every client takes a task, whether it says so or not.
+    Every client accepts a task, even if it does not list that mode.
 
     Args:
-        asked: `params.task.responseModes` as sent, None if absent. Names that are not known count for nothing.
-        client_modes: what the client declared when its session began, None without a session.
+        asked: `params.task.responseModes` as sent, or None. Unknown names are ignored.
+        client_modes: the modes that the client declared when its session started; None without a session.
 
     Raises:
-        InvalidParams: what was asked is no array of strings.
+        InvalidParams: `asked` is not an array of strings.
     """
     names = _read_modes(asked)
     usable = [mode for mode in MODES if mode in names and (client_modes is None or mode in {*client_modes, "task"})]
@@ -91,10 +91,10 @@ def choose_mode(asked: Any, client_modes: frozenset[str] | None) -> Choice:
 
 
 def read_last_seq_nr(params: Mapping[str, Any]) -> int | None:
-    """Read the `lastSeqNr` of `tasks/result`, None if the whole result is asked for (section "Resuming Streaming").
+    """Read the `lastSeqNr` of `tasks/result`; None requests the whole result (section "Resuming Streaming").
 
     Raises:
-        InvalidParams: it is no integer from 1 on.
+        InvalidParams: the number is not a positive integer.
     """
     if "lastSeqNr" not in params:
         return None
@@ -105,21 +105,21 @@ def read_last_seq_nr(params: Mapping[str, Any]) -> int | None:
 
 
 def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int = 0) -> Segments:
-    """Return what there is of a task's result in segments (section "Streaming Behavior").
+    """Return the segments of a task's result that are available (section "Streaming Behavior").
 
-    Once the task is done that is its whole content, so the last segments are there as soon as the task has ended, and
-    not before. An error of the protocol is told as one more segment.
+    When the task ends, the segments are its whole content, so the last ones appear only then. A protocol error becomes
+    an additional segment.
 
     Args:
         view: the task.
-        stored: what it has emitted after a segment, read after the view was.
-        after: the number of that segment; 0, for all, once the task `has_ended`.
+        stored: the blocks emitted after segment `after`, read after the view was read.
+        after: the number of that segment. It must be 0, for all segments, if the task `has_ended`.
 
     Raises:
-        ValueError: some of a task that has ended are missing.
+        ValueError: the task has ended, and `after` is not 0.
     """
     if has_ended(view) and after:
-        raise ValueError("all segments are needed of a task that has ended")
+        raise ValueError("a task that has ended needs all of its segments")
     emitted = bool(stored) or after > 0
     if not has_ended(view) or view.phase is Phase.CANCELLED:
         return Segments(stored, complete=has_ended(view), is_error=False, after=after, emitted=emitted)
@@ -133,24 +133,24 @@ def segments_of(view: TaskView, stored: Sequence[Mapping[str, Any]], after: int 
 
 
 def gone(sent: int) -> Segments:
-    """Return what is told of a task that is no longer there while its segments are sent.
+    """Return the last segment for a task that disappears while its segments are sent.
 
     Args:
-        sent: how many were.
+        sent: how many segments were sent.
     """
     why = {"type": "text", "text": GONE}
     return Segments([why], complete=True, is_error=True, after=sent, emitted=sent > 0)
 
 
 def response(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
-    """Return one more response with what there is after a segment (section "Streaming Behavior").
+    """Return a response with the segments that the client does not have (section "Streaming Behavior").
 
-    A task that failed before it had emitted anything is told in the form of a result.
+    If the task failed before it emitted anything, the response has the form of a result.
 
     Args:
-        segments: what there is.
-        after: the number of the last segment that the client has, 0 for none.
-        task_id: of the task.
+        segments: the available segments.
+        after: the number of the last segment that the client has, or 0.
+        task_id: the id of the task.
     """
     if after == 0 and segments.is_error and not segments.emitted:
         return {"content": segments.blocks, "isError": True, "isComplete": True, **related(task_id)}
@@ -161,9 +161,9 @@ def partial(segments: Segments, after: int, task_id: str) -> dict[str, Any]:
     """Return a response with `partial-content` (section "Case 3: Responding with Streaming Results").
 
     Args:
-        segments: what there is.
+        segments: the available segments.
         after: the number of the last segment that the client has.
-        task_id: of the task.
+        task_id: the id of the task.
     """
     numbered = [
         {**block, "seqNr": number} for number, block in enumerate(segments.blocks, segments.after + 1) if number > after
@@ -184,5 +184,5 @@ def _read_modes(asked: Any) -> list[str]:
 
 
 def _whole(stored: Sequence[Mapping[str, Any]], last: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Join what was emitted and what the task ended with, which mostly begins with the former."""
+    """Join the emitted blocks and the final result, which usually begins with the same blocks."""
     return last if [*last[: len(stored)]] == [*stored] else [*stored, *last]

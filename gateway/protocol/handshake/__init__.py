@@ -1,1 +1,1 @@
-"""Pure: what the wires with a handshake have in common: sessions, requests and results of 2025-11-25."""
+"""Pure: the parts that all handshake wires share: sessions, requests and results of 2025-11-25."""

@@ -14,10 +14,10 @@ from gateway.protocol.versions import negotiate
 
 
 class Initialize(msgspec.Struct, frozen=True):
-    """What a client says as it begins.
+    """The parameters of `initialize`.
 
     Attributes:
-        version: the version that the session will speak.
+        version: the protocol version of the session.
         capabilities: what the client declares.
     """
 
@@ -26,7 +26,7 @@ class Initialize(msgspec.Struct, frozen=True):
 
 
 def read_initialize(params: Mapping[str, Any]) -> Initialize:
-    """Read the parameters of `initialize`. Who the client says to be counts for nothing, so it is not looked at.
+    """Read the parameters of `initialize`. `clientInfo` has no effect, so it is not read.
 
     Raises:
         InvalidParams: a field has the wrong type; the message names it.

@@ -1,4 +1,4 @@
-"""Pure: questions as requests of the server's, answers as responses (2025-11-25 "Elicitation", "Sampling", "Roots")."""
+"""Pure: questions as server requests, and answers as responses (2025-11-25 "Elicitation", "Sampling", "Roots")."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def request_params(method: str, params: Mapping[str, Any], name: str) -> dict[st
     """Return the params of the request that asks a question.
 
     Args:
-        method: of the question.
-        params: as the released wire writes them.
-        name: unique for the question; here a URL to visit comes with one (section "URL Mode Elicitation Requests").
+        method: the method of the question.
+        params: its params on the released wire.
+        name: a unique name of the question; URL questions carry one here (section "URL Mode Elicitation Requests").
     """
     if method == ELICIT and params.get("mode") == "url":
         return {**params, "elicitationId": name}
@@ -23,5 +23,5 @@ def request_params(method: str, params: Mapping[str, Any], name: str) -> dict[st
 
 
 def answer_of(response: Response) -> Answer:
-    """Return the answer that a client's response is."""
+    """Return the answer in a client's response."""
     return {"error": response.error} if response.result is None else {"result": response.result}

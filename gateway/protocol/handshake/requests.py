@@ -1,4 +1,4 @@
-"""Pure: reads a request of a handshake wire, where the session says what the client can do."""
+"""Pure: reads requests of the handshake wires, where the session has the client's capabilities."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gateway.protocol.requests import McpRequest, read_progress_token
 from gateway.protocol.versions import LOG_LEVELS
 
 CANCELLED: Final = "notifications/cancelled"
-"""The notification that takes a request back (2025-11-25 "Cancellation")."""
+"""The notification that cancels a request (2025-11-25 "Cancellation")."""
 
 LOG_LEVEL: Final = "info"
-"""What is told of logs from here on: `logging/setLevel` is acknowledged, but there is nowhere to keep it."""
+"""The lowest level that clients get. `logging/setLevel` is acknowledged, but there is no place to store its level."""
 
 SESSIONLESS_CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}},
@@ -24,15 +24,11 @@ SESSIONLESS_CAPABILITIES: Final[Mapping[str, Any]] = {
     "roots": {},
     "tasks": {"responses": {"modes": ["task", "immediate", "streaming"]}},
 }
-"""What a client without a session is taken to support: of the response modes, those that it asks for."""
+"""The assumed capabilities of a client without a session. It gets only the response modes that it requests."""
 
 
 def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpRequest:
-    """Return the request with what its client can do.
-
-    Args:
-        request: as parsed.
-        capabilities: those of the session.
+    """Return a request together with the capabilities of its session.
 
     Raises:
         InvalidParams: `_meta`, or the progress token in it, has the wrong type.
@@ -50,7 +46,7 @@ def read_request(request: Request, capabilities: Mapping[str, Any]) -> McpReques
 
 
 def read_opening(request: Request) -> McpRequest:
-    """Return an `initialize` as a request: nothing is known of its client yet, and its `_meta` means nothing."""
+    """Return an `initialize` request. The client's capabilities are not known yet, and its `_meta` is ignored."""
     return McpRequest(
         id=request.id,
         method=request.method,
@@ -63,20 +59,22 @@ def read_opening(request: Request) -> McpRequest:
 
 
 def check_method(request: Request, headers: Headers) -> None:
-    """Check `Mcp-Method`, which clients of these wires need not send: who reads it there must not be misled.
+    """Check `Mcp-Method`, which is optional on these wires. A proxy that reads it must not be misled.
 
     Raises:
-        HeaderMismatch: it names another method than the body.
+        HeaderMismatch: the header and the body name different methods.
     """
     named = headers.get(METHOD)
     if named is not None and named != request.method:
-        raise HeaderMismatch(f"Header mismatch: Mcp-Method is {quote(named)}, the body says {quote(request.method)}")
+        raise HeaderMismatch(
+            f"Header mismatch: Mcp-Method is {quote(named)}, but the body says {quote(request.method)}"
+        )
 
 
 def read_cancelled(params: Mapping[str, Any]) -> RequestId | None:
-    """Return the id of the request that a `notifications/cancelled` names, None where it names none.
+    """Return the id of the request that a `notifications/cancelled` names, or None.
 
-    A notification is never answered, so one that is malformed means nothing.
+    A notification gets no answer, so a malformed one is ignored.
     """
     request_id = params.get("requestId")
     if type(request_id) is int or (type(request_id) is str and len(request_id) <= MAX_ID_CHARS):
@@ -88,7 +86,7 @@ def check_set_level(params: Mapping[str, Any]) -> None:
     """Check the parameters of `logging/setLevel`.
 
     Raises:
-        InvalidParams: `level` is none.
+        InvalidParams: `level` is not a log level.
     """
     if read_string(params, "level") not in LOG_LEVELS:
         raise InvalidParams(f"params.level must be one of {', '.join(LOG_LEVELS)}")

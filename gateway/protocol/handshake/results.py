@@ -1,4 +1,4 @@
-"""Pure: results of the handshake wires: plain, with `_meta` only where there is something to tell in it."""
+"""Pure: results of the handshake wires. They are plain, and have `_meta` only if it has content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class HandshakeResults:
     """Writes results.
 
     Args:
-        with_progress: whether tasks tell how far they are in fields of their own.
+        with_progress: whether tasks report progress in separate fields.
     """
 
     def __init__(self, *, with_progress: bool) -> None:
@@ -26,11 +26,11 @@ class HandshakeResults:
         return {**fields, "_meta": meta} if meta else dict(fields)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:  # noqa: ARG002
-        """Return a result with these fields; these wires do not tell how long one may be kept."""
+        """Return a result with these fields. These wires have no caching hints."""
         return dict(fields)
 
     def unable(self, error: MissingCapability) -> str | None:
-        """Return what to do; this wire has no error for what a client cannot."""
+        """Return the error's text, because these wires have no error for a missing capability."""
         return str(error)
 
     def task_created(self, view: TaskView) -> dict[str, Any]:

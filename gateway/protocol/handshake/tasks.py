@@ -1,6 +1,6 @@
-"""Pure: tasks that a client orders with `params.task`, in the words of 2025-11-25 "Tasks".
+"""Pure: tasks that a client requests with `params.task`, in the format of 2025-11-25 "Tasks".
 
-The draft wire tells them in the same words, and besides how far they are (proposal "Task Progress").
+The draft wire uses the same format, and adds progress (proposal "Task Progress").
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from gateway.tasks.model import Phase, TaskView
 from gateway.tasks.retention import poll_interval_ms
 
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-"""The name in `_meta` that joins a message to a task (section "Related Task Metadata")."""
+"""The name in `_meta` that links a message to a task (section "Related Task Metadata")."""
 
 GONE: Final = "The task has expired or was deleted"
-"""What a client is told that waits for a task which is no longer there."""
+"""The message for a client that waits for a task which no longer exists."""
 
 _MAX_FAILURE_CHARS: Final = 300
 _CANCELLED: Final = "The task was cancelled by request."
 _WORKING: Final = "The task is in progress."
-_COMPLETED: Final = "The task is completed; tasks/result has its result."
+_COMPLETED: Final = "The task is completed; tasks/result returns its result."
 
 
 class TaskWish(msgspec.Struct, frozen=True):
-    """The `task` of a request that is to become one.
+    """The `task` parameter, which asks for a request to become a task.
 
     Attributes:
-        ttl_ms: how long the client wants the task to be kept from its creation, None if it does not say.
-        response_modes: `responseModes` as sent, of any type, None if absent; only the draft wire looks at them.
+        ttl_ms: how long after its creation the client wants the task kept, or None.
+        response_modes: `responseModes` as sent, of any type, or None. Only the draft wire reads it.
     """
 
     ttl_ms: int | None
@@ -42,20 +42,20 @@ class TaskWish(msgspec.Struct, frozen=True):
 
 
 def not_found() -> InvalidParams:
-    """Return the error for every task that the caller cannot reach (section "Protocol Errors")."""
+    """Return the error for a task that the caller cannot access (section "Protocol Errors")."""
     return InvalidParams("Failed to retrieve task: Task not found")
 
 
 def gone() -> InvalidParams:
-    """Return the error for a request that waited for a task of the caller's, which is no longer there."""
+    """Return the error for a request that waited for a task which no longer exists."""
     return InvalidParams(f"Failed to retrieve task: {GONE}")
 
 
 def read_task_params(params: Mapping[str, Any]) -> TaskWish | None:
-    """Read `params.task`, None if the request is to become no task (section "Task Parameters").
+    """Read `params.task`, or return None if the request does not ask for a task (section "Task Parameters").
 
     Raises:
-        InvalidParams: it, or its `ttl`, has the wrong type; the message names it.
+        InvalidParams: `task` or its `ttl` has the wrong type; the message names it.
     """
     if params.get("task") is None:
         return None
@@ -67,20 +67,20 @@ def read_task_id(params: Mapping[str, Any]) -> str:
     """Read the `taskId` that `tasks/get`, `tasks/result`, `tasks/cancel` and `tasks/delete` name.
 
     Raises:
-        InvalidParams: it is missing, no string, or longer than that of any task.
+        InvalidParams: the id is missing, not a string, or longer than any task's id.
     """
     return task_words.read_task_id(params, not_found)
 
 
 def read_related_task(params: Mapping[str, Any], names: Sequence[str] = (RELATED_TASK,)) -> str:
-    """Read the id of the task that a request belongs to, such as `tasks/input_response`.
+    """Read the id of the task that a request such as `tasks/input_response` belongs to.
 
     Args:
-        params: of the request.
-        names: what it may be called in `_meta`. Several name the same task.
+        params: the params of the request.
+        names: the possible names in `_meta`. If there are several, they must name the same task.
 
     Raises:
-        InvalidParams: it is missing or has the wrong type, or they name several; the message names it.
+        InvalidParams: the id is missing or has the wrong type, or there are several ids; the message names the member.
     """
     meta = read_object(params, "_meta")
     found = set()
@@ -95,13 +95,13 @@ def read_related_task(params: Mapping[str, Any], names: Sequence[str] = (RELATED
 
 
 def status(view: TaskView) -> str:
-    """Return the status of a task; what a tool itself calls an error has failed (section "Task Status")."""
+    """Return the status of a task. A task with an error result has failed (section "Task Status")."""
     told = task_words.status(view)
     return "failed" if told == "completed" and _is_error(view) else told
 
 
 def has_ended(view: TaskView) -> bool:
-    """Tell whether `tasks/result` has nothing to wait for: the task has ended, or nothing will be read of its end."""
+    """Return whether `tasks/result` need not wait: the task has ended, or its result cannot be read."""
     return view.phase.ended or not view.opened
 
 
@@ -110,7 +110,7 @@ def task(view: TaskView, with_progress: bool) -> dict[str, Any]:
 
     Args:
         view: the task.
-        with_progress: whether how far it is has fields of its own.
+        with_progress: whether to report progress in separate fields.
     """
     told: dict[str, Any] = {"taskId": view.task_id, "status": status(view)}
     message = status_message(view, told["status"])
@@ -129,24 +129,24 @@ def created(view: TaskView, with_progress: bool) -> dict[str, Any]:
 
 
 def status_notification(view: TaskView, with_progress: bool) -> bytes:
-    """Tell what has become of a task (section "Task Status Notification"); see `task`."""
+    """Encode the notification of a task's status (section "Task Status Notification"); see `task`."""
     return notification("notifications/tasks/status", task(view, with_progress))
 
 
 def related(task_id: str) -> dict[str, Any]:
-    """Return what joins a result, or the parameters of a request, to a task (section "Related Task Metadata")."""
+    """Return the member that links a result or a request to a task (section "Related Task Metadata")."""
     return {"_meta": {RELATED_TASK: {"taskId": task_id}}}
 
 
 def asking(view: TaskView) -> dict[str, Any]:
-    """Return what `tasks/result` answers while a task waits (proposal "Multi Round-Trip Requests")."""
+    """Return the answer to `tasks/result` while a task waits (proposal "Multi Round-Trip Requests")."""
     return {"inputRequests": task_words.input_requests(view), **related(view.task_id)}
 
 
 def final_result(view: TaskView) -> dict[str, Any]:
-    """Return what `tasks/result` answers for a task that `has_ended` (section "Result Retrieval").
+    """Return the answer to `tasks/result` for a task that `has_ended` (section "Result Retrieval").
 
-    It is what the call itself would have been answered with, and says which task it belongs to.
+    It is the answer that the call itself would have had, with a link to the task.
 
     Raises:
         RpcError: the task ended with this error, or cannot be read.
@@ -155,7 +155,7 @@ def final_result(view: TaskView) -> dict[str, Any]:
 
 
 def call_result(view: TaskView) -> Mapping[str, Any]:
-    """Return what the call of a task that `has_ended` came to; a cancelled one is told as a result that says so.
+    """Return the result of the call behind a task that `has_ended`. For a cancelled task, the result says so.
 
     Raises:
         RpcError: the task ended with this error, or cannot be read.
@@ -169,14 +169,14 @@ def call_result(view: TaskView) -> Mapping[str, Any]:
 
 
 def joined(result: Mapping[str, Any], related: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result with what joins it to a task, and the rest of its `_meta`."""
+    """Return a result with its link to a task added to its `_meta`."""
     return {**result, "_meta": {**(result.get("_meta") or {}), **related["_meta"]}}
 
 
 def progress(view: TaskView) -> dict[str, Any]:
-    """Return how far a task is, if its tool has told (proposal "Task Progress").
+    """Return the progress of a task, if its tool has reported any (proposal "Task Progress").
 
-    A total that is less than what is done already is wrong, and left out.
+    A total that is less than the work already done is omitted.
     """
     if view.progress is None:
         return {}
@@ -185,10 +185,10 @@ def progress(view: TaskView) -> dict[str, Any]:
 
 
 def status_message(view: TaskView, told: str) -> str | None:
-    """Return what people are told of a task with this status, None for one that these words do not know."""
+    """Return the message for people about a task with this status; None if this format does not have the status."""
     match told:
         case "input_required":
-            return "Input is required: tasks/result tells what is asked."
+            return "Input is required; tasks/result returns the questions."
         case "working":
             return (view.progress and view.progress.message) or _WORKING
         case "completed":
@@ -203,7 +203,7 @@ def status_message(view: TaskView, told: str) -> str | None:
 def failure(view: TaskView) -> str:
     """Return why a task failed, in a few hundred characters.
 
-    A tool's result ends with what went wrong: what it had emitted before comes first.
+    In a tool's result, the reason is the last text: the blocks that it emitted before come first.
     """
     text = _last_text(view.result) if view.result is not None else str(task_words.error_of(view)["message"])
     return text if len(text) <= _MAX_FAILURE_CHARS else text[: _MAX_FAILURE_CHARS - 1] + "…"

@@ -1,4 +1,4 @@
-"""Pure: results of the 2025-11-25 wire, where a call asks its client while the request is open."""
+"""Pure: results of the 2025-11-25 wire, where a call asks its questions while the request is open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from gateway.engine.questions import Answer, Question
 from gateway.protocol.handshake.results import HandshakeResults
 from gateway.protocol.versions import Wire
 
-NO_ROUNDS = "on this wire no result asks for another request"
+NO_ROUNDS = "a result on this wire cannot ask for another request"
 
 
 class LegacyResults(HandshakeResults):
-    """Writes results of the 2025-11-25 wire; satisfies `gateway.protocol.result_format.Words`."""
+    """Writes results of the 2025-11-25 wire; implements `gateway.protocol.result_format.Words`."""
 
     wire = Wire.LEGACY
 
@@ -21,13 +21,13 @@ class LegacyResults(HandshakeResults):
         super().__init__(with_progress=False)
 
     def input_required(self, questions: Mapping[str, Question], request_state: str) -> NoReturn:
-        """Raise: questions are requests of the server's here, never results."""
+        """Raise an error: on this wire, questions are server requests, never results."""
         raise NotImplementedError(NO_ROUNDS)
 
     def shed(self, request_state: str) -> NoReturn:
-        """Raise: no client of this wire would bring a state to another replica."""
+        """Raise an error: clients of this wire do not take a state to another replica."""
         raise NotImplementedError(NO_ROUNDS)
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
-        """Return the answers: they came as JSON-RPC responses, which have been read as such."""
+        """Return the answers unchanged: they were already read as JSON-RPC responses."""
         return dict(input_responses)

@@ -16,11 +16,11 @@ ListName: TypeAlias = Literal["tools", "prompts", "resources"]
 
 
 def acknowledged(subscription_id: RequestId, honoured: ListenFilter) -> bytes:
-    """Open a `subscriptions/listen` stream: nothing may come before this.
+    """Encode the acknowledgement that opens a `subscriptions/listen` stream. It must be the first message.
 
     Args:
         subscription_id: the id of the listen request.
-        honoured: what will really be told of what was asked for.
+        honoured: the part of the requested filter that is served.
     """
     notifications: dict[str, Any] = {}
     if honoured.tools:
@@ -37,22 +37,22 @@ def acknowledged(subscription_id: RequestId, honoured: ListenFilter) -> bytes:
 
 
 def list_changed(name: ListName, subscription_id: RequestId) -> bytes:
-    """Tell that a list is no longer what it was; a list of templates counts as one of resources."""
+    """Encode the notification that a list has changed. Resource templates belong to the list of resources."""
     return _on_subscription(f"{name}/list_changed", subscription_id, {})
 
 
 def resource_updated(uri: str, subscription_id: RequestId) -> bytes:
-    """Tell that a resource may have to be read again."""
+    """Encode the notification that a resource has changed."""
     return _on_subscription("resources/updated", subscription_id, {"uri": uri})
 
 
 def task_changed(subscription_id: RequestId, task: Mapping[str, Any], meta: Mapping[str, Any]) -> bytes:
-    """Tell what has become of a task.
+    """Encode the notification that a task has changed.
 
     Args:
         subscription_id: the id of the listen request.
-        task: the `DetailedTask`, as `tasks/get` would tell it now.
-        meta: more of `_meta`.
+        task: the `DetailedTask`, as `tasks/get` would return it now.
+        meta: additional members of `_meta`.
     """
     return _on_subscription("tasks", subscription_id, task, meta)
 

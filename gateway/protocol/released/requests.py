@@ -1,8 +1,7 @@
-"""Pure: reads a request of the released wire, in the order that its clients rely on.
+"""Pure: reads requests of the released wire, and checks them in the order that clients rely on.
 
-Each request stands alone: it names its version and the client's capabilities in `_meta` and repeats in
-headers what a proxy routes by (2026-07-28 "basic", "Per-request protocol fields"; "Streamable HTTP",
-"Server Validation").
+Each request stands alone: `_meta` has its version and the client's capabilities, and headers repeat the values that
+proxies route by (2026-07-28 "basic", "Per-request protocol fields"; "Streamable HTTP", "Server Validation").
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from gateway.protocol.versions import (
 )
 
 MAX_LISTEN_URIS: Final = 1000
-"""How many resources one `subscriptions/listen` may name: each is looked at whenever something changes."""
+"""How many resources one `subscriptions/listen` may name. Each change is compared with all of them."""
 
 MAX_URI_CHARS: Final = 2048
-"""Longest uri in a `subscriptions/listen`; it is kept as long as the stream is open."""
+"""The longest URI in a `subscriptions/listen`. It stays in memory while the stream is open."""
 
 MAX_LISTEN_TASKS: Final = 1000
-"""How many tasks one `subscriptions/listen` may name: each is read at once, and again every few seconds."""
+"""How many tasks one `subscriptions/listen` may name. Each is read immediately, and again every few seconds."""
 
 _RELEASED_BYTES: Final = RELEASED.encode()
 _METHOD_BYTES: Final = {name: name.encode() for name, method in METHODS.items() if RELEASED in method.versions}
@@ -48,14 +47,14 @@ _LOG_LEVEL_SET: Final = frozenset(LOG_LEVELS)
 
 
 class ListenFilter(msgspec.Struct, frozen=True):
-    """What a `subscriptions/listen` asks for, or what we agree to tell.
+    """The changes that a `subscriptions/listen` requests, or those that the server reports.
 
     Attributes:
         tools: changes of the list of tools.
         prompts: changes of the list of prompts.
-        resources: changes of the lists of resources and of templates.
-        uris: resources whose own changes count; each once, in the client's order.
-        task_ids: tasks whose changes count; each once, in the client's order.
+        resources: changes of the lists of resources and templates.
+        uris: changes of these resources; each URI once, in the client's order.
+        task_ids: changes of these tasks; each id once, in the client's order.
     """
 
     tools: bool = False
@@ -66,16 +65,16 @@ class ListenFilter(msgspec.Struct, frozen=True):
 
 
 def read_request(request: Request, headers: Headers) -> McpRequest:
-    """Check `_meta` and headers of a request.
+    """Check `_meta` and the headers of a request.
 
-    The order decides which error a client with several mistakes sees: required fields of `_meta`, the
-    version header against `_meta`, the version itself, `Mcp-Method`, `Mcp-Name`, the other fields of `_meta`.
-    A client that contradicts itself is told so before it is told that a version is unknown.
+    The order of the checks decides which of several mistakes is reported. It is: the required fields of `_meta`, the
+    version header against `_meta`, the version itself, `Mcp-Method`, `Mcp-Name`, and the other fields of `_meta`. So a
+    contradiction is reported before an unknown version.
 
     Raises:
         InvalidParams: a field of `_meta` is missing or has the wrong type; the message names it.
         HeaderMismatch: a header is missing, malformed or differs from the body.
-        UnsupportedVersion: header and `_meta` agree on a version that is not served.
+        UnsupportedVersion: the header and `_meta` agree on a version that is not served.
     """
     params = request.params
     meta, version = _read_required_meta(params)
@@ -101,11 +100,11 @@ def read_request(request: Request, headers: Headers) -> McpRequest:
 
 
 def read_listen(params: Mapping[str, Any]) -> ListenFilter:
-    """Read the filter of `subscriptions/listen`; what it asks for beyond the fields known here is not served.
+    """Read the filter of `subscriptions/listen`. Unknown fields are ignored.
 
     Raises:
-        InvalidParams: `notifications` is missing, a field of it has the wrong type, or there are more uris or
-            tasks, or longer ones, than may be listened to; the message names it.
+        InvalidParams: `notifications` is missing, one of its fields has the wrong type, or there are too many URIs or
+            tasks, or too long ones; the message names the field.
     """
     asked = require_object(params, "notifications")
     return ListenFilter(
@@ -118,7 +117,7 @@ def read_listen(params: Mapping[str, Any]) -> ListenFilter:
 
 
 def _read_required_meta(params: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return `_meta` and the version in it; the capabilities are known to be an object."""
+    """Return `_meta` and its version, after checking that the capabilities are an object."""
     meta = params.get("_meta")
     if type(meta) is not dict:
         problem = "must be an object" if "_meta" in params else "is missing"
@@ -157,7 +156,7 @@ def _read_log_level(meta: Mapping[str, Any]) -> str | None:
 
 
 def _check_name(sent: str | None, value: Any) -> None:
-    """Compare `Mcp-Name` with the parameter it repeats; one that is no string is left to the method's own check."""
+    """Compare `Mcp-Name` with the parameter that it repeats. The method itself refuses a parameter of another type."""
     if type(value) is not str:
         return
     if sent is None:
@@ -171,8 +170,8 @@ def _check_name(sent: str | None, value: Any) -> None:
 
 def _mismatch(name: str, sent: str | None, expected: str) -> HeaderMismatch:
     if sent is None:
-        return HeaderMismatch(f"Header mismatch: {name} is missing, the body says {quote(expected)}")
-    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, the body says {quote(expected)}")
+        return HeaderMismatch(f"Header mismatch: {name} is missing, but the body says {quote(expected)}")
+    return HeaderMismatch(f"Header mismatch: {name} is {quote(sent)}, but the body says {quote(expected)}")
 
 
 def _wrong_meta(meta: Mapping[str, Any], key: str, expected: str) -> InvalidParams:

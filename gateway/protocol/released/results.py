@@ -1,7 +1,7 @@
 """Pure: results of the 2026-07-28 wire.
 
-Every result carries `resultType` and `_meta["io.modelcontextprotocol/serverInfo"]`; results that clients
-may keep carry `ttlMs` and `cacheScope` (MCP "Caching").
+Every result has `resultType` and `_meta["io.modelcontextprotocol/serverInfo"]`. Results that clients may cache also
+have `ttlMs` and `cacheScope` (MCP "Caching").
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.tasks.model import TaskView
 
 
 class ResultWriter:
-    """Writes results that name this server; satisfies `gateway.protocol.result_format.Words`.
+    """Writes results that name this server; implements `gateway.protocol.result_format.Words`.
 
     Args:
         server_info: the `Implementation` object of this server: `name` and `version`.
-        empty_requests: whether a result that asks nothing still carries an empty `inputRequests`.
+        empty_requests: whether a result without questions still has an empty `inputRequests`.
     """
 
     wire: Final = Wire.RELEASED
@@ -33,7 +33,7 @@ class ResultWriter:
         self._no_requests: Mapping[str, Any] = {"inputRequests": {}} if empty_requests else {}
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a final result with these fields, and more of `_meta` if given."""
+        """Return a final result with these fields, and additional `_meta` if given."""
         return {"resultType": "complete", **fields, "_meta": {**self._meta, **meta} if meta else self._meta}
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class ResultWriter:
         return {"resultType": "task", **task(view), "_meta": self._meta}
 
     def unable(self, error: MissingCapability) -> str | None:  # noqa: ARG002
-        """Return None: clients of this wire are told which capabilities they lack."""
+        """Return None: on this wire, an error names the missing capabilities."""
         return None
 
     def read_answers(self, input_responses: Mapping[str, Any]) -> dict[str, Answer]:
@@ -49,7 +49,7 @@ class ResultWriter:
         return read_answers(input_responses)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:
-        """Return a final result that the client may keep for `ttl_ms`."""
+        """Return a final result that the client may cache for `ttl_ms`."""
         return {"resultType": "complete", **fields, "ttlMs": ttl_ms, "cacheScope": scope, "_meta": self._meta}
 
     def input_required(self, questions: Mapping[str, Question], request_state: str) -> dict[str, Any]:
@@ -63,9 +63,9 @@ class ResultWriter:
         }
 
     def shed(self, request_state: str) -> dict[str, Any]:
-        """Return an `InputRequiredResult` that asks nothing: the client brings the state to another replica.
+        """Return an `InputRequiredResult` without questions: the client sends the state to another replica.
 
-        Its `inputRequests` may be absent (MCP "Multi Round-Trip Requests", Server Requirements: at least one of
+        `inputRequests` may be absent (MCP "Multi Round-Trip Requests", Server Requirements: at least one of
         `inputRequests` and `requestState`).
         """
         return {
@@ -76,10 +76,10 @@ class ResultWriter:
         }
 
     def listen_closed(self, subscription_id: RequestId) -> dict[str, Any]:
-        """Return the result that ends a `subscriptions/listen` we close (MCP "Subscriptions", Graceful Closure).
+        """Return the result that closes a `subscriptions/listen` (MCP "Subscriptions", Graceful Closure).
 
         Args:
-            subscription_id: the id of the listen request, which the response has too.
+            subscription_id: the id of the listen request, which is also the id of the response.
         """
         return {"resultType": "complete", "_meta": {**self._meta, META_SUBSCRIPTION_ID: subscription_id}}
 
@@ -87,7 +87,7 @@ class ResultWriter:
 def read_answers(input_responses: Mapping[str, Any]) -> dict[str, Answer]:
     """Return the answers of a retry in the engine's form.
 
-    Here a response is the bare result object. One that is no object counts as missing, so its question is
-    asked again.
+    On this wire, a response is the bare result object. Any other value counts as missing, so its question is asked
+    again.
     """
     return {key: {"result": response} for key, response in input_responses.items() if isinstance(response, dict)}

@@ -1,7 +1,7 @@
-"""Pure: tasks in the words of the 2026-07-28 wire, extension `io.modelcontextprotocol/tasks`.
+"""Pure: tasks in the format of the 2026-07-28 wire, extension `io.modelcontextprotocol/tasks`.
 
-The stored task is neutral (`gateway.tasks.model`); what is said of it here is what `tasks/get` answers, what
-`notifications/tasks` tells, and what a call that became a task is answered with.
+The stored task is neutral (`gateway.tasks.model`). This module writes it for `tasks/get`, for `notifications/tasks`,
+and for the answer to a call that became a task.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gateway.tasks.model import Progress, TaskView
 from gateway.tasks.retention import poll_interval_ms
 
 META_PROGRESS: Final = "dev.sealedgateway/progress"
-"""The `_meta` of a task whose tool told numbers: `{"progress": …, "total": …}`, the total only if it is known."""
+"""The name in `_meta` of a task's progress: `{"progress": …, "total": …}`, with the total only if it is known."""
 
 
 class TaskUpdate(msgspec.Struct, frozen=True):
-    """The parameters of `tasks/update`: answers by the key that each question has on the wire, still unchecked."""
+    """The parameters of `tasks/update`: answers by the wire key of each question, not yet checked."""
 
     task_id: str
     input_responses: dict[str, Any]
 
 
 def not_found() -> InvalidParams:
-    """Return the error for every task that the caller cannot reach, whatever the reason."""
+    """Return the error for a task that the caller cannot access, whatever the reason."""
     return InvalidParams("Task not found")
 
 
@@ -37,7 +37,7 @@ def read_task_id(params: Mapping[str, Any]) -> str:
     """Read the parameters of `tasks/get` and `tasks/cancel`.
 
     Raises:
-        InvalidParams: `taskId` is missing, no string, or longer than that of any task.
+        InvalidParams: `taskId` is missing, not a string, or longer than any task's id.
     """
     return task_words.read_task_id(params, not_found)
 
@@ -52,7 +52,7 @@ def read_task_update(params: Mapping[str, Any]) -> TaskUpdate:
 
 
 def task(view: TaskView) -> dict[str, Any]:
-    """Return the `Task`: what is known of every task, whatever its status."""
+    """Return the `Task`: the fields that a task has in every status."""
     told: dict[str, Any] = {"taskId": view.task_id, "status": task_words.status(view)}
     message = _status_message(view)
     if message is not None:
@@ -65,7 +65,7 @@ def task(view: TaskView) -> dict[str, Any]:
 
 
 def detailed_task(view: TaskView) -> dict[str, Any]:
-    """Return the `DetailedTask`: the `Task`, and what its status brings with it."""
+    """Return the `DetailedTask`: the `Task`, with the fields of its status."""
     told = task(view)
     match told["status"]:
         case "input_required":
@@ -78,7 +78,7 @@ def detailed_task(view: TaskView) -> dict[str, Any]:
 
 
 def task_meta(view: TaskView) -> dict[str, Any]:
-    """Return what goes into `_meta` beside the task: how far it is, in numbers."""
+    """Return the `_meta` of a task: its progress, if the tool has reported any."""
     if view.progress is None:
         return {}
     progress: dict[str, Any] = {"progress": view.progress.done}

@@ -1,1 +1,1 @@
-"""The draft wire, with a handshake and rounds of questions."""
+"""The draft wire, with a handshake and multi round-trip requests."""

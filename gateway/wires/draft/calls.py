@@ -1,4 +1,4 @@
-"""`tools/call` of the draft wire: rounds, and the ways in which a call there can become a task."""
+"""`tools/call` of the draft wire: multi round-trip requests, and the ways in which a call can become a task."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gateway.wires.methods import Incoming, Methods, RunLeg
 from gateway.wires.replies import Reply
 
 MIN_KEEP_ALIVE_MS: Final = 1000
-"""A task of the first form is kept this long from its end at least, so that who waits for the end is told of it."""
+"""The shortest time that a task of the first form is kept after its end, so that waiting clients are notified."""
 
 
 class DraftCalls:
     """Answers calls.
 
     Args:
-        methods: those that every wire has.
-        answers: what calls that become tasks are answered with, or None where there are no tasks.
+        methods: the methods that every wire has.
+        answers: answers calls that become tasks; None without tasks.
     """
 
     def __init__(self, methods: Methods, answers: TaskAnswers | None) -> None:
@@ -46,8 +46,8 @@ class DraftCalls:
         """Answer one `tools/call`.
 
         Raises:
-            RpcError: it ends in an error.
-            InsufficientScope: the caller's token does not grant what it takes.
+            RpcError: the call ends with an error.
+            InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
@@ -56,7 +56,7 @@ class DraftCalls:
         choice = choose_mode(None if wish is None else wish.response_modes, _modes_of(incoming.request.capabilities))
         order = None if self._answers is None else _order(tool, first, wish, choice, incoming.cancel_name)
         answers_later = order is not None and order.form == FIRST_FORM
-        # Who may have no further stream is told so before there is a task: its id would be taken.
+        # A client with too many streams is refused before the task exists: otherwise its id would be taken.
         with incoming.client.streaming() if answers_later else contextlib.nullcontext():
             try:
                 ran = await self._methods.call_tool(incoming, tool, wanted, order)
@@ -72,21 +72,22 @@ class DraftCalls:
 def _order(
     tool: Tool, first: FirstForm | None, wish: TaskWish | None, choice: Choice, cancel_name: str
 ) -> TaskOrder | None:
-    """Return the task that a request asks for, None for none.
+    """Return the task that a request asks for, or None.
 
     Args:
-        tool: what is called.
-        first: the task, in the first form.
-        wish: the task, as `params.task`.
-        choice: how the answer to the latter is wanted. One that is wanted at once needs no task.
-        cancel_name: what the client may cancel a task of the first form by.
+        tool: the called tool.
+        first: the requested task, in the first form.
+        wish: the requested task, as `params.task`.
+        choice: how to answer a `params.task` request. An immediate answer needs no task.
+        cancel_name: the name by which the client can cancel a task of the first form.
 
     Raises:
-        MethodNotFound: the tool takes no tasks but one is asked for, or it takes nothing else and none is.
+        MethodNotFound: the request asks for a task and the tool does not support tasks, or it does not ask for one and
+            the tool runs only as a task.
     """
     if tool.task == "forbidden":
         if wish is not None and choice.mode != "immediate":
-            raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")
+            raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
         return None
     if first is not None:
         return TaskOrder(
@@ -98,11 +99,11 @@ def _order(
             at_once=True,
         )
     if wish is not None:
-        # Only an incomplete result may come before the task; one that is complete has to be of a mode that is listed.
+        # Before the task, only an incomplete result is allowed; a complete result needs a mode that is listed.
         otherwise = None if choice.mode == "immediate" else KEPT_NOWHERE_META
         return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, otherwise=otherwise)
     if tool.task == "required":
-        raise MethodNotFound(f"{tool.name} runs as a task only; call it with params.task")
+        raise MethodNotFound(f"{tool.name} runs only as a task; call it with params.task")
     return None
 
 

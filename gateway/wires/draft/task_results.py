@@ -1,6 +1,6 @@
-"""What a call of the draft wire is answered with that has become a task: the task, its result, or segments of it.
+"""The answers to draft calls that have become tasks: the task, its result, or segments of the result.
 
-Whichever it is, the task is there: whoever loses the connection goes on with `tasks/result` at any replica.
+In each case the task exists: a client that loses the connection can continue with `tasks/result` on any replica.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from gateway.wires.methods import Incoming
 from gateway.wires.replies import Accepted, Listening, Reply
 
 _STORE_RETRY_SECONDS: Final = 1.0
-"""How long until a stream asks a store again that did not answer."""
+"""How long a stream waits before it asks the store again, if the store did not answer."""
 
 
 class TaskAnswers:
     """Answers calls that have become tasks.
 
     Args:
-        access: reaches the tasks.
-        follower: waits for them.
-        tasks: tells of them.
-        words: the wire's.
-        immediate_seconds: how long a result that is wanted at once may take.
+        access: reads and changes tasks.
+        follower: waits for tasks.
+        tasks: writes messages about tasks.
+        words: the result format of the wire.
+        immediate_seconds: how long an immediate result may take.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class TaskAnswers:
         self._immediate_seconds = immediate_seconds
 
     async def answer_later(self, incoming: Incoming, created: TaskView) -> Reply:
-        """Tell that a task of the first form exists, then what becomes of it; what the call came to is told last.
+        """Report that a task of the first form exists, then its changes, and finally the result of the call.
 
-        A client that does not want to wait polls meanwhile (proposal "Tasks", Graceful Degradation).
+        A client that does not want to wait can poll instead (proposal "Tasks", Graceful Degradation).
 
         Raises:
-            RpcError: what the call came to.
-            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
+            RpcError: the call ended with this error.
+            Overloaded: this replica shuts down, or the token has expired; another request can reach the task.
         """
         stream = self._tasks.stream(created, incoming)
         notify(incoming.client, [first_form.created_notification(created.task_id)])
@@ -71,7 +71,7 @@ class TaskAnswers:
                     if view is None:
                         raise ttl_form.gone()
                     if view.withdrawn:
-                        return Accepted()  # a request that its client has cancelled is not answered
+                        return Accepted()  # a request that its client has cancelled gets no answer
                     if ttl_form.has_ended(view):
                         return incoming.answered(first_form.call_result(view))
                     notify(incoming.client, stream.news(view))
@@ -79,18 +79,19 @@ class TaskAnswers:
         raise Overloaded
 
     async def answer(self, incoming: Incoming, created: TaskView, choice: Choice, *, streams: bool) -> Reply:
-        """Answer the request that created a task, in the mode that was chosen for it.
+        """Answer the request that created a task, in the chosen mode.
 
-        A client that may have no further stream is told the task: it runs already, and is not to be ordered again.
+        A client with too many open streams gets the task instead: it runs already, and the client should not create it
+        again.
 
         Args:
             incoming: the request.
             created: the task.
-            choice: the mode.
-            streams: whether the author of the tool says that it streams.
+            choice: the chosen mode.
+            streams: whether the tool is declared with `streams=True`.
 
         Raises:
-            RpcError: what the task came to at once.
+            RpcError: the task ended with this error within the time for an immediate result.
         """
         view = created
         with contextlib.suppress(TooManyStreams):
@@ -99,7 +100,7 @@ class TaskAnswers:
                 if ttl_form.has_ended(view):
                     return incoming.answered(ttl_form.final_result(view))
             if await self._streams(incoming, view, choice, streams):
-                with incoming.client.streaming():  # whoever sends the segments counts it again, before anybody else can
+                with incoming.client.streaming():  # the endpoint counts the stream again before another one can start
                     at_once = choice.mode == "streaming"
                     return Listening(self._segments(incoming, view, at_once=at_once), incoming.request.id)
         told = self._words.task_created(view)
@@ -108,9 +109,9 @@ class TaskAnswers:
         return incoming.answered(told)
 
     async def _streams(self, incoming: Incoming, view: TaskView, choice: Choice, streams: bool) -> bool:
-        """Tell whether the answer is a stream: if that was chosen, or there is no result at once but a part of it.
+        """Return whether the answer is a stream: because that mode was chosen, or a part of the result is available.
 
-        Where the author says that there will be parts, the first one is waited for, on the stream.
+        If the tool is declared to stream, the stream waits for the first part.
         """
         if incoming.client.post is None or not choice.may_stream:
             return False
@@ -119,7 +120,7 @@ class TaskAnswers:
         return bool(await self._access.segments(view.task_id, incoming.caller))
 
     async def _soon(self, incoming: Incoming, created: TaskView) -> TaskView:
-        """Return the task as it is when there is something to tell of it, or a short time later at the latest."""
+        """Return the task once it has ended or asks a question, or after a short time."""
         latest = created
         with incoming.client.waiting(), contextlib.suppress(TimeoutError):
             async with (
@@ -133,16 +134,16 @@ class TaskAnswers:
         return latest
 
     async def _segments(self, incoming: Incoming, task: TaskView, *, at_once: bool) -> AsyncIterator[bytes]:
-        """Yield a response with each lot of segments, the last of them complete, and what else there is to tell.
+        """Yield a response with each batch of segments, until the last one, and the changes of the task between them.
 
-        A stream that ends before the complete one has been cut off, by a replica that leaves or since the caller may
-        not reach the task any more: the client goes on with another request, elsewhere or with another token.
+        If the stream ends before the last batch, the replica shuts down, or the caller can no longer access the task.
+        The client continues with another request, on another replica or with another token.
 
         Args:
             incoming: the request.
             task: its task.
-            at_once: whether the first response comes at once, to tell which task it is. Otherwise it comes with the
-                first segment or a question, or is the whole result if the task ends before.
+            at_once: whether to send a first response immediately, to report the id of the task. Otherwise the first
+                response comes with the first segment or a question, or is the whole result if the task ends before.
         """
         task_id, sent = task.task_id, None
         stream: TaskStream | None = None
@@ -168,7 +169,7 @@ class TaskAnswers:
                     sent = segments.after + len(segments.blocks)
 
     async def _stored(self, task: TaskView, caller: Caller, after: int) -> Sequence[Mapping[str, Any]] | None:
-        """Return what a task has emitted after a segment, as soon as the store answers; None if it may not be told."""
+        """Return the blocks emitted after a segment, once the store answers; None if the caller lost access."""
         while self._follower.may_be_reported(task, caller):
             try:
                 stored = await self._access.segments(task.task_id, caller, after)
@@ -180,7 +181,7 @@ class TaskAnswers:
 
 
 def _whole(incoming: Incoming, view: TaskView) -> bytes:
-    """Return the response with what a task that has ended came to."""
+    """Return the response with the outcome of a task that has ended."""
     try:
         return _encoded(incoming, ttl_form.final_result(view))
     except RpcError as error:

@@ -1,6 +1,6 @@
-"""`tasks/*` of the draft wire: tasks ordered with `params.task`, which tell how far they are, and the first form's.
+"""`tasks/*` of the draft wire, for tasks requested with `params.task` and tasks of the first form.
 
-The latter are told in the words they were created in.
+The former report their progress. The latter are written in the format in which they were created.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.wires.methods import Handler, Incoming
 from gateway.wires.replies import Reply
 
 _RELATED_NAMES: Final = (ttl_form.RELATED_TASK, first_form.RELATED_TASK)
-"""What a task that a request belongs to may be called in its `_meta`."""
+"""The names in `_meta` that link a request to a task."""
 
 
 class DraftTasks(HandshakeTasks):
@@ -43,19 +43,19 @@ class DraftTasks(HandshakeTasks):
         }
 
     def words_of(self, view: TaskView) -> TaskWords:
-        """Return the words that a task is told in: those it was created in, as far as this wire has them."""
+        """Return the format of a task: the one it was created in, if this wire has it."""
         return first_form if view.form == FIRST_FORM else _TTL_WORDS
 
     def described(self, view: TaskView) -> dict[str, Any]:
-        """Return a task as the answer to a request about it; the first form says once more which one it is."""
+        """Return a task as the answer to a request about it. The first form also links the answer to the task."""
         return first_form.answer(view) if view.form == FIRST_FORM else super().described(view)
 
     async def result(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/result`: at once for a task of the first form, else when it has ended or asks something.
+        """Answer `tasks/result`: immediately for a task of the first form, otherwise when it ends or asks a question.
 
         Raises:
-            RpcError: what the task came to, or like `get`.
-            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
+            RpcError: the task ended with this error; or see `get`.
+            Overloaded: this replica shuts down, or the token has expired; another request can reach the task.
         """
         view = await self._find(incoming)
         if view.form != FIRST_FORM:
@@ -67,7 +67,7 @@ class DraftTasks(HandshakeTasks):
         return incoming.answered(self._outcome(view))
 
     async def _segments_after(self, last: int, view: TaskView, caller: Caller) -> dict[str, Any]:
-        """Return what of the result there is now after a segment, nothing where the client is ahead."""
+        """Return the segments after the client's last one that exist now. There are none if the client is ahead."""
         after = 0 if ttl_form.has_ended(view) else last
         segments = segments_of(view, await self._access.segments(view.task_id, caller, after), after)
         return partial(segments, last, view.task_id)
@@ -85,10 +85,10 @@ class DraftTasks(HandshakeTasks):
         raise Overloaded
 
     async def delete(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/delete`: the task is forgotten, wherever it is; one that runs is cancelled.
+        """Answer `tasks/delete`: delete the task, and cancel it if it is running.
 
         Raises:
-            RpcError: like `get`.
+            RpcError: see `get`.
         """
         view = await self._find(incoming)
         chosen = view.form == FIRST_FORM
@@ -96,10 +96,10 @@ class DraftTasks(HandshakeTasks):
         return incoming.answered(self.words_of(view).related(view.task_id))
 
     async def input_response(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/input_response`: record those answers that fit what is asked, and ignore the rest.
+        """Answer `tasks/input_response`: record the answers that match a question, and ignore the rest.
 
         Raises:
-            InvalidParams: the request names no task, or like `get`.
+            InvalidParams: the request names no task; or see `get`.
         """
         request = incoming.request
         view = await self._found(ttl_form.read_related_task(request.params, _RELATED_NAMES), incoming)
@@ -113,10 +113,10 @@ class DraftTasks(HandshakeTasks):
         return incoming.answered(self.words_of(view).related(view.task_id))
 
     async def find_request(self, request: str, caller: Caller) -> str | None:
-        """Return the id of the task that a request created, None if there is none.
+        """Return the id of the task that a request created, or None.
 
         Raises:
-            InsufficientScope: the caller's token does not grant what the tool asks for.
+            InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         task_id = await self._access.of_request(request, caller)
         if task_id is None or await self._access.find(task_id, caller, self._methods.registry) is None:
@@ -124,10 +124,10 @@ class DraftTasks(HandshakeTasks):
         return task_id
 
     async def cancel_request(self, request: str, caller: Caller) -> bool:
-        """Cancel the task that a request created, if there is one; return whether there is.
+        """Cancel the task that a request created, and return whether there is one.
 
         Raises:
-            InsufficientScope: the caller's token does not grant what the tool asks for.
+            InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         task_id = await self.find_request(request, caller)
         if task_id is not None:
@@ -138,7 +138,7 @@ class DraftTasks(HandshakeTasks):
         """Return the task that a request names.
 
         Raises:
-            InvalidParams: the caller has no such task, or `_meta` names another one than the request does.
+            InvalidParams: the caller has no such task, or `_meta` names another task.
         """
         view = await super()._find(incoming)
         for name in _RELATED_NAMES:
@@ -148,10 +148,10 @@ class DraftTasks(HandshakeTasks):
         return view
 
     def _outcome(self, view: TaskView) -> dict[str, Any]:
-        """Return what `tasks/result` answers now.
+        """Return the answer to `tasks/result` at this moment.
 
         Raises:
-            RpcError: what the task came to, or that it has come to nothing yet.
+            RpcError: the task ended with this error, or has no result yet.
         """
         if view.phase is Phase.WAITING and view.form != FIRST_FORM:
             return ttl_form.asking(view)
@@ -159,7 +159,7 @@ class DraftTasks(HandshakeTasks):
 
 
 def _has_outcome(view: TaskView) -> bool:
-    """Tell whether `tasks/result` has something to answer."""
+    """Return whether `tasks/result` can answer now."""
     return ttl_form.has_ended(view) or view.phase is Phase.WAITING
 
 

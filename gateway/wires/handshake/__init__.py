@@ -1,1 +1,1 @@
-"""What the wires with a handshake share."""
+"""The parts that all handshake wires share."""

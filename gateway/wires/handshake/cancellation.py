@@ -1,4 +1,4 @@
-"""The requests of sessions that this process is working on, so that their clients can cancel them."""
+"""The requests in sessions that this process is working on, so that clients can cancel them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ from weakref import WeakValueDictionary
 
 
 class Cancelled(Exception):
-    """The client of a request has cancelled it: there is nothing to answer."""
+    """The client has cancelled its request, so there is nothing to answer."""
 
 
 class CancellableStream:
-    """The messages of an answer, which end early if the client cancels its request.
-
-    Args:
-        messages: what they are taken from.
-    """
+    """The messages of an answer. They end early if the client cancels its request."""
 
     def __init__(self, messages: AsyncIterator[bytes]) -> None:
         self._messages = messages
@@ -26,7 +22,7 @@ class CancellableStream:
         self._cancelled = False
 
     def __aiter__(self) -> Self:
-        """Return itself."""
+        """Return this stream."""
         return self
 
     async def __anext__(self) -> bytes:
@@ -47,19 +43,19 @@ class CancellableStream:
         return self._cancelled
 
     def cancel(self) -> None:
-        """End the messages after the one that is being written."""
+        """End the stream after the message that is being written."""
         if not self._cancelled:
             self._cancelled = True
             if self._reader is not None:
                 self._reader.cancel()
 
     async def aclose(self) -> None:
-        """Let go of what the messages are taken from."""
+        """Close the source of the messages."""
         await self._messages.aclose()  # type: ignore[attr-defined]  # an async generator
 
 
 class RunningRequests:
-    """Knows which asyncio task works on which request."""
+    """The asyncio tasks and streams of the requests in progress."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[object]] = {}
@@ -68,13 +64,13 @@ class RunningRequests:
 
     @contextlib.contextmanager
     def running(self, request: str) -> Iterator[None]:
-        """Let the current task be cancelled by the name of its request while the context is open.
+        """Allow `cancel` to cancel the current asyncio task while the context is open.
 
         Args:
-            request: names the request and its session, see `gateway.tokens.session_ids.request_digest`.
+            request: the name of the request and its session, see `gateway.tokens.session_ids.request_digest`.
 
         Raises:
-            Cancelled: by the context: it was.
+            Cancelled: when the context ends, if the request was cancelled.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - requests are served in tasks
@@ -91,18 +87,18 @@ class RunningRequests:
                 del self._tasks[request]
 
     def stream(self, request: str, messages: AsyncIterator[bytes]) -> CancellableStream:
-        """Return the messages that answer a request, until they are cancelled by its name.
+        """Return the messages that answer a request, as a stream that `cancel` can end.
 
         Args:
             request: see `running`.
-            messages: what they are taken from.
+            messages: the source of the messages.
         """
         stream = CancellableStream(messages)
         self._streams[request] = stream
         return stream
 
     def cancel(self, request: str) -> bool:
-        """Cancel a request, if this process works on it, or on a stream that answers it; return whether it does."""
+        """Cancel a request or the stream that answers it, and return whether this process works on one of them."""
         stream = self._streams.get(request)
         if stream is not None:
             stream.cancel()

@@ -1,4 +1,4 @@
-"""`tasks/*` as far as the handshake wires answer alike. Which words a task is told in is decided by the wire."""
+"""The parts of `tasks/*` that all handshake wires share. Each wire decides the format of a task."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from gateway.wires.ports import Client
 from gateway.wires.replies import Reply
 
 TTL_FORM: Final = "ttl"
-"""A task that a client ordered with `params.task`."""
+"""A task that a client requested with `params.task`."""
 
 FIRST_FORM: Final = "first"
 """A task whose client chose its id."""
 
 ANSWERED_ON_STREAM: Final = "response"
-"""What the audit log names where no request was made."""
+"""The method in the audit log for an answer that came without a request."""
 
 MAX_ASKED: Final = 3
-"""How often a stream asks one question whose answers do not fit."""
+"""How often a stream asks one question, if the answers do not match it."""
 
 PAGE_SIZE: Final = 100
-"""Tasks on one page of `tasks/list`."""
+"""The number of tasks on one page of `tasks/list`."""
 
 
 class TaskWords(Protocol):
-    """How a task of one form is told."""
+    """The format of tasks of one form."""
 
     def task(self, view: TaskView) -> dict[str, Any]:
-        """Return the task as lists tell it."""
+        """Return the task's entry in lists."""
         ...
 
     def status_notification(self, view: TaskView) -> bytes:
@@ -52,23 +52,23 @@ class TaskWords(Protocol):
         ...
 
     def related(self, task_id: str) -> dict[str, Any]:
-        """Return the `_meta` of what belongs to a task, in a result of its own."""
+        """Return a result with only the `_meta` that links it to a task."""
         ...
 
     def final_result(self, view: TaskView) -> dict[str, Any]:
-        """Return what the call of an ended task came to.
+        """Return the result of a task that has ended.
 
         Raises:
-            RpcError: it came to this error, or may not be asked for.
+            RpcError: the task ended with this error, or its result is not available.
         """
         ...
 
 
 class TtlWords:
-    """Tasks in the words of 2025-11-25.
+    """Tasks in the format of 2025-11-25.
 
     Args:
-        with_progress: whether the task tells how far it is in fields of its own.
+        with_progress: whether to report progress in separate fields.
     """
 
     def __init__(self, *, with_progress: bool) -> None:
@@ -92,14 +92,14 @@ class TtlWords:
 
 
 class TaskStream:
-    """What one stream is told of a task: each change of it once, and each question once, as a request.
+    """Writes the messages about a task on one stream: each change once, and each question once, as a request.
 
     Args:
-        words: how the task is told.
-        addresses: writes the ids of requests.
-        caller: who is to answer.
-        session: the session that the answers have to come with, b"" for any or none.
-        progress_token: what the request wants to be told of progress under, None if it wants none.
+        words: the format of the task.
+        addresses: makes the ids of requests.
+        caller: who must answer the questions.
+        session: the session in which the answers must come; b"" if any or none is allowed.
+        progress_token: identifies the request in progress notifications; None if the client wants none.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class TaskStream:
         self._times: Counter[str] = Counter()
 
     def news(self, view: TaskView) -> list[bytes]:
-        """Return what tells that something about the task has changed, if it has."""
+        """Return the notifications about what has changed since the last call."""
         messages = self._progress_of(view)
         told = timeless(self._words.task(view))
         if told != self._reported:
@@ -136,10 +136,10 @@ class TaskStream:
         return [progress(self._progress_token, *view.progress)]
 
     def questions(self, view: TaskView) -> list[bytes]:
-        """Return what asks those of its open questions that were not asked yet.
+        """Return the requests for the open questions that this stream has not asked yet.
 
         Raises:
-            InvalidParams: one was asked too often, and no answer fitted.
+            InvalidParams: a question was asked too often, and no answer matched it.
         """
         requests = []
         for key, question in view.questions.items():
@@ -156,13 +156,13 @@ class TaskStream:
 
 
 class HandshakeTasks:
-    """Answers requests about tasks in the words of 2025-11-25, as far as all wires answer them.
+    """Answers the requests about tasks that all handshake wires have, in the format of 2025-11-25.
 
     Args:
-        methods: know what is served now, which says who may reach a task.
-        access: reaches the tasks.
-        follower: waits for them.
-        addresses: writes the ids of requests, and reads them.
+        methods: have the current registry, which decides who may access a task.
+        access: reads and changes tasks.
+        follower: waits for tasks.
+        addresses: makes and reads the ids of requests.
         cursors: makes the cursors of `tasks/list`.
     """
 
@@ -181,7 +181,7 @@ class HandshakeTasks:
         self._cursors = cursors
 
     def words_of(self, _view: TaskView) -> TaskWords:
-        """Return the words that a task is told in."""
+        """Return the format of a task."""
         return _TTL_WORDS
 
     def described(self, view: TaskView) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class HandshakeTasks:
         return self.words_of(view).task(view)
 
     def stream(self, view: TaskView, incoming: Incoming) -> TaskStream:
-        """Return what the stream of a request is to be told of a task."""
+        """Return the writer of messages about a task, for the stream of this request."""
         token = incoming.request.progress_token
         return TaskStream(self.words_of(view), self._addresses, incoming.caller, incoming.session, token)
 
@@ -198,7 +198,7 @@ class HandshakeTasks:
 
         Raises:
             InvalidParams: the caller has no such task.
-            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            InsufficientScope: the caller's token no longer grants the tool's scopes.
             TaskStoreDown: the store does not answer.
         """
         return incoming.answered(self.described(await self._find(incoming)))
@@ -207,7 +207,7 @@ class HandshakeTasks:
         """Answer `tasks/list`.
 
         Raises:
-            InvalidParams: the cursor is none of ours for this caller.
+            InvalidParams: the cursor is not one of ours, or belongs to another caller.
             TaskStoreDown: the store does not answer.
         """
         caller = incoming.caller
@@ -222,7 +222,7 @@ class HandshakeTasks:
         """Answer `tasks/cancel`.
 
         Raises:
-            InvalidParams: the task has ended already, or like `get`.
+            InvalidParams: the task has already ended; or see `get`.
         """
         view = await self._find(incoming)
         if view.phase.ended:
@@ -234,13 +234,14 @@ class HandshakeTasks:
         return incoming.answered(self.described(after))
 
     async def take_answer(self, response: Response, address: TaskAddress, authority: Authority) -> None:
-        """Record the response to a question that was asked on a stream; one that comes too late means nothing.
+        """Record the response to a question that was asked on a stream. A late response is ignored.
 
-        One that does not fit is recorded too: the task then asks again, under another key, whatever stream there is.
+        A response that does not match the question is recorded too: the task then asks again under another key, on
+        whichever stream there is.
 
         Raises:
-            InvalidParams: it is too large to be kept.
-            InsufficientScope: the token does not grant what the tool asks for, or the session is another one.
+            InvalidParams: the response is too large to be stored.
+            InsufficientScope: the token does not grant the tool's scopes, or the response came in another session.
             TaskStoreDown: the store does not answer.
         """
         registry = self._methods.registry
@@ -262,19 +263,19 @@ class HandshakeTasks:
 
 
 def never_fit(key: str) -> str:
-    """Return what is told of a question that was asked too often."""
-    return f"The client's answers to {key!r} do not fit what is asked"
+    """Return the message about a question that was asked too often."""
+    return f"The client's answers to {key!r} do not match what was asked"
 
 
 def notify(client: Client, notifications: Iterable[bytes]) -> None:
-    """Send notifications ahead of the answer, to a client that takes them."""
+    """Send notifications before the answer, if the client accepts a stream."""
     if client.post is not None:
         for notification in notifications:
             client.post(notification)
 
 
 def ask(client: Client, requests: Iterable[bytes]) -> None:
-    """Send requests ahead of the answer, to a client that takes them."""
+    """Send requests before the answer, if the client accepts a stream."""
     if client.post is not None:
         for request in requests:
             client.ask(request)

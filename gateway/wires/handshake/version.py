@@ -1,4 +1,4 @@
-"""One version of the handshake wires: what its requests are answered with."""
+"""One version of the handshake wires, which answers its requests."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gateway.wires.methods import Handler, Incoming, Methods, RunLeg
 from gateway.wires.replies import Answered, Reply
 
 UNKNOWN_RESOURCE: Final = -32002
-"""The code for a resource that does not exist, on these wires (2025-11-25 "Resources", Error Handling)."""
+"""The error code for an unknown resource on these wires (2025-11-25 "Resources", Error Handling)."""
 
 
 class Calls(Protocol):
-    """What runs the functions of authors, and asks clients."""
+    """Runs the functions of authors, and asks clients."""
 
     async def call(self, incoming: Incoming, /) -> Reply:
         """Answer `tools/call`."""
         ...
 
     async def run(self, incoming: Incoming, leg: RunLeg, /) -> Ran:
-        """Run a prompt or a resource: one leg of it, or all that there are."""
+        """Run one leg of a prompt or a resource, or all legs, as the wire requires."""
         ...
 
 
@@ -37,13 +37,13 @@ class HandshakeVersion:
     """Answers the requests of one version.
 
     Args:
-        version: its name.
-        methods: those that every wire has.
+        version: the protocol version.
+        methods: the methods that every wire has.
         calls: answers calls.
-        task_handlers: those of tasks, by method, or None where there are no tasks.
-        sessions: begins sessions.
+        task_handlers: the handlers of the task methods; None without tasks.
+        sessions: starts sessions.
         server_info: the `Implementation` object of this server.
-        has_identity: whether callers say who they are.
+        has_identity: whether callers are authenticated.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class HandshakeVersion:
         """Answer a request.
 
         Raises:
-            RpcError: it ends in an error.
-            InsufficientScope: the caller's token does not grant what it takes.
+            RpcError: the request ends with an error.
+            InsufficientScope: the caller's token does not grant the required scopes.
         """
         handler = self._handlers.get(incoming.request.method)
         if handler is None:

@@ -1,1 +1,1 @@
-"""The wires of 2025-11-25 and before."""
+"""The wire of 2025-11-25 and older versions."""

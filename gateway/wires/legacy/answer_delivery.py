@@ -1,4 +1,4 @@
-"""Brings a client's answer to the call that waits for it, in this process or in the one that the answer names."""
+"""Delivers a client's answer to the call that waits for it, in this process or in the process that the id names."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gateway.tokens.request_ids import ReplicaAddress, RequestIds
 from gateway.wires.legacy.pending_answers import WaitingCalls
 
 ANSWER: Final = "answer"
-"""The kind of message that brings an answer."""
+"""The kind of message that carries an answer."""
 
 
 class Deliveries:
     """Delivers answers to calls.
 
     Args:
-        waiting: the calls of this process.
-        replica: this process.
-        addresses: told what is not delivered.
-        hops: carries answers to other replicas, and brings theirs.
+        waiting: the waiting calls of this process.
+        replica: the address of this process.
+        addresses: counts answers that are not delivered.
+        hops: sends answers to other replicas, and receives theirs.
         max_json_depth: how deep the body of a client's response may nest.
     """
 
@@ -48,16 +48,16 @@ class Deliveries:
         hops.handle(ANSWER, self._take)
 
     async def deliver(self, address: CallAddress, response: Response, body: bytes, authority: Authority) -> None:
-        """Deliver an answer; one that nobody waits for any more means nothing, and is counted.
+        """Deliver an answer. An answer that nobody waits for is counted and ignored.
 
         Args:
-            address: where it belongs. Nothing else says where it may be sent.
+            address: the call that the answer belongs to. Only this decides which replica may receive it.
             response: the answer.
-            body: of the request that brought it.
-            authority: by which it is given.
+            body: the body of the request that carried it.
+            authority: the authority of the client that answers.
 
         Raises:
-            InsufficientScope: the call does not take an answer by this authority.
+            InsufficientScope: the call does not accept an answer with this authority.
         """
         if address.boot == self._replica.boot:
             self._deliver_here(address.call, address.key, response, authority)
@@ -65,10 +65,10 @@ class Deliveries:
             self._addresses.reject(RejectReason.GONE)
 
     async def _hand_over(self, address: CallAddress, body: bytes, authority: Authority) -> bool:
-        """Send an answer to the replica that waits for it; return whether that replica has it.
+        """Send an answer to the replica that waits for it, and return whether that replica received it.
 
         Raises:
-            InsufficientScope: the replica says so.
+            InsufficientScope: the replica refused the answer for this reason.
         """
         if address.replica_url in ("", self._replica.url):
             return False
@@ -83,7 +83,7 @@ class Deliveries:
         return False
 
     def _take(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Take an answer that another replica brings. It goes no further."""
+        """Take an answer from another replica. It is never forwarded again."""
         match message:
             case {"call": bytes(call), "key": str(key), "response": bytes(body), "authority": packed}:
                 authority = _unpacked(packed)
@@ -125,7 +125,7 @@ def _packed(authority: Authority) -> dict[str, Any]:
 
 
 def _unpacked(packed: object) -> Authority | None:
-    """Return the authority that another replica has packed, None if it is malformed."""
+    """Return the authority that another replica has packed, or None if it is malformed."""
     match packed:
         case {
             "principal": None | [str(), str(), str()] as names,

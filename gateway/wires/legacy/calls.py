@@ -1,7 +1,7 @@
-"""Calls of the 2025-11-25 wire: what they ask goes to the client as requests, on the answer that it waits for.
+"""Calls of the 2025-11-25 wire, which send their questions to the client as requests, on the stream of the answer.
 
-A call stays in the process where it began, its journal rests in memory. The answers come with other requests of the
-client, to this replica or by way of another one. So nothing of a call survives its process, and nothing is handed on.
+A call stays in the process where it started, and its journal stays in memory. The answers arrive in other requests of
+the client, to this replica or through another one. So a call does not survive its process, and cannot move to another.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from gateway.wires.replies import Reply
 
 
 class Unanswered(CannotContinue):
-    """The client cannot answer a question any more, or cannot be asked; nothing is wrong at our side."""
+    """The client can no longer answer a question, or cannot be asked. The problem is not on our side."""
 
 
 class LegacyCalls:
     """Answers `tools/call`, `prompts/get` and `resources/read`.
 
     Args:
-        methods: those that every wire has.
-        addresses: writes the ids of requests.
-        waiting: brings the answers.
+        methods: the methods that every wire has.
+        addresses: makes the ids of requests.
+        waiting: delivers the answers.
         answer_seconds: how long the client may take to answer.
-        clock: seconds since the epoch.
+        clock: returns seconds since the epoch.
         takes_tasks: whether calls can become tasks.
     """
 
@@ -70,8 +70,8 @@ class LegacyCalls:
         """Answer `tools/call`.
 
         Raises:
-            RpcError: it ends in an error.
-            InsufficientScope: the caller's token does not grant what it takes.
+            RpcError: the call ends with an error.
+            InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         wanted = read_tool_call(incoming.request.params)
         tool = self._methods.tool(wanted, incoming.caller)
@@ -94,7 +94,7 @@ class LegacyCalls:
         """Run a prompt or a resource to its end.
 
         Raises:
-            RpcError: it ends in an error.
+            RpcError: the call ends with an error.
         """
         try:
             return await self._converse(incoming, Conversation(), leg)
@@ -104,10 +104,10 @@ class LegacyCalls:
             raise InternalError(str(error)) from None
 
     async def _converse(self, incoming: Incoming, conversation: Conversation, leg: RunLeg) -> Ran:
-        """Run leg after leg, and ask in between.
+        """Run leg after leg, and ask the questions between them.
 
         Raises:
-            CannotContinue: the client cannot be asked, or there is no answer that fits.
+            CannotContinue: the client cannot be asked, or no answer matches its question.
         """
         incoming = incoming.within(conversation)
         ran = await leg(incoming)
@@ -124,7 +124,7 @@ class LegacyCalls:
 
     @contextlib.contextmanager
     def _open(self, incoming: Incoming, conversation: Conversation) -> Iterator[WaitingCall]:
-        """Let a call wait. Its first leg has run, so to be overloaded is no error that makes a client repeat it.
+        """Register a waiting call. Its first leg has run, so the client must not repeat the call if there is no room.
 
         Raises:
             CannotContinue: too many calls wait in this process.
@@ -149,13 +149,13 @@ class LegacyCalls:
         """Send the questions of a leg, and return the answers by the author's keys.
 
         Raises:
-            Unanswered: there is nobody to ask, or nobody answers.
-            CannotContinue: there is no waiting for the answers, or one was asked for too often.
+            Unanswered: the client cannot be asked, or does not answer.
+            CannotContinue: the call cannot wait for the answers, or a question was asked too often.
         """
         client = incoming.client
         if client.post is None:
             raise Unanswered(
-                "This call has to ask something, which takes a stream: send Accept: application/json, text/event-stream"
+                "This call asks a question, which requires a stream: send Accept: application/json, text/event-stream"
             )
         questions, seconds = conversation.questions, self._seconds_for(conversation)
         keys = {_wire_key(key, asked[key]): key for key in questions}
@@ -171,12 +171,12 @@ class LegacyCalls:
             raise Unanswered(_why(error)) from None
         except (Leaving, TryAgain) as error:
             raise CannotContinue(_why(error)) from None
-        with contextlib.suppress(Overloaded):  # what a user has answered is not thrown away, however busy it is
+        with contextlib.suppress(Overloaded):  # a user's answers are not discarded, however busy the replica is
             await client.enter()
         return {keys[wire_key]: answer for wire_key, answer in answers.items()}
 
     def _seconds_for(self, conversation: Conversation) -> float:
-        """Return how long an answer may take now: no call goes on after its deadline."""
+        """Return how long an answer may take now: a call does not continue after its deadline."""
         journal = conversation.journal
         left = 0.0 if journal is None else journal.deadline_ms / 1000 - self._clock()
         return max(0.0, min(self._answer_seconds, left))
@@ -187,10 +187,10 @@ def _request(address: str, question: Question, name: str) -> bytes:
 
 
 def _wire_key(key: str, asked: int) -> str:
-    """Return what a question is called the n-th time: an answer that comes twice must not be taken for the next one.
+    """Return the key for the n-th time that a question is asked, so that a repeated answer does not count again.
 
     Raises:
-        CannotContinue: it has been asked too often.
+        CannotContinue: the question was asked too often.
     """
     if asked > MAX_ASKED:
         raise CannotContinue(never_fit(key))
@@ -198,29 +198,30 @@ def _wire_key(key: str, asked: int) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Return why there is no waiting for an answer, and what to do."""
+    """Return why the call cannot wait for an answer, and what to do."""
     if isinstance(error, Leaving):
         return "The server is about to restart and cannot wait for the answer; call again"
     if isinstance(error, Lapsed):
-        return "The access token does not count for this call any more; call again with another"
+        return "The access token is no longer valid for this call; call again with another token"
     if isinstance(error, TimeoutError):
         return "No answer came in time; call again"
     return f"{error}; call again later"
 
 
 def _order(tool: Tool, wish: TaskWish | None, *, takes_tasks: bool) -> TaskOrder | None:
-    """Return the task that a request asks for, None for none (2025-11-25 "Tasks", Tool-Level Negotiation).
+    """Return the task that a request asks for, or None (2025-11-25 "Tasks", Tool-Level Negotiation).
 
-    It begins at once: its client does not wait for an answer to the request.
+    The task starts immediately, because its client does not wait for an answer to the request.
 
     Raises:
-        MethodNotFound: the tool takes no tasks but one is asked for, or it takes nothing else and none is.
+        MethodNotFound: the request asks for a task and the tool does not support tasks, or it does not ask for one and
+            the tool runs only as a task.
     """
     if wish is None:
         if tool.task == "required":
-            how = "call it with params.task" if takes_tasks else f"that takes a client of {LEGACY} or newer"
-            raise MethodNotFound(f"{tool.name} runs as a task only; {how}")
+            how = "call it with params.task" if takes_tasks else f"that requires a client of {LEGACY} or newer"
+            raise MethodNotFound(f"{tool.name} runs only as a task; {how}")
         return None
     if tool.task == "forbidden":
-        raise MethodNotFound(f"{tool.name} takes no tasks; call it without params.task")
+        raise MethodNotFound(f"{tool.name} does not support tasks; call it without params.task")
     return TaskOrder(TTL_FORM, retention_ms=wish.ttl_ms, at_once=True)

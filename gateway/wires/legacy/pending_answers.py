@@ -1,7 +1,7 @@
 """The calls of this process that wait for their client to answer.
 
-Such a call keeps its client's stream open. The answer comes with another request of the client, to this replica or by
-way of another one, and finds the call by the boot id of the process and the id of the call.
+Such a call keeps its client's stream open. The answer arrives in another request of the client, to this replica or
+through another one. The boot id of the process and the id of the call identify the waiting call.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from gateway.sealing.request_id import ID_BYTES
 
 
 class Leaving(Exception):
-    """Nobody waits in this process any more: it is about to end."""
+    """No call waits in this process any longer, because the process is about to end."""
 
 
 class Lapsed(Exception):
-    """The authority by which a call waited is over."""
+    """The authority of a waiting call has ended, for example because its token has expired."""
 
 
 MAX_WAITING: Final = 10_000
-"""Calls that one process lets wait at a time."""
+"""How many calls may wait in one process at a time."""
 
 
 class WaitingCall:
-    """One call that asks its client, as often as it likes.
+    """One call that waits for answers of its client, as often as it asks.
 
     Args:
         call_id: 16 random bytes.
-        authority: by which it began.
+        authority: the authority that the call started with.
 
     Attributes:
-        call_id: as given.
-        authority: by which it goes on: that of the token which the latest answer came with.
+        call_id: the id of the call.
+        authority: the authority that the call continues with: that of the latest answer.
     """
 
     def __init__(self, call_id: bytes, authority: Authority) -> None:
@@ -52,9 +52,9 @@ class WaitingCall:
         self._has_lapsed = False
 
     def expect(self, keys: Iterable[str]) -> None:
-        """Wait for answers to these keys from now on, and to no others.
+        """Expect answers to these keys from now on, and to no others.
 
-        A question that is asked again needs another key: an answer that comes twice would be taken for the new one.
+        A question that is asked again needs a new key. Otherwise a repeated answer would count for the new question.
         """
         self._expected = dict.fromkeys(keys)
         self._answers = {}
@@ -62,11 +62,11 @@ class WaitingCall:
         self._note()
 
     async def answers(self) -> dict[str, Answer]:
-        """Wait until every expected key has its answer; return them in the order in which they were expected.
+        """Wait until every expected key has an answer, and return the answers in the order of the keys.
 
         Raises:
-            Lapsed: nobody may go on with the call any more.
-            Leaving: there is no time to wait for those that are missing.
+            Lapsed: the authority of the call has ended.
+            Leaving: the process is about to end, and answers are missing.
         """
         await self._is_over.wait()
         if self._has_lapsed:
@@ -76,22 +76,22 @@ class WaitingCall:
         return {key: self._answers[key] for key in self._expected}
 
     def expects(self, key: str) -> bool:
-        """Tell whether the answer to a key is expected and not there yet."""
+        """Return whether the answer to this key is expected and still missing."""
         return key in self._expected and key not in self._answers
 
     def take(self, key: str, answer: Answer, authority: Authority) -> None:
-        """Take the answer to a key that is expected; go on by the authority that it came with."""
+        """Record an expected answer, and continue with its authority."""
         self._answers[key] = answer
         self.authority = authority
         self._note()
 
     def lapse(self) -> None:
-        """Go on no more, now or later."""
+        """End the wait for good, because the authority has ended."""
         self._has_lapsed = True
         self.close()
 
     def close(self) -> None:
-        """Wait no longer, now or later."""
+        """End the wait for good."""
         self._is_closed = True
         self._note()
 
@@ -101,7 +101,7 @@ class WaitingCall:
 
 
 class _Place(NamedTuple):
-    """An open call, by whose authority it goes on, and the session in which it began."""
+    """An open call, its standing, and the session in which it started."""
 
     call: WaitingCall
     standing: Standing
@@ -109,12 +109,12 @@ class _Place(NamedTuple):
 
 
 class WaitingCalls:
-    """Brings answers to the calls that wait for them. Use it on the event loop alone.
+    """Delivers answers to the calls that wait for them. Use it only on the event loop.
 
     Args:
-        boot: 16 random bytes that this process took when it started: a later one at the same address has others.
-        random_bytes: where the ids of the calls come from.
-        authorities: tell who may go on with a call.
+        boot: 16 random bytes, chosen when this process started. A later process at the same address has others.
+        random_bytes: the source of call ids.
+        authorities: decide who may continue a call.
         limit: how many calls may be open at a time.
     """
 
@@ -139,14 +139,14 @@ class WaitingCalls:
 
     @contextmanager
     def open(self, authority: Authority, needs: Needs) -> Iterator[WaitingCall]:
-        """Return a call that answers can be delivered to while the context lasts.
+        """Return a call that can receive answers while the context is open.
 
         Args:
-            authority: by which it began.
-            needs: the scopes that it takes.
+            authority: the authority that the call started with.
+            needs: returns the scopes that the call requires.
 
         Raises:
-            Overloaded: as many are open as may be.
+            Overloaded: too many calls are open.
         """
         if len(self._calls) >= self._limit:
             raise Overloaded
@@ -161,21 +161,21 @@ class WaitingCalls:
                 del self._calls[call.call_id]
 
     def deliver(self, boot: bytes, call_id: bytes, key: str, answer: Answer, authority: Authority) -> bool:
-        """Give a call the answer to one of its questions.
+        """Deliver the answer to one question of a call.
 
         Args:
-            boot: the boot id of the process that it is for.
-            call_id: the call.
-            key: the question, by its wire key.
+            boot: the boot id of the process that the answer is for.
+            call_id: the id of the call.
+            key: the wire key of the question.
             answer: the answer.
-            authority: by which it is given; the call goes on by it.
+            authority: the authority of the client that answers; the call continues with it.
 
         Returns:
-            False if nobody waits for it: it is for another process or from somebody else, the call is over, or it has
-            an answer already.
+            False if nobody waits for the answer: it is for another process or from another caller, or the call has
+            ended, or the question already has an answer.
 
         Raises:
-            InsufficientScope: its token does not grant what the call takes, or it came with another session.
+            InsufficientScope: the token does not grant the scopes of the call, or the answer came in another session.
         """
         place = self._calls.get(call_id)
         if boot != self._boot or place is None or not place.call.expects(key):
@@ -186,7 +186,7 @@ class WaitingCalls:
         return True
 
     def close(self) -> None:
-        """End all waits, those that begin later included."""
+        """End all waits, including those that start later."""
         self._is_closed = True
         for place in self._calls.values():
             place.call.close()

@@ -1,4 +1,4 @@
-"""`tasks/*` of the 2025-11-25 wire, where who waits for the result of a task is also asked its questions."""
+"""`tasks/*` of the 2025-11-25 wire, where a client that waits for a task's result also gets its questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.wires.methods import Handler, Incoming
 from gateway.wires.replies import Reply
 
 DELIVERY_MS: Final = 12_000
-"""For how long a stream has the right to ask. Each time that the task is read it is renewed: every 5 s at least."""
+"""How long a stream has the right to ask questions. The right is renewed each time the task is read, within 5 s."""
 
 
 class LegacyTasks(HandshakeTasks):
@@ -26,18 +26,18 @@ class LegacyTasks(HandshakeTasks):
         """Return the handlers, by method.
 
         Args:
-            has_identity: whether callers say who they are, so that a list of tasks is one caller's own.
+            has_identity: whether callers are authenticated, so that a list of tasks belongs to one caller.
         """
         lists: dict[str, Handler] = {"tasks/list": self.page} if has_identity else {}
         return {"tasks/get": self.get, "tasks/result": self.result, "tasks/cancel": self.cancel, **lists}
 
     async def result(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/result`, once the task has ended; what it asks until then goes to the client as requests.
+        """Answer `tasks/result` once the task has ended. Until then, its questions go to the client as requests.
 
         Raises:
-            RpcError: what the task came to, or like `get`; or the answers never fit.
-            InvalidRequest: the task asks something, and the client takes no stream.
-            Overloaded: this replica leaves, or the token is over; another request reaches the task as well.
+            RpcError: the task ended with this error, or no answer matches a question; or see `get`.
+            InvalidRequest: the task asks a question, and the client does not accept a stream.
+            Overloaded: this replica shuts down, or the token has expired; another request can reach the task.
         """
         view = await self._find(incoming)
         if not ttl_form.has_ended(view):
@@ -45,7 +45,7 @@ class LegacyTasks(HandshakeTasks):
         return incoming.answered(self.words_of(view).final_result(view))
 
     async def _ended(self, view: TaskView, incoming: Incoming) -> TaskView:
-        """Wait for the end of a task, and ask what it asks meanwhile, unless another stream does."""
+        """Wait for the end of a task, and ask its questions unless another stream does."""
         stream, name, asks = self.stream(view, incoming), secrets.token_hex(8), False
         try:
             with incoming.client.waiting():
@@ -61,12 +61,12 @@ class LegacyTasks(HandshakeTasks):
                             asks = await self._may_ask(view, name, incoming.caller, DELIVERY_MS)
                             ask(incoming.client, stream.questions(now) if asks else ())
         finally:
-            if asks:  # another stream need not wait until the right ends
+            if asks:  # so that another stream need not wait until the right expires
                 await self._may_ask(view, name, incoming.caller, 0)
         raise Overloaded
 
     async def _may_ask(self, view: TaskView, stream: str, caller: Caller, ms: int) -> bool:
-        """Take the right to ask, prolong it, or give it back; a store that is away gives it to nobody."""
+        """Take, renew or give back the right to ask, and return whether this stream has it. It needs the store."""
         try:
             return await self._access.deliver(view.task_id, stream, ms, caller)
         except TaskStoreDown:
@@ -75,4 +75,6 @@ class LegacyTasks(HandshakeTasks):
 
 def _check_takes_questions(incoming: Incoming) -> None:
     if incoming.client.post is None:
-        raise InvalidRequest("The task asks something: send Accept: application/json, text/event-stream")
+        raise InvalidRequest(
+            "The task asks a question, which requires a stream: send Accept: application/json, text/event-stream"
+        )

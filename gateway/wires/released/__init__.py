@@ -1,1 +1,1 @@
-"""The 2026-07-28 wire, without a handshake."""
+"""The 2026-07-28 wire, which has no handshake."""

@@ -1,4 +1,4 @@
-"""`subscriptions/listen` of the released wire: what a stream is told, from the acknowledgement to its end."""
+"""`subscriptions/listen` of the released wire: the messages of a stream, from the acknowledgement to its end."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Subscriptions:
     """Answers `subscriptions/listen`.
 
     Args:
-        methods: know what is served now.
+        methods: have the current registry.
         results: writes the result that ends a stream.
-        changes: tells what changes in this process.
-        authorities: end the streams of those whose authority is over.
-        tasks: reads tasks, or None where there are none.
+        changes: reports changes to the streams of this process.
+        authorities: end the streams of callers whose authority ends.
+        tasks: reads tasks; None without tasks.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Subscriptions:
 
         Raises:
             InvalidParams: the filter is malformed.
-            MissingCapability: it names tasks, and the client did not declare the extension.
-            TaskStoreDown: it names tasks, and the store does not answer.
+            MissingCapability: the filter names tasks, but the client did not declare the extension.
+            TaskStoreDown: the filter names tasks, but the store does not answer.
         """
         request, caller, registry = incoming.request, incoming.caller, self._methods.registry
         wanted = read_listen(request.params)
@@ -114,7 +114,7 @@ class Subscriptions:
     async def _watching(
         self, honoured: ListenFilter, caller: Caller, needs: Needs, subscription: Subscription
     ) -> AsyncIterator[None]:
-        """Hand the hints of the store to the subscription while the context is open, and cut it when it is over."""
+        """Pass the store's hints to the subscription while the context is open. End it when the authority ends."""
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self._authorities.watching(caller, needs, subscription.cut))
             if honoured.task_ids and self._tasks is not None:
@@ -122,12 +122,12 @@ class Subscriptions:
             yield
 
     async def _news_of(self, task_id: str, caller: Caller, told: dict[str, Any]) -> TaskView | None:
-        """Return a task if there is something about it that was not told. Every hint is looked into; few are news."""
+        """Return a task if it has changed since the last report. Many hints are not about a visible change."""
         assert self._tasks is not None  # noqa: S101 - nothing else brings the topic of a task
         try:
             view = await self._tasks.read(task_id, caller)
         except TaskStoreDown:
-            return None  # the store is asked again in a few seconds
+            return None  # the task is read again in a few seconds
         if view is None:
             return None
         news = timeless({**detailed_task(view), "_meta": task_meta(view)})
@@ -138,7 +138,7 @@ class Subscriptions:
 
 
 def _honoured(wanted: ListenFilter, caller: Caller, registry: Registry, tasks: Sequence[TaskView]) -> ListenFilter:
-    """Return what of a filter this server really tells a caller of, who may hear of these tasks."""
+    """Return the part of a filter that is served to this caller, who may access these tasks."""
 
     def is_announced(uri: str) -> bool:
         found = registry.find_resource(uri)
@@ -154,14 +154,14 @@ def _honoured(wanted: ListenFilter, caller: Caller, registry: Registry, tasks: S
 
 
 def _scopes_of(honoured: ListenFilter, tasks: Sequence[TaskView], registry: Registry) -> frozenset[str]:
-    """Return what a stream takes, where this is what is served."""
+    """Return the scopes that a stream requires with this registry."""
     found = (registry.find_resource(uri) for uri in honoured.uris)
     resources = (entry[0].scopes for entry in found if entry is not None)
     return frozenset().union(*resources, *(scopes_of(task, registry) for task in tasks))
 
 
 def _topics(honoured: ListenFilter) -> dict[Hashable, _Telling]:
-    """Return what to tell by what is announced: the name of a list, the URI of a resource, or a task."""
+    """Return what to report by topic. A topic is the name of a list, the URI of a resource, or a task."""
     topics: dict[Hashable, _Telling] = {uri: _Uri(uri) for uri in honoured.uris}
     names: tuple[notifications.ListName, ...] = ("tools", "prompts", "resources")
     wanted = {"tools": honoured.tools, "prompts": honoured.prompts, "resources": honoured.resources}

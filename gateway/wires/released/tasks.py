@@ -21,10 +21,10 @@ from gateway.wires.replies import Reply
 
 
 def require_tasks(request: McpRequest) -> None:
-    """Let only requests through whose client declared the extension.
+    """Check that the client declared the tasks extension.
 
     Raises:
-        MissingCapability: it did not.
+        MissingCapability: the client did not declare it.
     """
     if not supports(request.capabilities, TASKS):
         raise MissingCapability(TASKS)
@@ -34,8 +34,8 @@ class ReleasedTasks:
     """Answers the extension's requests.
 
     Args:
-        methods: know what is served now.
-        access: reaches the tasks.
+        methods: have the current registry.
+        access: reads and changes tasks.
         results: writes results.
     """
 
@@ -55,7 +55,7 @@ class ReleasedTasks:
         Raises:
             MissingCapability: the client did not declare the extension.
             InvalidParams: the caller has no such task.
-            InsufficientScope: the caller's token no longer grants what the tool asks for.
+            InsufficientScope: the caller's token no longer grants the tool's scopes.
             TaskStoreDown: the store does not answer.
         """
         require_tasks(incoming.request)
@@ -63,11 +63,11 @@ class ReleasedTasks:
         return incoming.answered(self._results.complete(detailed_task(view), task_meta(view)))
 
     async def update(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/update`: record answers to what is asked now, all of them or, if one does not fit, none.
+        """Answer `tasks/update`: record the answers to open questions. If one does not match, none is recorded.
 
         Raises:
-            InvalidParams: an answer does not fit its question, or is too large to be kept; the message names its key.
-            RpcError: like `get`.
+            InvalidParams: an answer does not match its question, or is too large to store; the message names its key.
+            RpcError: see `get`.
         """
         request, caller = incoming.request, incoming.caller
         require_tasks(request)
@@ -78,10 +78,10 @@ class ReleasedTasks:
         return incoming.answered(self._results.complete({}))
 
     async def cancel(self, incoming: Incoming) -> Reply:
-        """Answer `tasks/cancel`; a task that has ended stays as it is.
+        """Answer `tasks/cancel`. A task that has ended does not change.
 
         Raises:
-            RpcError: like `get`.
+            RpcError: see `get`.
         """
         request, caller = incoming.request, incoming.caller
         require_tasks(request)
@@ -100,14 +100,14 @@ def _found(view: TaskView | None) -> TaskView:
 
 
 def _fitting(responses: Mapping[str, Any], questions: Mapping[str, WireQuestion]) -> dict[str, Answer]:
-    """Return the answers to these questions, leaving out what is not asked.
+    """Return the answers to these questions, and ignore all others.
 
     Raises:
-        InvalidParams: one does not fit what was asked.
+        InvalidParams: an answer does not match its question.
     """
     asked = {key: response for key, response in responses.items() if key in questions}
     answers = read_answers(asked)
     for key in asked:
         if not fits(questions[key], answers.get(key, {})):
-            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not fit what was asked")
+            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not match what was asked")
     return answers

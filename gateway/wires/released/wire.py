@@ -1,4 +1,4 @@
-"""The 2026-07-28 wire: each request complete in itself."""
+"""The 2026-07-28 wire, where each request is complete in itself."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ReleasedWire:
     """Answers requests of the 2026-07-28 wire.
 
     Args:
-        methods: those that every wire has.
+        methods: the methods that every wire has.
         subscriptions: answers `subscriptions/listen`.
-        tasks: answers what is asked about tasks, or None where there are none.
-        has_identity: whether callers say who they are.
+        tasks: answers requests about tasks; None without tasks.
+        has_identity: whether callers are authenticated.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class ReleasedWire:
         """Answer one message.
 
         Raises:
-            RpcError: it is refused.
-            InsufficientScope: the caller's token does not grant what it takes.
+            RpcError: the message is refused.
+            InsufficientScope: the caller's token does not grant the required scopes.
         """
         if isinstance(message, Response):
-            raise InvalidRequest("This protocol version takes no responses; answers travel in inputResponses")
+            raise InvalidRequest("This protocol version does not accept responses; send answers in inputResponses")
         if isinstance(message, Notification):
             return Accepted()
         request = read_request(message, headers)
@@ -88,10 +88,10 @@ class ReleasedWire:
 
 
 def _order(tool: Tool, request: McpRequest) -> TaskOrder | None:
-    """Return the task that the call may become: any, if the client declared the extension.
+    """Return the task that a call may become, or None if the client did not declare the extension.
 
     Raises:
-        MissingCapability: it must become one, and the client did not.
+        MissingCapability: the tool runs only as a task, but the client did not declare the extension.
     """
     if supports(request.capabilities, TASKS):
         return _ORDER

@@ -1,4 +1,4 @@
-"""Two replicas with tools that ask for a scope, one whose release has none of them, and users with tokens at will."""
+"""Two replicas whose tools require a scope, one whose release has no such tools, and users with any tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.wires.legacy.speaking import LEGACY
 __all__ = ["gate", "name", "pytest_runtest_makereport", "redis"]
 
 SECONDS = 15.0
-"""How long anything may take; a stream that does not end makes its test fail then."""
+"""The time limit for everything; a stream that does not end fails its test after this."""
 
 
 class ClientOf(Protocol):
@@ -47,9 +47,9 @@ def fleet(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[D
 
 @pytest.fixture
 async def client_of(fleet: Deployment, name: str) -> AsyncIterator[ClientOf]:
-    """Make clients of one user, each with a token of its own.
+    """Make clients of one user, each with its own token.
 
-    `replicas` are those that it turns to, r1 unless told otherwise; `like` is a client whose session it goes on with.
+    The clients send to `replicas`, by default r1. With `like`, a client continues the session of that one.
     """
     async with AsyncExitStack() as stack:
         clients: list[DraftClient] = []
@@ -92,7 +92,7 @@ def replica_of(fleet: Deployment, name: str) -> Replica:
 
 
 def challenge_of(client: DraftClient) -> str:
-    """Return the challenge of the last answer, "" for none."""
+    """Return the challenge in the last answer, "" for none."""
     head: Any = [seen for seen in client.log if seen.kind == "head"][-1]
     challenge: str = head.headers.get("www-authenticate", "")
     return challenge

@@ -1,4 +1,4 @@
-"""An answer counts with the session and the scopes of what it answers, and the call goes on by its token."""
+"""An answer counts with the session and scopes of its question, and the call continues under the answer's token."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ REQUESTS: list[tuple[str, Mapping[str, Any]]] = [
     ("prompts/get", {"name": "greeting"}),
     ("resources/read", {"uri": "admin://page"}),
 ]
-"""Calls of 2025-11-25 that ask, and whose function takes a scope."""
+"""Calls of 2025-11-25 that ask, and whose function requires a scope."""
 
 
 async def is_refused(client: DraftClient, question: Message) -> None:
-    """Answer a question, and see that it is forbidden."""
+    """Answer a question, and check that the answer is refused."""
     with pytest.raises(RpcError) as refused:
         await client.respond(question["id"], YES)
     assert refused.value.status == 403
@@ -37,13 +37,13 @@ async def is_refused(client: DraftClient, question: Message) -> None:
 
 
 async def answer_all(client: DraftClient, request: UnderWay, count: int) -> None:
-    """Answer so many questions."""
+    """Answer this many questions."""
     for number in range(1, count + 1):
         await client.respond((await asked(request, number))["id"], YES)
 
 
 def is_over(fleet: Deployment, client: DraftClient) -> bool:
-    """Tell whether the client's token is accepted nowhere any more."""
+    """Return whether the client's token is refused everywhere."""
     token = client.transport.headers["Authorization"].removeprefix("Bearer ")
     answers = [post(replica, raw_request("tools/list"), token=token) for replica in fleet.replicas]
     return all(answer.status == 401 for answer in answers)
@@ -76,7 +76,7 @@ async def test_an_answer_counts_only_with_the_session_in_which_the_call_began(
         assert text_of(await result_of(request)) == "ADMIN ada ada"
 
 
-async def test_a_call_goes_on_by_the_token_of_its_answer_when_the_one_that_began_it_is_over(
+async def test_a_call_continues_under_the_token_of_its_answer_when_the_first_token_has_ended(
     user: DraftClient, client_of: ClientOf, fleet: Deployment
 ) -> None:
     began = client_of(seconds=3, like=user)

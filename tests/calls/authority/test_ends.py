@@ -1,4 +1,4 @@
-"""Streams and waits end with the authority that opened them, as they end for a replica that leaves."""
+"""Streams and waits end with the authority that opened them, in the same way as on a draining replica."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECRET_TEXT = "TOP-SECRET"
 
 
 def listens(client: DraftClient) -> DraftClient:
-    """Let a client speak the released wire, to listen."""
+    """Make a client use the released wire, so it can listen."""
     client.transport.headers.update({"MCP-Protocol-Version": RELEASED_VERSION, "Mcp-Method": "subscriptions/listen"})
     return client
 
@@ -45,24 +45,24 @@ def listening(client: DraftClient, *task_ids: str, **more: Any) -> Any:
 
 
 def is_closed(messages: list[Message]) -> bool:
-    """Tell whether a stream of `subscriptions/listen` has ended in the regular way."""
+    """Return whether a `subscriptions/listen` stream has ended in the regular way."""
     result: Mapping[str, Any] = messages[-1].get("result", {})
     return result.get("resultType") == "complete"
 
 
 def has_to_come_again(messages: list[Message]) -> bool:
-    """Tell whether a wait has ended as it does where a replica leaves: the client is to ask once more."""
+    """Return whether a wait has ended as on a draining replica: the client should ask once more."""
     error: Mapping[str, Any] = messages[-1].get("error", {})
     return error.get("code") == -31001
 
 
 def is_cut(messages: list[Message]) -> bool:
-    """Tell whether a stream of segments has ended before its last response."""
+    """Return whether a stream of segments has ended before its last response."""
     return not any(message.get("result", {}).get("isComplete") for message in messages)
 
 
 Open = Callable[[DraftClient, str], Any]
-"""Opens a stream for a task, given the client and the id of the task."""
+"""Opens a stream for a task, given the client and the task id."""
 
 WAITS: dict[str, tuple[str | None, Open, Callable[[list[Message]], bool]]] = {
     "subscriptions/listen": (None, listening, is_closed),
@@ -91,11 +91,11 @@ WAITS: dict[str, tuple[str | None, Open, Callable[[list[Message]], bool]]] = {
         has_to_come_again,
     ),
 }
-"""By name: the wire, what opens the stream, and what tells that it has ended as it should."""
+"""By name: the wire, the function that opens the stream, and the check that it has ended correctly."""
 
 
 @pytest.mark.parametrize("wait", WAITS)
-async def test_what_waits_for_a_task_ends_with_its_token_and_brings_nothing_of_the_result(
+async def test_a_wait_for_a_task_ends_with_its_token_and_reveals_nothing_of_the_result(
     client_of: ClientOf, fleet: Deployment, gate: str, wait: str
 ) -> None:
     version, opens, has_ended = WAITS[wait]
@@ -129,7 +129,7 @@ async def test_a_stream_of_a_token_that_lasts_brings_the_result(
 
 @asynccontextmanager
 async def client_with(replica: Replica, token: str, version: str | None = None) -> AsyncIterator[DraftClient]:
-    """Give a client of one replica, with a session if a version is told."""
+    """Provide a client of one replica, with a session if a version is given."""
     async with DraftClient([replica.url], token=token, seconds=SECONDS) as client:
         if version is not None:
             client.transport.headers["MCP-Protocol-Version"] = version
@@ -177,7 +177,7 @@ async def test_streams_and_waits_end_when_the_key_of_their_token_has_left_the_se
                 await stream.hear("notifications/subscriptions/acknowledged")
             comes = SigningKey("comes")
             provider.publish(stays, comes)
-            token = comes.token(scope="admin")  # an unknown key id: the replica looks at the set again
+            token = comes.token(scope="admin")  # an unknown key id: the replica reads the set again
             assert post(replica, raw_request("tools/list"), token=token).status == 200
             assert is_closed(await passing_stream.end())
             result = await result_of(passing_call)
@@ -247,7 +247,7 @@ async def test_streams_and_waits_end_when_what_they_reach_asks_for_a_scope_that_
 
 @asynccontextmanager
 async def waiting(replica: Replica, token: str, user: DraftClient) -> AsyncIterator[tuple[UnderWay, ...]]:
-    """Give a call that waits for an answer, a stream for a task of the user's, and one for a resource."""
+    """Provide a call that waits for an answer, a stream for a task of the user, and one for a resource."""
     task = await user.create_task("job")
     async with (
         client_with(replica, token, LEGACY) as caller,

@@ -1,4 +1,4 @@
-"""A task is reached with the scopes that its tool asked for, also where nobody knows the tool."""
+"""Reaching a task takes the scopes that its tool required, even on a replica without the tool."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REACHING: list[tuple[str, str]] = [
     ("draft", "tasks/delete"),
     ("draft", "tasks/input_response"),
 ]
-"""The wires, and how a task is reached there by its id."""
+"""The wires, and their requests that reach a task by its id."""
 
 
 async def ask(client: DraftClient, version: str, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ async def test_a_list_shows_no_task_to_a_token_without_its_scope(
 
 
 @pytest.mark.parametrize("replica", ["r2", "r3"])
-async def test_a_stream_tells_of_no_task_whose_scope_its_token_lacks(
+async def test_a_stream_reports_no_task_whose_scope_its_token_lacks(
     client_of: ClientOf, fleet: Deployment, gate: str, replica: str
 ) -> None:
     task_id = await ended_job(client_of, fleet, gate)

@@ -1,4 +1,4 @@
-"""Tools, a prompt and a resource that ask for a scope, in the ways in which a call can wait."""
+"""Tools, a prompt and a resource that require a scope, one for each way in which a call can wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ SCOPES = ("admin",)
 
 @tool(scopes=SCOPES, task="optional")
 async def job(gate: str) -> str:
-    """Wait for a gate, and return what is secret."""
+    """Wait for a gate, and return a secret."""
     await opened(gate)
     return "TOP-SECRET payroll"
 
 
 @tool(scopes=SCOPES, task="optional")
 async def write_job(ctx: Context, gate: str) -> str:
-    """Emit a part at once, and what is secret after a gate."""
+    """Emit one part at once, and a secret after a gate."""
     await ctx.emit("part")
     await opened(gate)
     return "TOP-SECRET payroll"
@@ -25,7 +25,7 @@ async def write_job(ctx: Context, gate: str) -> str:
 
 @tool(scopes=SCOPES, task="optional", start="task")
 async def ask_job(ctx: Context) -> str:
-    """Ask as a task, or as a call where there is none."""
+    """Ask as a task, or as a call if tasks are not supported."""
     return f"ADMIN {(await ctx.elicit('who', 'Who are you?', Name)).name}"
 
 

@@ -1,4 +1,4 @@
-"""A client of the released wire that gives each leg of a call to the next replica."""
+"""A client of the released wire that sends each leg of a call to the next replica."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Calling:
     """Sends requests.
 
     Args:
-        replicas: to these in turn.
-        metas: more of `_meta` in the first leg, the second and so on; none in legs after these.
-        headers: more of all requests.
+        replicas: the replicas, which get the requests in turn.
+        metas: additions to `_meta` in the first leg, the second, and so on.
+        headers: additional headers of all requests.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Calling:
         return told
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """Call a tool to its end; return its result, or the error."""
+        """Call a tool until it ends; return its result, or the error."""
         params: dict[str, Any] = {"name": tool, "arguments": arguments}
         while True:
             told = self.post("tools/call", params)
@@ -74,7 +74,7 @@ class Calling:
             params |= {"requestState": result["requestState"], "inputResponses": answers}
 
     def text(self, tool: str, **arguments: Any) -> str:
-        """Call a tool to its end; return the text of its result."""
+        """Call a tool until it ends; return the text of its result."""
         return str(self.call(tool, **arguments)["content"][0]["text"])
 
     def _task(self, task_id: str) -> dict[str, Any]:

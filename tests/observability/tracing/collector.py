@@ -1,4 +1,4 @@
-"""A collector of traces: takes spans over OTLP/HTTP, and remembers them."""
+"""A collector of traces: receives spans over OTLP/HTTP, and stores them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Collector:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What makes a process send its spans here, soon."""
+        """Settings that make a process send its spans here soon."""
         url = f"http://127.0.0.1:{self._server.server_port}"
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
@@ -75,14 +75,14 @@ class Collector:
         self._thread.join()
 
     def take(self, body: bytes) -> None:
-        """Remember the spans of one request."""
+        """Store the spans of one request."""
         self.raw.append(body)
         for group in ExportTraceServiceRequest.FromString(body).resource_spans:
             process = _values(group.resource.attributes)["service.instance.id"]
             self._spans.extend(_seen(span, process) for scope in group.scope_spans for span in scope.spans)
 
     def spans(self, **attributes: Any) -> list[Seen]:
-        """The spans so far that have these attributes of ours, such as `flow`, in the order in which they ended."""
+        """Return the spans so far with these attributes of ours, such as `flow`, in the order in which they ended."""
         wanted = {f"gateway.{name}": value for name, value in attributes.items()}
         return [span for span in list(self._spans) if wanted.items() <= span.attributes.items()]
 

@@ -1,4 +1,4 @@
-"""Two replicas and a worker whose traces come to a collector."""
+"""Two replicas and a worker that send their traces to a collector."""
 
 from __future__ import annotations
 

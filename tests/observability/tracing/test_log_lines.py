@@ -1,4 +1,4 @@
-"""Each line that is written while a leg runs has the id of its call, and is one line."""
+"""Each event that is logged while a leg runs has the id of its call, and is one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMITED = {**TOOLS, "GATEWAY_LEG_SECONDS": "3"}
 
 @pytest.fixture(params=["text", "json"], scope="module")
 def replica(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """A replica that logs in one of the formats. Who ends it starts it again."""
+    """A replica that logs in one of the formats. A test that ends it must restart it."""
     settings = {**LIMITED, "GATEWAY_LOG_FORMAT": request.param}
     with Fleet(tmp_path_factory.mktemp("logs"), settings, names=["r1"]) as fleet:
         yield fleet["r1"]
@@ -62,7 +62,7 @@ def flow_of(replica: Replica, tool: str, **arguments: Any) -> str:
     [
         ("travel", {"purse": "full"}, ["travelling", "booked in a step"]),
         ("fail", {"how": "crash"}, ["about to fail", "tool failed"]),
-        ("sleep", {"seconds": 60}, ["tool outlived its time"]),
+        ("sleep", {"seconds": 60}, ["tool timed out"]),
         ("block", {"seconds": 2.5}, ["a tool blocks the event loop", "event loop runs again"]),
     ],
 )

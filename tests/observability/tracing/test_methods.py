@@ -1,4 +1,4 @@
-"""Spans are named by the table of methods, and by nothing that a client makes up."""
+"""Names of spans come from the table of methods, never from a client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.protocol.method_table import METHODS, NOTIFICATION_PREFIX
 
 
 async def _span_of(method: str) -> tuple[str, object]:
-    """Return the name of the span of a message, and the method that it tells."""
+    """Return the name of the span of a message, and its method attribute."""
     spans = InMemorySpanExporter()
     traces = Traces("r1", spans)
     is_notification = method.startswith(NOTIFICATION_PREFIX)

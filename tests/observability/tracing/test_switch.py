@@ -1,4 +1,4 @@
-"""Traces are off unless the environment asks for them, and never stand in anybody's way."""
+"""Traces are off unless the environment asks for them, and never block anything."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_traces_are_asked_for_by_a_collector_or_an_exporter(environ: dict[str, s
         ({"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER must be otlp or none"),
     ],
 )
-def test_what_cannot_be_sent_is_told(
+def test_traces_that_cannot_be_sent_are_reported(
     environ: dict[str, str], problem: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert trace_problem(environ) == problem
@@ -92,7 +92,7 @@ def test_the_flag_of_a_client_traces_nothing_that_the_operator_does_not_want(
     assert not any(span.process == "sparing" for span in collector.spans())
 
 
-def test_calls_do_not_notice_that_the_collector_is_away_and_one_line_tells(tmp_path: Path) -> None:
+def test_calls_do_not_notice_that_the_collector_is_down_and_one_line_reports_it(tmp_path: Path) -> None:
     away = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}", "OTEL_BSP_SCHEDULE_DELAY": "10"}
     limits = {"OTEL_BSP_MAX_QUEUE_SIZE": "8", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "2", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     with Fleet(tmp_path, {**TOOLS, **away, **limits}, names=["r1"]) as fleet:
@@ -102,7 +102,7 @@ def test_calls_do_not_notice_that_the_collector_is_away_and_one_line_tells(tmp_p
         assert fleet["r1"].terminate() == 0
         told = [line for line in fleet["r1"].log_lines() if line.get("level") in ("warning", "error")]
         assert {line["message"] for line in told} <= {
-            "traces are not taken by the collector",
-            "traces are lost: the collector did not take them in time",
+            "the collector does not accept traces",
+            "traces lost: the collector did not accept them in time",
         }
         assert len(told) <= 2

@@ -121,7 +121,7 @@ async def test_a_call_of_a_2025_client_is_one_span_of_its_request_and_one_of_eac
 
 
 def test_a_span_says_what_the_conventions_ask_for(fleet: Deployment, collector: Collector) -> None:
-    assert fleet["r1"].is_ready()  # its answer to a probe is no trace
+    assert fleet["r1"].is_ready()  # a health check makes no span
     flow = Calling(fleet.replicas).text("inner")
     (span,) = legs(collector, flow, 1)
     assert {span.name for span in collector.spans() if span.kind == "SERVER"} <= {*METHODS, "_OTHER"} | NAMED
@@ -169,7 +169,7 @@ def test_spans_of_what_a_tool_uses_are_within_its_leg_and_its_steps(fleet: Deplo
         ("crash", {"error.type": "tool_error"}),
     ],
 )
-def test_a_failure_is_told_without_its_words(
+def test_a_failure_is_marked_without_its_message(
     fleet: Deployment, collector: Collector, how: str, attributes: dict[str, str]
 ) -> None:
     before = len(collector.spans(outcome="failed"))
@@ -199,7 +199,7 @@ def test_methods_that_nobody_knows_share_a_name(fleet: Deployment, collector: Co
         f"00-{TRACE}-{PARENT}-01" + "-x" * 100_000,
     ],
 )
-def test_a_malformed_context_is_as_none(fleet: Deployment, collector: Collector, traceparent: Any) -> None:
+def test_a_malformed_context_is_ignored(fleet: Deployment, collector: Collector, traceparent: Any) -> None:
     flow = Calling(fleet.replicas, {"traceparent": traceparent, "tracestate": 5}).text("inner")
     (span,) = legs(collector, flow, 1)
     assert span.parent_id == ""

@@ -24,14 +24,14 @@ class End(BaseModel):
 
 
 def book(place: str) -> str:
-    """Log from a thread of the leg's."""
+    """Log from a thread of the leg."""
     log.info("booked in %s", "a step" if threading.current_thread() is not threading.main_thread() else "the loop")
     return f"booked {place}"
 
 
 @tool(task="optional", start="call")
 async def travel(ctx: Context, purse: str) -> str:
-    """Ask twice, go on as a task where that can be, and book."""
+    """Ask twice, continue as a task if possible, and book."""
     log.info("travelling")
     start = await ctx.elicit("start", "From where?", Start)
     end = await ctx.elicit("end", "To where?", End)
@@ -65,7 +65,7 @@ async def block(seconds: float) -> str:
 
 @tool
 async def imported(name: str) -> str:
-    """Tell whether this process has imported a module."""
+    """Return whether this process has imported a module."""
     return str(name in sys.modules)
 
 
@@ -95,7 +95,7 @@ async def fail_later(ctx: Context) -> str:
 
 @tool
 async def compute(ctx: Context) -> str:
-    """Compute until another replica goes on."""
+    """Compute until another replica continues."""
     log.info("computing")
     done = ctx.resumed(0)
     while not done:

@@ -75,7 +75,7 @@ def test_each_state_has_its_status(view: TaskView, told: str) -> None:
 
 
 def test_no_move_of_a_task_leads_to_a_status_that_may_not_follow() -> None:
-    """Section 4.3. A claim is counted, so that who hands a task back does not submit it again."""
+    """Section 4.3. Claims are counted, so a worker that hands a task back does not make it `submitted` again."""
     for starts in TRANSITIONS.values():
         for before, after in starts.items():
             for claims in (0, 1) if before is Phase.QUEUED else (1,):
@@ -84,7 +84,7 @@ def test_no_move_of_a_task_leads_to_a_status_that_may_not_follow() -> None:
                 assert new == old or new in STATUSES[old]
 
 
-def test_a_task_tells_how_long_its_result_will_be_kept_and_how_often_to_ask() -> None:
+def test_a_task_reports_how_long_its_result_will_be_kept_and_how_often_to_ask() -> None:
     view = replace(RUNNING, kept_ms=30_000, progress=Progress(2, 5, "Writing"))
     told = {
         "taskId": "t_1",
@@ -111,14 +111,14 @@ def test_only_a_failed_task_has_an_error(view: TaskView) -> None:
     [
         (QUEUED, {}),
         (replace(HANDED_BACK, progress=Progress(1, message="Resting")), {"statusMessage": "Resting"}),
-        (WAITING, {"statusMessage": "Input is required: tasks/result tells what is asked."}),
-        (COMPLETED, {"statusMessage": "The task is completed; tasks/result has its result."}),
-        (ERRED, {"statusMessage": "The task is completed; tasks/result has its result."}),
+        (WAITING, {"statusMessage": "Input is required; tasks/result returns the questions."}),
+        (COMPLETED, {"statusMessage": "The task is completed; tasks/result returns its result."}),
+        (ERRED, {"statusMessage": "The task is completed; tasks/result returns its result."}),
         (FAILED, {"error": "Out of tea"}),
         (CANCELLED, {"statusMessage": "The task was cancelled by request."}),
     ],
 )
-def test_people_are_told_what_the_status_does_not_say(view: TaskView, said: dict[str, str]) -> None:
+def test_a_message_for_people_adds_to_the_status(view: TaskView, said: dict[str, str]) -> None:
     told = task(view)
     assert {name: told[name] for name in ("error", "statusMessage") if name in told} == said
 

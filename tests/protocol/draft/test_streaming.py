@@ -106,7 +106,7 @@ def test_anything_else_is_refused(sent: Any) -> None:
 
 
 @pytest.mark.parametrize("sent", [True, False, 0, -1, 1.0, 1.5, "1", None, [], {}])
-def test_what_is_no_positive_integer_is_refused(sent: Any) -> None:
+def test_anything_but_a_positive_integer_is_refused(sent: Any) -> None:
     with pytest.raises(InvalidParams):
         read_last_seq_nr({"lastSeqNr": sent})
 
@@ -137,7 +137,7 @@ def test_what_went_wrong_is_the_last_segment() -> None:
         assert told(unreadable, [A]) == ([(1, "a"), (2, "The task cannot be read")], True, True)
 
 
-def test_an_error_that_says_what_was_emitted_last_is_told_all_the_same() -> None:
+def test_an_error_equal_to_the_last_segment_is_reported_all_the_same() -> None:
     assert told(FAILED, [block("Out of tea")]) == ([(1, "Out of tea"), (2, "Out of tea")], True, True)
 
 
@@ -183,7 +183,7 @@ def test_a_failure_before_the_first_segment_is_told_as_a_result(view: TaskView, 
     assert told(view, [], after=1) == ([], True, True)
 
 
-def test_what_the_client_has_is_not_told_again() -> None:
+def test_segments_that_the_client_has_are_not_sent_again() -> None:
     assert told(COMPLETED, [A], after=1) == ([(2, "b")], True, False)
     assert told(COMPLETED, [A], after=2) == ([], True, False)
     assert told(COMPLETED, [A], after=7) == ([], True, False)
@@ -197,7 +197,7 @@ def test_a_running_task_needs_no_more_than_its_new_segments() -> None:
         [segment["seqNr"] for segment in response(segments, after, "t_1")["partial-content"]] for after in (1, 2, 3, 9)
     ] == [[2, 3], [3], [], []]
     for view in (COMPLETED, FAILED, CANCELLED):
-        with pytest.raises(ValueError, match="all segments are needed"):
+        with pytest.raises(ValueError, match="needs all of its segments"):
             segments_of(view, [B], after=1)
 
 

@@ -51,7 +51,7 @@ from tests.protocol.task_views import (
 
 OWN = "example.com/task"
 BUSY = "The task is in progress."
-DONE = "The task is completed; tasks/result has its result."
+DONE = "The task is completed; tasks/result returns its result."
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_total_is_told_only_if_it_is_not_less_than_the_progress(view: TaskView
         (RUNNING, BUSY),
         (replace(RUNNING, progress=Progress(1)), BUSY),
         (replace(HANDED_BACK, progress=Progress(1, 2, "Resting")), "Resting"),
-        (replace(WAITING, progress=Progress(1, 2, "Asking")), "Input is required: tasks/result tells what is asked."),
+        (replace(WAITING, progress=Progress(1, 2, "Asking")), "Input is required; tasks/result returns the questions."),
         (replace(COMPLETED, progress=Progress(2, 2, "Done")), DONE),
         (CANCELLED, "The task was cancelled by request."),
         (FAILED, "Out of tea"),
@@ -131,7 +131,7 @@ def test_a_total_is_told_only_if_it_is_not_less_than_the_progress(view: TaskView
         (replace(RUNNING, opened=False), "The task cannot be read"),
     ],
 )
-def test_people_are_told_what_the_status_means(view: TaskView, message: str) -> None:
+def test_the_status_comes_with_a_message_for_people(view: TaskView, message: str) -> None:
     assert task(view, with_progress=False).get("statusMessage") == message
 
 

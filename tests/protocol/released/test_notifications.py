@@ -69,11 +69,11 @@ def test_the_acknowledgement_leaves_out_what_is_not_honoured(honoured: ListenFil
 
 
 @pytest.mark.parametrize("name", ["tools", "prompts", "resources"])
-def test_a_changed_list_is_told_by_its_own_method(name: ListName) -> None:
+def test_a_changed_list_is_announced_by_its_own_method(name: ListName) -> None:
     assert read(list_changed(name, 1)) == (f"notifications/{name}/list_changed", {"_meta": {SUBSCRIPTION: 1}})
 
 
-def test_a_changed_resource_is_told_by_its_uri() -> None:
+def test_a_changed_resource_is_announced_by_its_uri() -> None:
     assert read(resource_updated("test://a", 1)) == (
         "notifications/resources/updated",
         {"uri": "test://a", "_meta": {SUBSCRIPTION: 1}},

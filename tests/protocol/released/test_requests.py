@@ -211,7 +211,7 @@ def test_other_methods_need_no_name_header(method: str, sent: str | None) -> Non
 
 @pytest.mark.parametrize("params", [{}, {"name": None}, {"name": 1}, {"name": ["echo"]}])
 @pytest.mark.parametrize("sent", [None, "echo"])
-def test_a_name_that_is_no_string_is_left_to_the_parameters_of_the_method(
+def test_a_name_that_is_not_a_string_is_left_to_the_parameters_of_the_method(
     params: dict[str, Any], sent: str | None
 ) -> None:
     draft = Draft()
@@ -229,7 +229,7 @@ def test_a_long_value_is_not_repeated_whole() -> None:
     assert len(draft.refusal().message) < 500
 
 
-# --- which mistake is told first ---------------------------------------------------------------------
+# --- which mistake is reported first -----------------------------------------------------------------
 
 
 def _no_meta(draft: Draft) -> None:
@@ -280,7 +280,7 @@ LADDER: list[tuple[Callable[[Draft], None], type[RpcError], str]] = [
         if (first, second) != (1, 2)
     ],
 )
-def test_of_two_mistakes_the_one_on_the_earlier_rung_is_told(first: int, second: int) -> None:
+def test_of_two_mistakes_the_one_on_the_earlier_rung_is_reported(first: int, second: int) -> None:
     draft = Draft()
     LADDER[second][0](draft)
     spoil, error_type, words = LADDER[first]
@@ -299,7 +299,7 @@ def test_no_metadata_at_all_is_invalid_params_and_not_a_mismatch() -> None:
     assert "2026-07-28" in error.message
 
 
-def test_a_client_that_contradicts_itself_is_told_so_before_its_version_is_judged() -> None:
+def test_a_contradiction_is_reported_before_an_unknown_version() -> None:
     draft = Draft("server/discover")
     _version_mismatch(draft)
     assert type(draft.refusal()) is HeaderMismatch
@@ -349,19 +349,19 @@ def test_listening_needs_a_filter(params: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["toolsListChanged", "promptsListChanged", "resourcesListChanged"])
 @pytest.mark.parametrize("value", [None, 0, 1, "true", [], {}])
-def test_a_flag_of_the_filter_that_is_no_boolean_is_named(name: str, value: Any) -> None:
+def test_a_flag_of_the_filter_that_is_not_a_boolean_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidParams, match=rf"params\.notifications\.{name} must be a boolean"):
         read_listen({"notifications": {name: value}})
 
 
 @pytest.mark.parametrize("value", [None, "test://a", 1, True, {}])
-def test_uris_that_are_no_array_are_named(value: Any) -> None:
+def test_uris_that_are_not_an_array_are_named(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"resourceSubscriptions must be an array of strings"):
         read_listen({"notifications": {"resourceSubscriptions": value}})
 
 
 @pytest.mark.parametrize("value", NO_STRING)
-def test_a_uri_that_is_no_string_is_named(value: Any) -> None:
+def test_a_uri_that_is_not_a_string_is_named(value: Any) -> None:
     with pytest.raises(InvalidParams, match=r"resourceSubscriptions\[1\] must be a string"):
         read_listen({"notifications": {"resourceSubscriptions": ["test://a", value]}})
 

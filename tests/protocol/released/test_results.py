@@ -59,6 +59,6 @@ def test_one_ended_stream_leaves_no_trace_in_other_results() -> None:
     assert WRITER.complete({})["_meta"] == META
 
 
-def test_answers_come_in_the_form_of_the_engine_and_what_is_no_object_is_missing() -> None:
+def test_answers_come_in_the_form_of_the_engine_and_other_values_count_as_missing() -> None:
     responses: dict[str, Any] = {"a": {"action": "accept"}, "b": None, "c": "x", "d": [], "e": {}}
     assert read_answers(responses) == {"a": {"result": {"action": "accept"}}, "e": {"result": {}}}

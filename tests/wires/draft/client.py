@@ -265,7 +265,7 @@ class DraftClient:
 
         Raises:
             RpcError: the answer is an error.
-            HttpError: the answer is no JSON-RPC message.
+            HttpError: the answer is not a JSON-RPC message.
             BrokenError: the connection ended before the answer.
             ProtocolError: the answer belongs to another request, or something follows it.
         """
@@ -410,7 +410,7 @@ class DraftClient:
     ) -> StreamedCall:
         """Call a tool as a task, and take its result as the server gives it: at once, in segments, or at the end.
 
-        What a broken stream did not bring, gaps too, is fetched with `lastSeqNr` at the next replica.
+        The client fetches segments that a broken stream did not deliver with `lastSeqNr` from the next replica.
 
         Args:
             name: the tool.

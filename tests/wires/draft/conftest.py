@@ -50,7 +50,7 @@ def redis() -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def fleet(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Two replicas, r1 and r2, and a worker, w1, for all tests. Who stops one of them starts it again."""
+    """Two replicas, r1 and r2, and a worker, w1, for all tests. A test that stops one of them starts it again."""
     with Deployment(tmp_path_factory.mktemp("draft"), redis) as fleet:
         yield fleet
 

@@ -89,7 +89,7 @@ class Deployment(Fleet):
             usual.restart()
 
     def open(self, gate: str) -> None:
-        """Let the tools go on that wait for a gate."""
+        """Let the tools that wait for a gate continue."""
         (self.directory / gate).touch()
 
     def lines(self, name: str) -> list[str]:

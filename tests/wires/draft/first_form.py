@@ -65,7 +65,7 @@ async def poll(user: DraftClient, task_id: str, status: str) -> dict[str, Any]:
 
 
 async def poll_from_the_beginning(user: DraftClient, task_id: str, status: str) -> dict[str, Any]:
-    """Wait until a task that may not be there yet has a status; for those who were not told that it is."""
+    """Wait until a task that may not exist yet has a status, for clients that get no notification of it."""
     async with asyncio.timeout(user.seconds):
         while True:
             with contextlib.suppress(RpcError):
@@ -109,7 +109,7 @@ def without_streams(client: DraftClient) -> DraftClient:
 
 
 def in_session_of(client: DraftClient, other: DraftClient) -> DraftClient:
-    """Let a client go on with the session of another."""
+    """Let a client continue the session of another one."""
     assert other.session_id is not None
     client.transport.headers["Mcp-Session-Id"] = other.session_id
     return client

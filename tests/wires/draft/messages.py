@@ -26,7 +26,7 @@ MAX_LEGS: Final = 40
 
 Result: TypeAlias = dict[str, Any]
 Answers: TypeAlias = Mapping[str, Any]
-"""What the user, or the client, says. See `answer_to`."""
+"""An answer of the user, or of the client. See `answer_to`."""
 
 
 def accept(**content: Any) -> Result:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self, TypeAlias
 import msgspec
 
 BREAK: Final = "BREAK"
-"""In a stream: the connection is cut here."""
+"""In a stream: the server closes the connection here."""
 TASK_ID: Final = "786512e2-9e0d-44bd-8f29-789f320fe840"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 
@@ -47,8 +47,8 @@ class Plain:
 class Stream:
     """An answer that is a stream.
 
-    Its parts are what a message has besides `jsonrpc` (and `id`, in a response), bytes as they are, functions that are
-    awaited before it goes on, and `BREAK`.
+    Its parts are messages without `jsonrpc` (and without `id`, in a response), bytes to send unchanged, functions to
+    await before the next part, and `BREAK`.
     """
 
     parts: Sequence[Part]

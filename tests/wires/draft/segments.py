@@ -8,12 +8,12 @@ from typing import Any
 
 
 class SegmentError(ValueError):
-    """What the server sent is no part of a streamed result."""
+    """The server sent something that is not part of a streamed result."""
 
 
 @dataclass(slots=True)
 class SegmentTracker:
-    """What has arrived of one task's streamed result, by whichever mechanism.
+    """The part of one task's streamed result that has arrived, by any mechanism.
 
     Attributes:
         task_id: whose result it is.
@@ -48,7 +48,7 @@ class SegmentTracker:
 
     @property
     def last_seq_nr(self) -> int:
-        """The `lastSeqNr` to go on from: the last number before the first gap, 0 if the first segment is missing."""
+        """The `lastSeqNr` to continue from: the last number before the first gap, 0 if the first segment is missing."""
         return next(iter(self.missing), self.highest_seq_nr + 1) - 1
 
     @property

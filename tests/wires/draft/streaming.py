@@ -174,7 +174,7 @@ class Streaming:
     # Polling.
 
     async def _watch(self) -> None:
-        """Look after the task while the stream is open; return when there is no need to go on reading."""
+        """Watch the task while the stream is open, and return when there is no need to read on."""
         await self._task_is_known.wait()
         while True:
             task = await self._look()
@@ -228,7 +228,7 @@ class Streaming:
     async def _resume(self, tracker: SegmentTracker) -> None:
         """Ask for the segments that come after the last one before a gap."""
         if not tracker.last_seq_nr:
-            await self._fetch_final()  # there is no number to go on from
+            await self._fetch_final()  # there is no number to continue from
             return
         was_complete = tracker.is_complete
         self._call.resumed_after.append(tracker.last_seq_nr)

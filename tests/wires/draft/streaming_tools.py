@@ -51,7 +51,7 @@ async def recite_here(ctx: Context, gate: str, count: int) -> list[str]:
 
 @tool(task="optional")
 async def tour(ctx: Context, city: str, gate: str = "") -> Any:
-    """Tell of a city: two segments, and behind a gate, if there is one, a link as the last block."""
+    """Describe a city: two segments, and after a gate, if there is one, a link as the last block."""
     await ctx.emit(f"Current weather in {city}:\nTemperature: 72°F\nConditions: Partly cloudy")
     await ctx.emit("Suggested activities:\n- Visit Central Park\n- Explore the Metropolitan Museum of Art")
     if gate:

@@ -10,7 +10,7 @@ from tests.wires.draft.tools import Name, note, opened
 
 @tool(task="optional")
 async def weather(city: str) -> str:
-    """Tell what the weather is like."""
+    """Return the weather."""
     return f"Current weather in {city}:\nTemperature: 72°F\nConditions: Partly cloudy"
 
 
@@ -37,7 +37,7 @@ async def err() -> Any:
 
 @tool(task="optional")
 async def climb(ctx: Context, gate: str, told: list[list[Any]]) -> str:
-    """Tell its progress step by step, each at a gate of its own, and see it stored; then wait for the gate."""
+    """Report progress step by step, each at a separate gate, and see it stored; then wait for the gate."""
     note(f"started-{gate}", ctx.replica_id)
     for number, (done, total, message) in enumerate(told):
         await opened(f"{gate}-{number}")
@@ -50,7 +50,7 @@ async def climb(ctx: Context, gate: str, told: list[list[Any]]) -> str:
 
 @tool(task="optional", start="call")
 async def climb_first(ctx: Context, gate: str) -> str:
-    """Tell progress as a call, then as a task."""
+    """Report progress as a call, then as a task."""
     ctx.progress(1, 3, "as a call")
     await ctx.detach()
     await opened(gate)

@@ -435,7 +435,7 @@ async def test_questions_of_a_first_form_task_are_answered_by_polling(
     ]
 
 
-async def test_a_first_form_task_that_ends_without_a_result_tells_how(
+async def test_a_first_form_task_that_ends_without_a_result_reports_why(
     server: ScriptedServer, client: DraftClient
 ) -> None:
     server.on("tools/call", stream(CREATED, BREAK))

@@ -224,7 +224,7 @@ async def test_a_task_id_is_a_string(user: DraftClient, member: str, value: Any,
 async def test_a_request_that_is_sent_again_is_answered_as_its_task_is(
     user: DraftClient, fleet: Deployment, name: str
 ) -> None:
-    """The same message in the same session is no second use of the id, but what a lost answer makes a client do."""
+    """The same message in the same session does not use the id again: a client repeats it after a lost answer."""
     await user.initialize()
     message = {"jsonrpc": "2.0", "id": "again", "method": "tools/call", "params": wish("say", "once", {"call": name})}
     first, again = await say(user, message), await say(user, message)

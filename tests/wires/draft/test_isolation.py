@@ -132,7 +132,7 @@ async def test_tasks_of_others_look_like_unknown_ones(
 async def test_a_question_is_answered_by_its_own_user_alone(
     user: DraftClient, client_of: ClientOf, fleet: Deployment, name: str
 ) -> None:
-    """Whatever else comes is answered 202, changes nothing and is counted."""
+    """All other messages get 202, change nothing and are counted."""
     sealer = Sealer(KeyRing.parse(fleet.environ["GATEWAY_SEAL_KEYS"]), os.urandom)
     other_sealer = Sealer(KeyRing.parse(new_key()), os.urandom)
     aad = request_id_binding(AUDIENCE, Principal("", name, ""))
@@ -159,7 +159,7 @@ async def test_a_question_is_answered_by_its_own_user_alone(
         before = rejections(fleet)
         unfit: list[dict[str, Any]] = [{"result": {"action": "accept", "content": {"name": 7}}}, {"result": {}}]
         asked = [question]
-        for said in unfit:  # it is the user's own, so the task asks anew
+        for said in unfit:  # it is the user's own, so the task asks again
             await user.respond(asked[-1], said)
             again = await request.until(
                 lambda message: message.get("method") == "elicitation/create" and message["id"] not in asked

@@ -135,7 +135,7 @@ async def test_new_client_and_old_server(user: DraftClient, client_of: ClientOf,
 
 
 async def test_old_client_and_new_server(fleet: Deployment, client_of: ClientOf, name: str) -> None:
-    """Who asks for no mode gets the same, whatever a session declares: a task, and nothing that is new."""
+    """A client that asks for no mode gets the same, whatever its session declares: a task, and nothing new."""
     declared: list[Mapping[str, Any] | None] = [None, {}, CAPABILITIES]
     answers = []
     with idle(fleet.worker("w1")):

@@ -1,4 +1,4 @@
-"""One stored task on every wire of its owner: whoever made it, each wire tells it in its own words."""
+"""A stored task is available on every wire of its owner. Each wire writes it in its own format."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ TOLD: Final[Mapping[str, Mapping[str, str]]] = {
 
 
 class Wire(Protocol):
-    """What one user does with tasks on one wire."""
+    """The work of one user with tasks on one wire."""
 
     async def create(self, tool: str, /, **arguments: Any) -> str:
         """Create a task, and return its id."""
@@ -188,7 +188,7 @@ class Legacy(Draft):
 
     @contextlib.asynccontextmanager
     async def asking(self, task_id: str) -> AsyncIterator[Mapping[str, Any]]:
-        """Wait for the result, which asks; give the questions by their keys, which these words do not tell."""
+        """Wait for the result, and return its questions by their keys, which this format does not contain."""
         client = await self.spoken()
         async with under_way(client, "tasks/result", {"taskId": task_id}) as waiting:
             await asked(waiting)
@@ -219,7 +219,7 @@ PAIRS: Final = [(maker, reader) for maker in MAKERS for reader in READERS]
 
 
 def words(maker: str, reader: str) -> str:
-    """Return whose words a task is told in: the draft wire has two, and keeps to those that it was created in."""
+    """Return the wire whose format a task has: the draft wire has two, and keeps the one it was created in."""
     if reader != "draft":
         return reader
     return maker if maker == "first form" else "params.task"
@@ -245,9 +245,9 @@ class Sides:
     """A user on the wire where a task is made, and on the one where it is read.
 
     Attributes:
-        made: the one.
-        read: the other.
-        words: whose words the task is told in where it is read.
+        made: the wire where the task is made.
+        read: the wire where it is read.
+        words: the wire whose format the task has where it is read.
         reader: the name of the wire where it is read.
     """
 

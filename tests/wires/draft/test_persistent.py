@@ -1,4 +1,4 @@
-"""Multi round-trip requests of tasks: `tasks/result` tells what one asks, `tasks/input_response` answers it."""
+"""Multi round-trip requests of tasks: `tasks/result` returns the questions, `tasks/input_response` answers them."""
 
 from __future__ import annotations
 

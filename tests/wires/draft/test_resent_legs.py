@@ -57,5 +57,5 @@ async def test_a_leg_that_is_sent_again_after_its_task_was_deleted_is_refused(us
     await user.delete_task((await user.request("tools/call", retry))["task"]["taskId"])
     for _ in range(2):
         error = await refusal(user.request("tools/call", retry))
-        assert error.message == "This request became a task that was deleted. Call again to begin anew"
+        assert error.message == "This request became a task that was deleted. Call again to start over"
     assert await user.all_tasks() == []

@@ -87,7 +87,7 @@ async def test_use_case_2_load_shedding(releases: Deployment) -> None:
         others = [asyncio.create_task(keep_busy()) for _ in range(4)]
         try:
             shares: dict[str, int] = {}
-            while set(shares) != {"old", "new"}:  # one that is handed on with its last unit has nothing left to do
+            while set(shares) != {"old", "new"}:  # a call that moves with its last unit leaves no work
                 shares = await handed_on(user)
                 assert sum(shares.values()) == 30
         finally:

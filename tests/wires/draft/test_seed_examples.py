@@ -232,7 +232,7 @@ TOLD_IN_WORDS: Final = {
     "mrtr_load_shedding": "tests/wires/draft/test_rounds.py::test_use_case_2_load_shedding",
     "mrtr_rolling_upgrade": "tests/wires/draft/test_rounds.py::test_use_case_1_rolling_upgrades",
 }
-"""Examples that show no message, and the tests that show what they tell."""
+"""Examples without a message, and the tests that cover them."""
 
 OF_OTHER_TOOLS: Final = {
     "modes_capabilities": "tests/wires/draft/test_modes.py",

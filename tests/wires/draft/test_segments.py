@@ -1,4 +1,4 @@
-"""Whatever way the segments take, the client has the result that the server meant."""
+"""By any mechanism, the client assembles the result that the server sent."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_complete_with_a_gap_is_not_whole() -> None:
     assert not tracker.whole
 
 
-def test_of_two_segments_with_one_number_the_first_counts_and_the_difference_is_told() -> None:
+def test_of_two_segments_with_one_number_the_first_counts_and_the_difference_is_reported() -> None:
     tracker = tracker_of(1)
     assert tracker.add(response({"seqNr": 1, "type": "text", "text": "other"}, {"seqNr": 2, "type": "text"})) == [2]
     assert tracker.merged() == [{"type": "text", "text": "1"}, {"type": "text"}]
@@ -101,7 +101,7 @@ def test_what_is_error_and_complete_once_remains_so() -> None:
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.0, True, "1", None])
-def test_a_number_that_is_no_positive_integer_is_refused(number: Any) -> None:
+def test_a_number_that_is_not_a_positive_integer_is_refused(number: Any) -> None:
     with pytest.raises(SegmentError, match="positive integer"):
         SegmentTracker("t").add(response({"seqNr": number, "type": "text"}))
 

@@ -39,7 +39,9 @@ async def listener(narrow: Deployment, name: str) -> AsyncIterator[DraftClient]:
 
 
 @pytest.mark.parametrize("mode", ["streaming", "immediate"])
-async def test_a_task_that_cannot_be_streamed_is_told_as_one(listener: DraftClient, mode: str, name: str) -> None:
+async def test_a_task_that_cannot_be_streamed_is_returned_as_a_task(
+    listener: DraftClient, mode: str, name: str
+) -> None:
     result = await listener.request("tools/call", wishing([mode], "say", call=f"{name}-{mode}"))
     final = await listener.request("tasks/get", {"taskId": result["task"]["taskId"]})
     assert final["status"] in {"working", "completed"}

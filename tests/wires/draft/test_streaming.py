@@ -41,7 +41,7 @@ GONE: Final = "The task has expired or was deleted"
 
 
 class Held(NamedTuple):
-    """A replica whose first look at the next task is held until the test lets it go on; it has a door to the store."""
+    """A replica that waits for the test before it first reads the next task. A door controls its store."""
 
     door: Door
     replica: Replica
@@ -286,7 +286,7 @@ async def test_checklist_streaming_mode(fleet: Deployment, user: DraftClient, na
 
 
 async def test_checklist_segment_numbering(fleet: Deployment, user: DraftClient, name: str) -> None:
-    """Over a question, a lost worker, and a checkpoint that another one goes on from."""
+    """Over a question, a lost worker, and a checkpoint from which another worker continues."""
     with fleet.worked_by("w2", GATEWAY_TASK_LEASE_SECONDS=LEASE_SECONDS):
         async with streamed(user, "travel", gate=name) as request:
             task_id = await task_of(request)
@@ -570,9 +570,7 @@ async def test_a_stream_outlasts_a_store_that_does_not_answer(held: Held, client
     assert all(cut.done.is_set() for cut in cuts)
 
 
-async def test_open_streams_take_no_place_of_those_who_compute(
-    fleet: Deployment, client_of: ClientOf, name: str
-) -> None:
+async def test_open_streams_take_no_place(fleet: Deployment, client_of: ClientOf, name: str) -> None:
     with joined_by(fleet, "small", GATEWAY_MAX_INFLIGHT="1") as small:
         user = client_of(name, urls=[small.url])
         async with streamed(user, "recite", gate=name, count=1, stops=[1]) as first:

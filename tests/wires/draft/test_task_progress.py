@@ -22,12 +22,12 @@ LEASE: Final = {"GATEWAY_TASK_LEASE_SECONDS": "1"}
 
 
 def steps(*told: tuple[Any, ...]) -> list[list[Any]]:
-    """Return what a tool tells, step by step: how far it is, of how much, and a message."""
+    """Return the progress of a tool, step by step: done, total, and a message."""
     return [[*one, *[None] * (3 - len(one))] for one in told]
 
 
 async def climbing(user: DraftClient, gate: str, told: Sequence[Sequence[Any]]) -> str:
-    """Create a task that tells its progress as gates are opened; return its id."""
+    """Create a task that reports progress as gates open, and return its id."""
     task = await user.create_task("climb", {"gate": gate, "told": told})
     return str(task["taskId"])
 
@@ -40,7 +40,7 @@ async def progress_at(user: DraftClient, task_id: str, done: float) -> dict[str,
 
 
 def totals(told: Sequence[Mapping[str, Any]]) -> list[tuple[Any, Any]]:
-    """Return how far a task was each time that it was told, repeats left out."""
+    """Return the progress of a task in each report, without repetitions."""
     return [pair for pair, _ in itertools.groupby((one.get("progress"), one.get("progressTotal")) for one in told)]
 
 
@@ -50,7 +50,7 @@ def statuses(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def only_rises(told: Sequence[Mapping[str, Any]]) -> None:
-    """Check that neither progress nor total ever falls, and that no total is below the progress told with it."""
+    """Check that neither progress nor total ever falls, and that no total is below its progress."""
     done = [one["progress"] for one in told if "progress" in one]
     total = [one["progressTotal"] for one in told if "progressTotal" in one]
     assert done == sorted(done)
@@ -92,7 +92,7 @@ async def test_a_task_tells_how_far_it_is_in_every_shape(user: DraftClient, flee
 
 
 async def test_progress_only_rises(user: DraftClient, fleet: Deployment, gate: str) -> None:
-    """The worker is lost after the second step; the next one begins anew, and tells nothing again."""
+    """The worker is lost after the second step. The next one starts over, and does not repeat any report."""
     told = steps((1, 9), (5, 9), (3, 9), (6, 9))
     with fleet.worked_by("w2", **LEASE):
         task_id = await climbing(user, gate, told)
@@ -239,7 +239,7 @@ async def test_progress_notifications_end_with_the_response(user: DraftClient, f
     assert methods.count("notifications/progress") == 1
 
 
-async def test_a_request_that_stays_open_tells_progress_under_its_token(
+async def test_a_request_that_stays_open_reports_progress_under_its_token(
     user: DraftClient, fleet: Deployment, gate: str, name: str
 ) -> None:
     meta = {"modelcontextprotocol.io/task": {"taskId": name}, "progressToken": "of the call"}

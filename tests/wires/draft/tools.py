@@ -91,7 +91,7 @@ async def wait(ctx: Context, gate: str, text: str = "done") -> str:
 
 @tool(task="optional")
 async def ask(ctx: Context, call: str, kinds: list[str]) -> str:
-    """Ask questions of these kinds all at once, note each run, and tell the answers."""
+    """Ask questions of these kinds all at once, record each run, and return the answers."""
     note(call, ctx.replica_id)
     answers = await ctx.ask(**{kind: KINDS[kind] for kind in kinds})
     return ", ".join(f"{kind}: {told(answers[kind])}" for kind in kinds)
@@ -99,7 +99,7 @@ async def ask(ctx: Context, call: str, kinds: list[str]) -> str:
 
 @tool(task="optional")
 async def ask_in_turn(ctx: Context, kinds: list[str]) -> str:
-    """Ask one question of these kinds after the other, and tell the answers."""
+    """Ask questions of these kinds one after the other, and return the answers."""
     return ", ".join([f"{kind}: {told((await ctx.ask(**{kind: KINDS[kind]}))[kind])}" for kind in kinds])
 
 

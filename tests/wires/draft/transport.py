@@ -96,8 +96,8 @@ class Seen:
     """Something that happened on the wire.
 
     Attributes:
-        kind: a message was `sent` or `received`; the `head` of the answer arrived; the answer was read to where the
-            server `ended` it; its connection was `broken`; this client `left` before the end.
+        kind: a message was `sent` or `received`. Or the `head` of the answer arrived, the server `ended` it, the
+            connection was `broken`, or this client `left` before the end.
         exchange: the number of the HTTP request.
         url: of the replica that it went to.
         message: what was sent or received.
@@ -115,14 +115,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One HTTP request whose answer is under way.
+    """One HTTP request whose answer is still arriving.
 
     Attributes:
         number: counts the requests from 1.
-        url: of the replica that it went to.
+        url: the URL of the replica that it went to.
         status: the HTTP status.
-        headers: of the answer.
-        messages: what the answer brings, one JSON body or the events of a stream; iterate over it once.
+        headers: the headers of the answer.
+        messages: the messages of the answer: one JSON body or the events of a stream. Iterate over it once.
     """
 
     number: int

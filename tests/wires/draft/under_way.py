@@ -106,7 +106,7 @@ async def under_way(client: DraftClient, method: str, params: Mapping[str, Any])
 
 @contextlib.contextmanager
 def idle(worker: Worker) -> Iterator[None]:
-    """Let a worker stand still, so that tasks stay in the queue."""
+    """Suspend a worker, so that tasks stay in the queue."""
     worker.pause()
     try:
         yield

@@ -12,7 +12,7 @@ from tests.wires.draft.transport import Message
 
 
 class Said(NamedTuple):
-    """What a message was answered with.
+    """The answer to a message.
 
     Attributes:
         url: the replica that answered.
@@ -100,7 +100,7 @@ class Example:
         return said
 
     def compare(self, step: str, actual: Message) -> None:
-        """Compare with what a step shows that is no request: a message, or a part of one."""
+        """Compare with a message, or a part of one, that a step shows and that is not a request."""
         shown = self._show(step)
         self._compare(actual, shown.message or shown.object or {})
 

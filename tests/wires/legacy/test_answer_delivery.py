@@ -40,7 +40,7 @@ NOW = 1_800_000_000.0
 
 
 class Noted:
-    """What a process counts.
+    """The counters of a process.
 
     Attributes:
         refused: why messages were not accepted.

@@ -80,7 +80,7 @@ async def test_what_does_not_fit_is_asked_again_under_another_id(user: DraftClie
     assert len({notice["id"] for notice in reply.notices}) == 3
 
 
-async def test_an_answer_that_did_not_fit_is_no_answer_when_it_is_asked_again(
+async def test_an_answer_that_did_not_match_does_not_count_when_it_is_asked_again(
     user: DraftClient, fleet: Deployment
 ) -> None:
     async with calling(user, "ask_politely") as call:
@@ -101,21 +101,21 @@ async def test_what_never_fits_ends_the_call(user: DraftClient, fleet: Deploymen
     assert len(reply.notices) == 3
     assert reply.result["isError"] is True
     assert reply.result["content"][0]["text"] == "emitted"
-    assert reply.result["content"][1]["text"] == "The client's answers to 'who' do not fit what is asked"
+    assert reply.result["content"][1]["text"] == "The client's answers to 'who' do not match what was asked"
     assert fleet.lines(name) == ["first"]
     with pytest.raises(RpcError) as refused:
         await user.send("resources/read", {"uri": "draft://notes"}, answers={"name": accept(name=7)})
     assert (refused.value.status, refused.value.code) == (200, -32603)
 
 
-async def test_a_client_that_takes_no_stream_is_told_what_to_do(user: DraftClient) -> None:
+async def test_the_error_for_a_client_without_a_stream_says_what_to_do(user: DraftClient) -> None:
     user.transport.headers["Accept"] = "application/json"
     result = await user.call_tool("ask_politely", {})
     assert result["isError"] is True
     assert "text/event-stream" in text_of(result)
 
 
-async def test_a_client_that_cannot_answer_is_told_what_it_takes(begin: Begin) -> None:
+async def test_the_error_for_a_client_that_cannot_answer_names_the_capability(begin: Begin) -> None:
     user = await begin(capabilities={"sampling": {}})
     result = await user.call_tool("ask_politely", {})
     assert result["isError"] is True
@@ -127,7 +127,7 @@ async def test_a_tool_whose_state_counts_once_asks_like_any_other(user: DraftCli
     assert text_of(await user.call_tool("ask_once", {}, answers=ADA)) == "ada"
 
 
-async def test_a_client_that_goes_away_ends_the_wait_for_its_answer(
+async def test_a_client_that_disconnects_ends_the_wait_for_its_answer(
     user: DraftClient, fleet: Deployment, name: str
 ) -> None:
     async with calling(user, "ask", call=name, kinds=["form"]) as call:
@@ -180,7 +180,7 @@ async def test_a_client_whose_replica_dies_loses_that_call_alone(begin: Begin, f
     assert rejected(second, "gone") == gone + 1, "another process at the same URL takes the answer for its own"
 
 
-async def test_a_replica_that_leaves_tells_those_who_wait_to_call_again(
+async def test_a_replica_that_drains_asks_waiting_clients_to_call_again(
     begin: Begin, fleet: Deployment, name: str
 ) -> None:
     user = await begin()

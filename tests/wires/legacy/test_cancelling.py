@@ -63,7 +63,7 @@ def own_redis() -> Iterator[Server]:
 
 @pytest.fixture(params=CARRIERS)
 def pair(request: pytest.FixtureRequest) -> Deployment:
-    """Two replicas that tell each other what was cancelled, by a store or without one."""
+    """Two replicas that notify each other of cancelled requests, through a store or without one."""
     fleet: Deployment = request.getfixturevalue("fleet" if request.param == "store" else "peers")
     return fleet
 
@@ -131,7 +131,7 @@ async def test_a_prompt_that_asks_on_another_replica_is_cancelled(pair: Deployme
 
 
 async def test_another_user_and_another_session_cancel_nothing(pair: Deployment, name: str) -> None:
-    """What they send comes before a cancellation that counts, so it has had its effect when that has had its own."""
+    """These messages come before a valid cancellation, so they have had their effect when that one has."""
     first, second = pair.replicas
     before = cancelled(first)
     async with contextlib.AsyncExitStack() as stack:
@@ -215,7 +215,9 @@ def _keys(server: Server) -> list[bytes]:
         return list(store.scan_iter("*"))
 
 
-async def test_while_the_store_is_away_the_peers_are_told(own_redis: Server, tmp_path: Path, name: str) -> None:
+async def test_during_an_outage_of_the_store_the_peers_are_notified(
+    own_redis: Server, tmp_path: Path, name: str
+) -> None:
     with Peers(tmp_path / "both", own_redis) as both:
         first, second = both.replicas
         for number in range(2):

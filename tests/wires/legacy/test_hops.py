@@ -1,4 +1,4 @@
-"""Answers go from replica to replica in sealed messages: whoever is in a replica's place learns and gains nothing."""
+"""Answers go from replica to replica in sealed messages. An impostor in a replica's place learns and gains nothing."""
 
 from __future__ import annotations
 

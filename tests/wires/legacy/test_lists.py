@@ -1,4 +1,4 @@
-"""Who is told of tools that run only as tasks: everyone, unless the operator says otherwise."""
+"""All clients see tools that run only as tasks, unless the operator hides them from clients without tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXTENSION: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": 
 
 @pytest.fixture(scope="module")
 def hiding(redis: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Two replicas: r1 tells everyone, r2 those who declare tasks."""
+    """Two replicas: r1 shows these tools to everyone, r2 to clients that declare tasks."""
     own = {"r1": {}, "r2": {"GATEWAY_HIDE_TASK_TOOLS": "on"}}
     settings = {"GATEWAY_TOOLS": "gateway.demo", "GATEWAY_AUDIENCE": AUDIENCE}
     with Deployment(tmp_path_factory.mktemp("lists"), redis, settings, own=own) as deployment:
@@ -48,7 +48,7 @@ async def told_in_a_session(client: DraftClient, version: str) -> list[str]:
         (BEFORE_TASKS, {"elicitation": {}}, {"r1": True, "r2": False}),
     ],
 )
-async def test_in_a_session_it_is_who_declared_tasks(
+async def test_in_a_session_only_clients_that_declared_tasks_see_them(
     hiding: Deployment, version: str, capabilities: Mapping[str, Any], told: Mapping[str, bool]
 ) -> None:
     for name, is_told in told.items():
@@ -59,7 +59,7 @@ async def test_in_a_session_it_is_who_declared_tasks(
 @pytest.mark.parametrize(
     ("capabilities", "told"), [({}, {"r1": True, "r2": False}), (EXTENSION, {"r1": True, "r2": True})]
 )
-def test_on_2026_07_28_it_is_who_declares_the_extension(
+def test_on_2026_07_28_only_clients_that_declare_the_extension_see_them(
     hiding: Deployment, capabilities: Mapping[str, Any], told: Mapping[str, bool]
 ) -> None:
     token = mint(SECRET, "ada", AUDIENCE)

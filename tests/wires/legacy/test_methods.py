@@ -27,7 +27,7 @@ async def test_requests_that_leave_nothing_behind_are_acknowledged_with_an_empty
     assert (refused.value.status, refused.value.code) == (200, -32602)
 
 
-async def test_lists_prompts_and_resources_are_told_without_the_words_of_later_versions(user: DraftClient) -> None:
+async def test_lists_prompts_and_resources_have_no_fields_of_later_versions(user: DraftClient) -> None:
     tools = await user.request("tools/list")
     prompts = await user.request("prompts/list")
     resources = await user.request("resources/list")
@@ -99,7 +99,7 @@ async def test_a_cancelled_call_stops_its_tool_and_is_not_answered(begin: Begin,
     assert await asyncio.to_thread(fleet.wait_for_lines, f"cancelled-{name}") == ["r1"]
 
 
-async def test_a_client_that_goes_away_does_not_cancel_its_call(
+async def test_a_client_that_disconnects_does_not_cancel_its_call(
     user: DraftClient, fleet: Deployment, name: str
 ) -> None:
     async with calling(user, "outlive", gate=name):

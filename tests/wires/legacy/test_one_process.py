@@ -80,7 +80,7 @@ async def respond(session: Session, question: str) -> None:
     assert answer.status == 202
 
 
-async def test_who_waits_for_an_answer_takes_no_place_of_those_who_compute() -> None:
+async def test_calls_that_wait_for_an_answer_take_no_place() -> None:
     session = await begin(max_inflight=1)
     calls = [Asking(session) for _ in range(3)]
     questions = [await call.question() for call in calls]
@@ -177,13 +177,13 @@ async def test_a_request_is_cancelled_though_the_store_does_not_answer(
     assert (tmp_path / "cancelled-gate").exists()
 
 
-async def test_nobody_lists_tasks_where_nobody_says_who_they_are() -> None:
+async def test_tasks_cannot_be_listed_without_authentication() -> None:
     session = await begin(redis_url="redis://127.0.0.1:1")
     refused = await session.post({"id": 2, "method": "tasks/list"})
     assert (refused.status, refused.message["error"]["code"]) == (200, -32601)
 
 
-async def test_a_question_is_asked_however_much_was_told_before_and_however_long_it_is() -> None:
+async def test_a_question_is_asked_however_much_was_sent_before_and_however_long_it_is() -> None:
     session = await Session(make_app("tests.wires.legacy.tools", redis_url="redis://127.0.0.1:1")).begin()
     meta = {"progressToken": 1}
     call = Asking(session, call_params("chatter_then_ask", {"chars": MAX_PENDING_BYTES}, meta=meta))

@@ -38,7 +38,7 @@ async def begin_to_wait(call: WaitingCall) -> asyncio.Task[dict[str, Answer]]:
     return waiting
 
 
-async def test_a_call_goes_on_with_the_last_answer_that_it_expects() -> None:
+async def test_a_call_continues_with_the_last_answer_that_it_expects() -> None:
     calls = make_calls()
     with calls.open(ADA, nothing) as call:
         call.expect(["first", "second"])
@@ -148,7 +148,7 @@ async def test_no_more_calls_wait_than_may() -> None:
         assert len(calls) == 1
 
 
-async def test_calls_are_told_apart_by_ids_of_sixteen_random_bytes() -> None:
+async def test_calls_are_identified_by_sixteen_random_bytes() -> None:
     asked: list[int] = []
     source = numbered()
 
@@ -192,7 +192,7 @@ def test_each_call_ends_up_with_the_first_answer_to_each_of_its_keys(
     assert len(calls) == 0
 
 
-async def test_a_process_that_leaves_lets_nobody_wait() -> None:
+async def test_a_process_that_shuts_down_lets_no_call_wait() -> None:
     calls = make_calls()
     with calls.open(ADA, nothing) as waiting_call, calls.open(ADA, nothing) as answered:
         waiting_call.expect(["first", "second"])
@@ -213,7 +213,7 @@ async def test_a_process_that_leaves_lets_nobody_wait() -> None:
             await later.answers()
 
 
-async def test_a_call_goes_on_by_the_authority_of_its_answer() -> None:
+async def test_a_call_continues_with_the_authority_of_its_answer() -> None:
     calls, other = make_calls(), replace(ADA, scopes=frozenset({"more"}))
     with calls.open(ADA, nothing) as call:
         call.expect(["key"])
@@ -234,7 +234,7 @@ async def test_an_answer_of_too_little_authority_is_refused_and_another_one_stil
         assert calls.deliver(BOOT, call.call_id, "key", YES, replace(began, session=b"s"))
 
 
-async def test_a_call_whose_authority_is_over_goes_on_no_more_even_with_all_answers() -> None:
+async def test_a_call_whose_authority_has_ended_does_not_continue_even_with_all_answers() -> None:
     calls, short = make_calls(), replace(ADA, ends_at=time.time() + 0.05)
     with calls.open(short, nothing) as waiting_call, calls.open(short, nothing) as answered:
         waiting_call.expect(["key"])

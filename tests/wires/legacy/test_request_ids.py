@@ -1,4 +1,4 @@
-"""The ids of the server's requests: what is no id of ours for this caller changes nothing, and leads nowhere."""
+"""The ids of the server's requests. Any other id, or one for another caller, changes nothing and leads nowhere."""
 
 from __future__ import annotations
 

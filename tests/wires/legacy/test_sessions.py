@@ -45,7 +45,7 @@ async def test_what_the_server_can_do_is_declared_as_far_as_the_version_knows_it
     assert set(newer.server["capabilities"]) - set(older.server["capabilities"]) == {"tasks"}
 
 
-async def test_only_who_knows_tasks_is_told_which_tools_take_them(begin: Begin) -> None:
+async def test_only_clients_with_tasks_see_which_tools_support_them(begin: Begin) -> None:
     newer, older = await begin(), await begin(version=BEFORE_TASKS)
     told = {tool["name"]: tool for tool in (await newer.request("tools/list"))["tools"]}
     assert told["say"]["execution"] == {"taskSupport": "optional"}
@@ -61,9 +61,9 @@ async def test_a_client_before_tasks_that_sends_a_task_gets_its_result(begin: Be
     assert text_of(await older.call_tool("say", {"call": name}, task={"ttl": "forever"})) == "done"
 
 
-async def test_a_client_before_tasks_is_told_what_a_tool_takes_that_is_always_a_task(begin: Begin) -> None:
+async def test_the_error_for_a_client_before_tasks_names_the_version_that_a_task_tool_requires(begin: Begin) -> None:
     older = await begin(version=BEFORE_TASKS)
-    with pytest.raises(RpcError, match="that takes a client of 2025-11-25 or newer") as refused:
+    with pytest.raises(RpcError, match="that requires a client of 2025-11-25 or newer") as refused:
         await older.request("tools/call", call_params("only_a_task"))
     assert (refused.value.status, refused.value.code) == (200, -32601)
 

@@ -94,7 +94,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(user: DraftClient,
 
 async def test_answers_that_never_fit_end_the_stream_and_not_the_task(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
-    with pytest.raises(RpcError, match="do not fit") as refused:
+    with pytest.raises(RpcError, match="do not match") as refused:
         await user.task_result(task["taskId"], answers={"name": accept(name=7)})
     assert refused.value.status == 200
     assert (await user.get_task(task["taskId"]))["status"] == "input_required"
@@ -144,7 +144,7 @@ async def test_a_task_outlives_the_replica_that_asks_for_it(user: DraftClient, f
             first.wait_ready()
 
 
-async def test_a_client_that_takes_no_stream_is_told_so_when_a_task_asks(user: DraftClient, name: str) -> None:
+async def test_a_client_without_a_stream_gets_an_error_when_a_task_asks(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
     user.transport.headers["Accept"] = "application/json"
     with pytest.raises(RpcError, match="text/event-stream") as refused:
@@ -192,7 +192,7 @@ async def test_a_task_that_fails_says_so_in_the_words_of_this_wire(user: DraftCl
     assert error.value.code == -32000
 
 
-async def test_tasks_of_the_draft_wire_are_told_in_these_words(user: DraftClient, fleet: Deployment, name: str) -> None:
+async def test_tasks_of_the_draft_wire_have_this_format_here(user: DraftClient, fleet: Deployment, name: str) -> None:
     async with fleet.client(name) as draft:
         task = await draft.create_task("ask", {"call": name, "kinds": ["form"]})
     assert "progress" not in await user.get_task(task["taskId"])

@@ -45,7 +45,7 @@ async def detach_late(ctx: Context, gate: str) -> str:
 
 @tool
 async def chatter_then_ask(ctx: Context, chars: int) -> str:
-    """Tell progress at length, more than waits for a slow reader, and ask."""
+    """Report more progress than may wait for a slow reader, and ask."""
     for number in range(100):
         ctx.progress(number, 100, "x" * (chars // 50))
     return (await ctx.elicit("who", "x" * chars, Name)).name
@@ -53,7 +53,7 @@ async def chatter_then_ask(ctx: Context, chars: int) -> str:
 
 @tool
 async def can_ask(ctx: Context) -> str:
-    """Tell what the client can answer."""
+    """Return which questions the client can answer."""
     return ", ".join(kind for kind in ("elicitation.form", "elicitation.url", "sampling", "roots") if ctx.can(kind))
 
 

@@ -1,4 +1,4 @@
-"""Tools that work for long, or tell of changes; none needs a task store."""
+"""Tools that work for a long time, or announce changes. None of them needs a task store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def outlive(gate: str) -> str:
 
 @tool
 async def change(ctx: Context, what: str) -> str:
-    """Tell that something has changed."""
+    """Announce that something has changed."""
     ctx.changed(what)
     return "told"
 

@@ -115,7 +115,7 @@ class World:
         return str(result["taskId"])
 
     async def get(self, task_id: str, **more: Any) -> dict[str, Any]:
-        """Return what `tasks/get` tells."""
+        """Return the result of `tasks/get`."""
         return (await self.request("tasks/get", {"taskId": task_id}, **more)).result
 
     async def update(self, task_id: str, responses: Any, **more: Any) -> Answer:
@@ -123,12 +123,12 @@ class World:
         return await self.request("tasks/update", {"taskId": task_id, "inputResponses": responses}, **more)
 
     async def work(self) -> list[TaskOutcome]:
-        """Run one leg of everything that is queued; return what came of it."""
+        """Run one leg of every queued task, and return the outcomes."""
         claims = await self.queue.claim(0, 100, wait_ms=1)
         return [await self.leg(claim) for claim in claims]
 
     async def leg(self, claim: Claim) -> TaskOutcome:
-        """Run one leg of a task and store what came of it."""
+        """Run one leg of a task, and store its outcome."""
         keeper = SimpleKeeper(self.queue, claim)
         self.keepers.append(keeper)
         segments = await self.queue.segments(claim.owner, claim.task_id) if claim.segments else ()
@@ -187,7 +187,7 @@ async def world(server: Server) -> AsyncIterator[World]:
 
 @pytest.fixture
 def gate() -> Iterator[asyncio.Event]:
-    """What a tool that is given the gate `g` waits for."""
+    """The event that a tool with the gate `g` waits for."""
     event = tools.GATES["g"] = asyncio.Event()
     yield event
     event.set()

@@ -38,7 +38,7 @@ class Stream:
         return message
 
     async def task(self) -> dict[str, Any]:
-        """The next message, which tells of a task."""
+        """The next message, which is about a task."""
         message = await self.next()
         assert message["method"] == "notifications/tasks"
         params: dict[str, Any] = message["params"]
@@ -46,7 +46,7 @@ class Stream:
         return params
 
     async def until(self, status: str) -> list[str]:
-        """The statuses told from now on, up to this one."""
+        """The statuses that are reported from now on, up to this one."""
         told: list[str] = []
         while not told or told[-1] != status:
             told.append((await self.task())["status"])
@@ -93,7 +93,7 @@ async def test_first_comes_the_acknowledgement_then_each_tasks_state(world: Worl
         assert {"resultType": "complete", **task} == read
 
 
-async def test_every_change_is_told_up_to_the_final_state(world: World) -> None:
+async def test_every_change_is_reported_up_to_the_final_state(world: World) -> None:
     task_id = await world.start("two_questions")
     async with listening(world, task_id) as stream:
         await acknowledged(stream)
@@ -122,7 +122,7 @@ async def test_progress_is_told(world: World) -> None:
     assert final["_meta"]["dev.sealedgateway/progress"] == {"progress": 2, "total": 5}
 
 
-async def test_only_own_tasks_are_acknowledged_and_told(world: World) -> None:
+async def test_only_own_tasks_are_acknowledged_and_reported(world: World) -> None:
     own, foreign = await world.start("work"), await world.start("work", sub="eve")
     async with listening(world, foreign, UNKNOWN, own) as stream:
         assert await acknowledged(stream) == {"taskIds": [own]}
@@ -150,7 +150,7 @@ async def test_a_client_that_did_not_declare_the_extension_hears_of_no_task(worl
             raise AssertionError("it was let in")
 
 
-async def test_lists_are_told_on_the_same_stream(world: World) -> None:
+async def test_changes_of_lists_come_on_the_same_stream(world: World) -> None:
     task_id = await world.start("work")
     async with listening(world, task_id, toolsListChanged=True) as stream:
         assert await acknowledged(stream) == {"taskIds": [task_id], "toolsListChanged": True}
@@ -160,7 +160,7 @@ async def test_lists_are_told_on_the_same_stream(world: World) -> None:
         assert (await stream.next())["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_replica_that_leaves_ends_the_stream_with_a_result(world: World) -> None:
+async def test_a_replica_that_drains_ends_the_stream_with_a_result(world: World) -> None:
     task_id = await world.start("work")
     async with listening(world, task_id) as stream:
         await acknowledged(stream)
@@ -175,7 +175,7 @@ async def test_a_replica_that_leaves_ends_the_stream_with_a_result(world: World)
 
 
 async def test_what_happens_between_the_look_and_the_subscription_is_not_missed(world: World) -> None:
-    """The task ends after the stream looked whose task it is and before it hears of changes."""
+    """The task ends after the stream has checked its owner and before it subscribes to changes."""
     task_id = await world.start("work")
     async with listening(world, task_id) as stream:
         await world.work()
@@ -183,7 +183,7 @@ async def test_what_happens_between_the_look_and_the_subscription_is_not_missed(
         assert (await stream.task())["status"] == "completed"
 
 
-async def test_a_store_that_is_away_for_a_while_ends_no_stream_and_hides_no_final_state(own_server: Server) -> None:
+async def test_an_outage_of_the_store_ends_no_stream_and_hides_no_final_state(own_server: Server) -> None:
     own_server.options += ("--appendonly", "yes", "--appendfsync", "always")
     own_server.kill()
     own_server.start()
@@ -201,7 +201,7 @@ async def test_a_store_that_is_away_for_a_while_ends_no_stream_and_hides_no_fina
     await world.close()
 
 
-async def test_a_hint_without_news_tells_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hint_without_news_sends_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     task_id = await world.start("work")
     store = world.store
     reads: asyncio.Queue[TaskView | None] = asyncio.Queue()

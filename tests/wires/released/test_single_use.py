@@ -1,4 +1,4 @@
-"""A state of a tool for single use is good for one leg: once used, it is gone, whoever brings it again."""
+"""A state of a single-use tool can be used for one leg. After that, it is refused for every caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POOR = {"who": {"action": "accept", "content": {"name": "poor"}}}
 
 
 def assert_refused(answer: Answer) -> None:
-    """The refusal of every state that is not accepted; it tells nothing more."""
+    """The refusal of every state that is not accepted. It gives no other reason."""
     assert answer.error == (400, -32602)
     assert answer.message["error"] == {
         "code": -32602,
@@ -107,7 +107,7 @@ async def test_a_forged_state_spends_nothing(world: World) -> None:
     assert (await world.call("pay", requestState=state, inputResponses=ADA)).text == "Ada paid"
 
 
-async def test_nothing_is_spent_while_the_store_is_away(own_server: Server) -> None:
+async def test_nothing_is_spent_during_an_outage_of_the_store(own_server: Server) -> None:
     world = World(own_server.url)
     tools.RAN.clear()
     state = (await world.call("pay")).state
@@ -115,7 +115,7 @@ async def test_nothing_is_spent_while_the_store_is_away(own_server: Server) -> N
     assert (await world.call("pay", requestState=state, inputResponses=ADA)).error == (503, -31001)
     assert tools.RAN == ["leg"]
     own_server.start()
-    async with asyncio.timeout(60):  # it is back, but a busy machine may need longer than our patience to say so
+    async with asyncio.timeout(60):  # the store is back, but a busy machine may notice late
         while (answer := await world.call("pay", requestState=state, inputResponses=ADA)).status == 503:
             pass
     assert answer.text == "Ada paid"

@@ -1,4 +1,4 @@
-"""When a call becomes a task, told on the released wire, and what comes of it."""
+"""When a call of the released wire becomes a task, and how the task ends."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def test_a_tool_that_never_becomes_a_task_is_a_call_for_everybody(world: W
     assert (await world.call("plain", task={"ttl": 1})).text == "plain"
 
 
-async def test_arguments_that_do_not_fit_are_told_at_once_and_make_no_task(world: World) -> None:
+async def test_invalid_arguments_are_reported_at_once_and_create_no_task(world: World) -> None:
     result = (await world.call("maybe", {"number": "seven"})).result
     assert (result["resultType"], result["isError"]) == ("complete", True)
     assert await world.work() == []
 
 
-async def test_a_call_asks_first_and_goes_on_as_a_task_with_all_it_has_learned(world: World) -> None:
+async def test_a_call_asks_first_and_continues_as_a_task_with_all_it_has_learned(world: World) -> None:
     first = await world.call("ask_first")
     created = (await world.call("ask_first", requestState=first.state, inputResponses=ADA)).result
     assert created["resultType"] == "task"
@@ -87,7 +87,7 @@ async def test_the_answers_of_a_client_that_meanwhile_learned_about_tasks_go_wit
 async def test_a_journal_over_the_cap_becomes_a_task_where_tool_and_client_allow_one(world: World) -> None:
     refused = await world.call("ask_much", {"size": 70_000}, can=FORM_ONLY)
     assert refused.result["isError"] is True
-    assert "more than it can carry" in refused.text
+    assert "more state than it can carry" in refused.text
     task_id = await world.start("ask_much", {"size": 70_000})
     await world.work()
     assert (await world.get(task_id))["status"] == "input_required"
@@ -104,7 +104,7 @@ async def test_arguments_too_large_for_a_task_are_refused_before_anything_is_cre
     await world.start(tool, fits)
     answer = await world.call(tool, {"text": fits["text"] + "x"})
     assert answer.error == (400, -32602)
-    assert answer.message["error"]["message"] == "The arguments are too large for a task: 2049 bytes, 2048 at most"
+    assert answer.message["error"]["message"] == "The arguments are too large for a task: 2049 bytes; the limit is 2048"
     assert len(await world.work()) == 1
     counted = {"reason": "arguments_too_large"}
     metrics = [app._services.telemetry.registry for app in world.apps]
@@ -125,8 +125,8 @@ async def test_a_call_that_has_learned_more_than_a_task_can_keep_says_so(server:
     await world.start("ask_much", {"size": 90_000})
     answer = await world.call("ask_much", {"size": 100_000})
     assert answer.result["isError"] is True
-    problem = r"The result of step 'loot' is too large: \d+ bytes, 100000 at most"
-    assert re.fullmatch(rf"This call cannot go on as a task\. {problem}\.", answer.text)
+    problem = r"The result of step 'loot' is too large: \d+ bytes; the limit is 100000"
+    assert re.fullmatch(rf"This call cannot continue as a task\. {problem}\.", answer.text)
     assert len(await world.work()) == 1
     await world.close()
 

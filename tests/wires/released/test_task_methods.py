@@ -1,4 +1,4 @@
-"""The extension's three methods: what they tell, what they refuse, and that a task is its owner's alone."""
+"""The extension's three methods: what they return, what they refuse, and that a task belongs only to its owner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def name(value: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": value}}
 
 
-async def test_a_waiting_task_tells_its_questions_and_goes_on_with_the_answers(world: World) -> None:
+async def test_a_waiting_task_lists_its_questions_and_continues_with_the_answers(world: World) -> None:
     task_id = await world.start("two_questions")
     await world.work()
     waiting = await world.get(task_id)
@@ -66,7 +66,7 @@ async def test_an_answer_that_is_too_large_to_be_kept_is_refused_and_nothing_is_
     answer = await world.update(task_id, {"a": name("Ada"), "b": name("B" * 1024)})
     assert answer.error == (400, -32602)
     message = answer.message["error"]["message"]
-    assert re.fullmatch(r"The answer to 'b' is too large: \d+ bytes, 1024 at most", message)
+    assert re.fullmatch(r"The answer to 'b' is too large: \d+ bytes; the limit is 1024", message)
     assert list((await world.get(task_id))["inputRequests"]) == ["a", "b"]
     await world.close()
 
@@ -112,7 +112,7 @@ async def test_an_answer_that_does_not_fit_is_refused_and_nothing_is_recorded(wo
     assert list((await world.get(task_id))["inputRequests"]) == ["a", "b"]
 
 
-async def test_a_question_that_must_be_asked_anew_has_another_name_on_the_wire(world: World) -> None:
+async def test_a_question_that_must_be_asked_again_has_another_name_on_the_wire(world: World) -> None:
     """Its form allows the answer, the author's model does not: that shows only when the tool reads it."""
     task_id = await world.start("picky")
     await world.work()
@@ -182,9 +182,7 @@ async def test_cancelling_a_task_that_is_done_changes_nothing(world: World) -> N
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_a_client_that_did_not_declare_the_extension_is_told_so_whatever_the_id(
-    world: World, method: str
-) -> None:
+async def test_a_client_that_did_not_declare_the_extension_is_refused_for_any_id(world: World, method: str) -> None:
     own = await world.start("work")
     for task_id in (own, UNKNOWN, 7):
         answer = await world.request(method, {"taskId": task_id}, can={})
@@ -194,7 +192,7 @@ async def test_a_client_that_did_not_declare_the_extension_is_told_so_whatever_t
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("task_id", [UNKNOWN, "", "x" * 5000, "../..", "t_*", 7, None])
-async def test_an_id_of_no_task_is_told_so(world: World, method: str, task_id: Any) -> None:
+async def test_an_id_without_a_task_is_refused(world: World, method: str, task_id: Any) -> None:
     headers = {"mcp-name": "=?base64?Li4vLi4=?="} if task_id == "../.." else {}
     assert (await world.request(method, {"taskId": task_id}, headers=headers)).error == (400, -32602)
 

@@ -10,13 +10,13 @@ from pydantic import AfterValidator, BaseModel
 from gateway import Context, Declined, Elicit, ProtocolError, content, tool
 
 RAN: list[str] = []
-"""What ran, for tests of what must not run twice."""
+"""The names of tools that ran, for tests of work that must not run twice."""
 
 PAYING = asyncio.Event()
 """Set as soon as somebody pays at a gate."""
 
 GATES: dict[str, asyncio.Event] = {}
-"""What tools wait for, by the name a test gives it."""
+"""The gates that tools wait for, by the name that a test gives them."""
 
 
 def _not_bob(name: str) -> str:
@@ -47,7 +47,7 @@ async def maybe(ctx: Context, number: int = 1) -> str:
 
 @tool(task="optional", start="call")
 async def echo_later(ctx: Context, text: str) -> str:
-    """Become a task where that can be, and say it."""
+    """Become a task if possible, and return whether that worked."""
     await ctx.detach()
     return text
 
