@@ -1,11 +1,11 @@
 """The load: a closed loop over keep-alive connections, on plain sockets and one epoll, with prepared requests.
 
-Each connection sends its next request as soon as the answer to the last one is complete and checked, so the number
-of requests in flight is the number of connections. Latencies are those of real requests, each from just before `send`
+Each connection sends its next request as soon as the last answer is complete and checked. So the number of requests
+in flight is the number of connections. Latencies are those of real requests, each from just before `send`
 to the moment its last byte was read; nothing is corrected afterwards.
 
 An answer is checked in full the first time. Later answers on the same exchange are compared with it byte by byte,
-except for the part that may differ each time (a sealed state), and checked in full again if they differ.
+except for the part that may differ each time (a sealed state). If they differ, they are checked in full again.
 """
 
 from __future__ import annotations

@@ -9,6 +9,6 @@ from gateway import Context, tool
 
 @tool
 async def linger(ctx: Context) -> None:
-    """Tell how far it is, and stay there until the client goes away."""
+    """Tell how far it is, and stay there until the client hangs up."""
     ctx.progress(1, 2)
     await asyncio.Event().wait()

@@ -54,7 +54,7 @@ async def wait(ctx: Context) -> str:
 
 @tool
 async def hold() -> None:
-    """Occupy a place until the client goes away."""
+    """Occupy a place until the client hangs up."""
     await asyncio.Event().wait()
 
 

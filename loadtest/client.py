@@ -1,8 +1,8 @@
 """An MCP client on Locust's fast HTTP session. It runs calls and tasks to their end, and checks and reports every leg.
 
-It behaves like a patient client: it resumes a call that was handed on at once, retries a refused request when the
-refusal says so, and retries a request whose connection was lost. All of it is counted. Each leg is a Locust request.
-For more about legs and calls, add a function to `leg_listeners` or `call_listeners`.
+It behaves like a patient client. A call that was handed on is resumed at once. A refused request is retried when the
+refusal says so, and a request whose connection was lost is retried too. All of it is counted.
+Each leg is a Locust request. For more about legs and calls, add a function to `leg_listeners` or `call_listeners`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TASK_SECONDS: Final = 120.0
 """How long a task is followed, despite refusals and lost connections."""
 
 CUT_OFF: Final = "the run ended before the call did"
-"""The reason of an unfinished call."""
+"""The reason for an unfinished call."""
 
 Read: TypeAlias = Callable[[Reply], Answer]
 

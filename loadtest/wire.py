@@ -266,7 +266,7 @@ def read_result(reply: Reply, meaning: Meaning) -> Answer:
 
 
 def refusal(error: Mapping[str, Any]) -> str:
-    """Return the reason of a refusal from the error of the reply; empty if it is not a refusal."""
+    """Return the reason for a refusal from the error of the reply; empty if it is not a refusal."""
     code = error.get("code")
     if code == _STORE_AWAY_CODE and error.get("message") == _STORE_AWAY_MESSAGE:
         return STORE_AWAY

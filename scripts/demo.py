@@ -1,7 +1,7 @@
 """Drive a running `gateway dev` with the official MCP client; show where each leg runs and how tasks progress.
 
-Exits with 1 if a call returns a wrong result, if a call with several legs stays on one replica, or if a tool that
-should become a task does not.
+Exits with 1 if a call returns a wrong result, or if a call with several legs stays on one replica. A tool that should
+become a task, but does not, counts as a failure too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients that listen at one replica are notified of changes that another replica announces."""
+"""Changes that one replica announces reach clients that listen to another."""
 
 from __future__ import annotations
 

@@ -32,8 +32,7 @@ GAP_FLOOR: Final = 0.250
 """A request may cost, and block others for, this many times as much as a benign one, or this many seconds."""
 
 ORDINARY: Final = 1.25
-"""A request that costs at most this many times as much as a benign one stays within `FACTOR` at four times the size,
-even if all of its cost is quadratic."""
+"""A request at most this costly, compared with a benign one, stays within `FACTOR` at four times the size."""
 
 TRIES: Final = 6
 """How often a request over the limits is repeated: the machine may be busy, and the lowest cost counts."""

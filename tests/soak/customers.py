@@ -120,7 +120,7 @@ class Customer:
         return order
 
     async def _call(self, order: Order) -> None:
-        """Make a call. One that fails at its first leg is not repeated: the next one is another order."""
+        """Make a call. A call that fails at its first leg is not repeated: the next one is another order."""
         params: dict[str, Any] = {"name": order.kind, "arguments": order.arguments}
         try:
             result = await self._send("tools/call", params)
