@@ -74,8 +74,8 @@ def free_port() -> int:
 def reserve_port() -> socket.socket:
     """Return a socket that reserves a free port for processes started here, until it is closed.
 
-    It is bound and does not listen: no other process gets the port, a server that sets SO_REUSEADDR (as all of ours
-    do) can listen on it, and while none does, connections are refused.
+    It is bound and does not listen, so no other process gets the port. A server that sets SO_REUSEADDR, as all of ours
+    do, can listen on it. Until one does, connections are refused.
     """
     reserved = socket.socket()
     reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -201,7 +201,7 @@ CHARTS = {
         "No call ended in this run.",
     ),
     "latency": Drawing(
-        "How long answered legs took, for the kind of user with the most of them: half took no longer than p50, all "
+        "How long answered legs took, for the kind of user with the most of them. Half took no longer than p50, all "
         "but 10 % no longer than p90, all but 1 % no longer than p99. Refusals are left out, as they are quick. The "
         "scale is logarithmic.",
         latency,

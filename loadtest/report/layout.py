@@ -51,7 +51,7 @@ def lanes(labels: Sequence[Span]) -> list[int]:
 
 
 def badges(places: Sequence[float], single: float, ranged: float) -> list[Badge]:
-    """Number events: each gets its own badge if there is room; events too close together share one.
+    """Assign numbers to events. Each gets its own badge if there is room; events too close together share one.
 
     Args:
         places: where the events are, in ascending order.

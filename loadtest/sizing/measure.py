@@ -1,7 +1,7 @@
 """Measures a replica: the cost of a leg, and its behaviour when calls arrive at any time.
 
-Costs are CPU time of the replica's process, as the system reports it, so other programs and the load itself on the
-same machine hardly change them; the speed of calls does not matter. Behaviour is measured with the demo tool that
+Costs are CPU time of the replica's process, as the system reports it. Other programs and the load itself hardly change
+them, and the speed of calls does not matter. Behaviour is measured with the demo tool that
 waits for half a second, so the number of places decides, not the cores.
 """
 

@@ -16,6 +16,7 @@ from scripts.prose.texts import Text
 
 NOT_ASKED: Final = {
     "typography": False,  # quotation marks and dashes are those of a keyboard, here as in code
+    "lexical_illusions": False,  # a command may repeat a word; `doubled` of our own rules finds the rest
     "spelling.er_or": False,  # "requestor" is a word of the proposals
 }
 CONFIG: Final = Config(

@@ -12,7 +12,7 @@ from typing import Final
 from scripts.prose.texts import CODE, Kind, Text
 
 FILE: Final = Path(__file__).with_name("rules.toml")
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z`\d-])")  # noqa: RUF001 - all quotation marks
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])[\"'”’)\]]*\s+(?=[\"'“‘(\[]*[A-Z`\d-]|[a-z_]+: )")  # noqa: RUF001 - all quotation marks
 _CONTEXT: Final = 30
 _ABBREVIATION: Final = re.compile(r"\b(e\.g|i\.e|cf|vs|etc)\.$")
 

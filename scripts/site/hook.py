@@ -62,7 +62,7 @@ def first_sentence(markdown: str) -> str:
 
 
 def rewritten(link: re.Match[str], place: str, source_url: str) -> str:
-    """Return a link as the site needs it. One that leads nowhere stays: MkDocs reports it."""
+    """Return a link as the site needs it. A link that leads nowhere stays, and MkDocs reports it."""
     image, text, target, anchor = link[1], link[2], link[3], link[4] or ""
     here = PLACES.get(place, f"docs/{place}")
     path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))

@@ -1,4 +1,4 @@
-"""What `docs/run/failures.md` names exists and has the default that the page gives."""
+"""The settings in `docs/run/failures.md` exist and have the defaults that the page gives."""
 
 from __future__ import annotations
 

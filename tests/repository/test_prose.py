@@ -99,7 +99,7 @@ def test_a_file_that_git_still_lists_but_is_gone_is_passed_over(tmp_path: Path) 
 
 
 def test_a_sentence_that_is_too_long_is_found(tmp_path: Path) -> None:
-    run = checked(tmp_path, "page.md", "word " * RULES.longest["prose"] + "more.\n")
+    run = checked(tmp_path, "page.md", "one two " * RULES.longest["prose"] + "three.\n")
     assert run.returncode == 1
     assert run.stdout.startswith("page.md:1: long: ")
 
@@ -107,7 +107,7 @@ def test_a_sentence_that_is_too_long_is_found(tmp_path: Path) -> None:
 def test_a_doubled_word_is_found(tmp_path: Path) -> None:
     run = checked(tmp_path, "page.md", "The gateway returns the the result.\n")
     assert run.returncode == 1
-    assert run.stdout.startswith("page.md:1: lexical_illusions: ")
+    assert run.stdout.startswith("page.md:1: doubled: ")
 
 
 def test_words_of_others_that_are_listed_are_still_there() -> None:

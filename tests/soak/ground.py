@@ -43,8 +43,8 @@ EXPECTED_ERRORS: Final = (
     "lines cannot be written",
     "the worker did not stop in time",
 )
-"""The beginnings of expected errors: a tool raises, a task is given up when its worker is lost, logs fail, and a
-worker is asked to stop while the store is paused for longer than the worker may take."""
+"""The beginnings of expected errors. A tool raises, a task is given up when its worker is lost, and logs fail. A worker
+may also be asked to stop while the store is paused for longer than the worker may take."""
 
 LEG_SECONDS: Final = 20.0
 """The longest time until a charge whose replica was killed is reported as used."""
