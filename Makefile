@@ -22,7 +22,7 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 # Other people's proxies, which `make test` does not need, belong to `make proxies`.
 BEHIND_PROXIES := tests/proxies
 # Tests of the modules that are compiled, and quick: `make ci` runs them on compiled code too.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests of the packages that do no I/O: `make quick` runs them.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests
@@ -155,7 +155,7 @@ endef
 # Three at a time even on two cores: tests of processes wait more than they compute. Each begins with a third of them, in
 # order, so that what the tests of a module share is started once.
 define run_tests
-{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
+{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
