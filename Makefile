@@ -23,7 +23,7 @@ CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/dr
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
-CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py
+CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests
@@ -163,7 +163,7 @@ endef
 # Three pytest workers even on two cores, as tests of processes mostly wait. Each starts with a third of the tests, in
 # order, so that the fixtures of a module start only once.
 define run_tests
-{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && { $(need_compiler); } && \
+{ $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
 	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 

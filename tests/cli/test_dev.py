@@ -21,31 +21,30 @@ from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings
 from gateway.web.listener import listen
 from loadtest.cluster import wait_until
+from tests import forkserver
 from tests.integration.streams import Stream, asking, calling, send
 
 ROOT = Path(__file__).parent.parent.parent
 STOP_SECONDS = 60
-COMMAND = """
-import os, runpy
-os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
-runpy.run_module("gateway", run_name="__main__", alter_sys=True)
-"""
-"""`python -m gateway`. Coverage measures only the parent: measuring doubles the cost of starting a process."""
 
 
 class Dev:
-    """A running `gateway dev`."""
+    """A running `gateway dev`. It is forked; what it starts is started as users start it."""
 
     def __init__(self, *arguments: str, cwd: Path, **settings: str) -> None:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, "dev", "--port", "0", *arguments],
-            env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", **settings},
-            cwd=cwd,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        reader, writer = os.pipe()
+        self.output = os.fdopen(reader)
+        try:
+            self.process = forkserver.start(
+                [sys.executable, "-m", "tests.cli.parent", "dev", "--port", "0", *arguments],
+                env={**inherited, "PYTHONPATH": str(ROOT), "GATEWAY_METRICS_PORT": "0", **settings},
+                cwd=cwd,
+                stdout=writer,
+                stderr=writer,
+            )
+        finally:
+            os.close(writer)
         self.said: list[str] = []
         self.port = 0
 
@@ -55,8 +54,7 @@ class Dev:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     def read_until(self, pattern: str) -> re.Match[str]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.output:
             self.said.append(line)
             found = re.search(pattern, line)
             if found:
@@ -83,9 +81,8 @@ class Dev:
 
     def end(self) -> int:
         """Wait for its end, and return the exit code."""
-        assert self.process.stdout is not None
         code = self.process.wait(timeout=STOP_SECONDS)
-        self.said += self.process.stdout
+        self.said += self.output
         return code
 
     def close(self) -> None:
@@ -93,8 +90,7 @@ class Dev:
             self.process.terminate()  # the second time at once
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout=5)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.output.close()
 
 
 @pytest.fixture
@@ -277,7 +273,7 @@ DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}
 
 def test_a_replica_that_does_not_stop_is_killed_after_the_drain_time(start: Callable[..., Dev], tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
-    dev = start("--replicas", "1", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS="0")
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS="0")
     dev.read_until_ready()
     dev.process.terminate()
     assert dev.end() == 0
@@ -286,7 +282,7 @@ def test_a_replica_that_does_not_stop_is_killed_after_the_drain_time(start: Call
 
 def test_a_second_ctrl_c_does_not_wait_for_the_drain_time(start: Callable[..., Dev], tmp_path: Path) -> None:
     (tmp_path / "deaf.py").write_text(DEAF)
-    dev = start("--replicas", "1", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS=str(10 * STOP_SECONDS))
+    dev = start("--replicas", "1", "--workers", "0", GATEWAY_TOOLS="deaf", GATEWAY_DRAIN_SECONDS=str(10 * STOP_SECONDS))
     dev.read_until_ready()
     dev.process.send_signal(signal.SIGINT)
     dev.read_until("stopping")
@@ -335,7 +331,7 @@ def test_without_identity_it_does_not_listen_to_others(start: Callable[..., Dev]
 def test_a_taken_metrics_port_is_reported_and_another_one_used(start: Callable[..., Dev]) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        dev = start("--replicas", "1", GATEWAY_METRICS_PORT=str(port))
+        dev = start("--replicas", "1", "--workers", "0", GATEWAY_METRICS_PORT=str(port))
         other = dev.read_until(rf"port {port} is in use, so metrics are served on port (\d+)")[1]
         assert dev.read_until(r"r1 is ready: pid \d+, metrics http://127\.0\.0\.1:(\d+)/metrics")[1] == other
 

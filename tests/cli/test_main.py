@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 import pytest
 from prometheus_client import generate_latest
@@ -56,34 +56,41 @@ def gateway(
     return forkserver.run(command, env=environment(settings), cwd=cwd, pass_fds=pass_fds)
 
 
+class Serving(NamedTuple):
+    """A running `gateway serve`, where it serves, and what it says from then on."""
+
+    process: forkserver.Forked | subprocess.Popen[bytes]
+    url: str
+    stderr: TextIO
+
+
 @contextmanager
 def serving(
     *arguments: str, pass_fds: Sequence[int] = (), says: str = r"serving url=(http://\S+)/mcp", **settings: str
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `gateway serve` until it prints its address, and yield the process and the address."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "serve", *arguments],
-        env=environment({**SERVING, **settings}),
-        cwd=ROOT,
-        pass_fds=pass_fds,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            found = re.search(says, line)
-            if found:
-                yield process, found[1]
-                break
-        else:
-            pytest.fail(f"it did not serve: {said}")
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+) -> Iterator[Serving]:
+    """Run `gateway serve` until it prints its address."""
+    command = [sys.executable, "-m", "gateway", "serve", *arguments]
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as stderr:
+        try:
+            process = forkserver.start(
+                command, env=environment({**SERVING, **settings}), cwd=ROOT, pass_fds=pass_fds, stderr=writer
+            )
+        finally:
+            os.close(writer)
+        try:
+            said = []
+            for line in stderr:
+                said.append(line)
+                found = re.search(says, line)
+                if found:
+                    yield Serving(process, found[1], stderr)
+                    break
+            else:
+                pytest.fail(f"it did not serve: {said}")
+        finally:
+            process.kill()
+            process.wait()
 
 
 def assert_one_clear_line(result: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -204,6 +211,7 @@ def test_metrics_are_served_on_loopback_unless_an_address_is_named(option: list[
     with serving(*options, says=r"metrics url=(\S+)", GATEWAY_METRICS_PORT="0", GATEWAY_METRICS_HOST=setting) as (
         _,
         url,
+        _,
     ):
         assert url.startswith(f"http://{host}:")
         with urllib.request.urlopen(url, timeout=20) as response:
@@ -250,7 +258,7 @@ def test_a_tool_module_that_does_not_import_is_reported_in_one_line(
 
 
 def test_serve_answers_health_and_exits_0_when_asked_to_stop() -> None:
-    with serving("--port", "0") as (process, url):
+    with serving("--port", "0") as (process, url, _):
         for path in ("/healthz", "/readyz"):
             with urllib.request.urlopen(url + path) as response:
                 assert response.status == 200
@@ -259,37 +267,24 @@ def test_serve_answers_health_and_exits_0_when_asked_to_stop() -> None:
 
 
 def test_serve_on_ctrl_c_ends_without_a_traceback() -> None:
-    with serving("--port", "0") as (process, _):
+    with serving("--port", "0") as (process, _, stderr):
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 0
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()
+        assert "Traceback" not in stderr.read()
 
 
 def test_serve_takes_over_a_socket_of_its_parent() -> None:
     with listen("127.0.0.1", 0) as listener:
         descriptor = listener.fileno()
-        with serving("--fd", str(descriptor), pass_fds=[descriptor]) as (_, url):
+        with serving("--fd", str(descriptor), pass_fds=[descriptor]) as (_, url, _):
             assert url.endswith(f":{listener.getsockname()[1]}")
             with urllib.request.urlopen(url + "/healthz") as response:
                 assert response.status == 200
 
 
 def test_serve_warns_of_a_setting_that_does_not_exist() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "serve", "--port", "0"],
-        env=environment({**SERVING, "GATEWAY_LEG_SECOND": "5"}),
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    try:
-        assert "setting=GATEWAY_LEG_SECOND" in process.stderr.readline()
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    with serving("--port", "0", says="(.+)", GATEWAY_LEG_SECOND="5") as (_, first_line, _):
+        assert "setting=GATEWAY_LEG_SECOND" in first_line
 
 
 def test_keys_new_prints_a_new_key_each_time_that_a_ring_accepts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -536,7 +531,7 @@ def test_an_interrupted_command_ends_quietly(
 
 
 def test_a_port_that_nobody_listens_on_is_free_again_after_serve_ended() -> None:
-    with serving("--port", "0") as (process, url):
+    with serving("--port", "0") as (process, url, _):
         port = int(url.rpartition(":")[2])
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)

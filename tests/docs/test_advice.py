@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ast
+import functools
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
 from typing import Final
 
 import pytest
 
 from tests.docs.markdown import PAGES, TOP
+from tests.docs.sources import files_in, strings_of
 
 PROJECT: Final = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DOCUMENTS: Final = (*PAGES, "CHANGELOG.md")
-CODE: Final = [path for name in ("gateway", "workers", "loadtest", "bench") for path in (TOP / name).rglob("*.py")]
+CODE: Final = ("gateway", "workers", "loadtest", "bench")
 INLINE: Final = r"`pip install\s([^`\n]*(?:\n[^`\n]+)?)`"
 IN_BLOCK: Final = r"^\$ .*\bpip install ([^\n]+)$"
 COMMAND: Final = re.compile(f"{INLINE}|{IN_BLOCK}", re.MULTILINE)
@@ -35,34 +35,34 @@ def named_by_us() -> set[str]:
     }
 
 
-def messages() -> Iterator[tuple[str, str]]:
-    """Yield every text of the code with its file; a formatted one in one piece."""
-    for path in CODE:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield str(path.relative_to(TOP)), node.value
+@functools.cache
+def texts() -> list[tuple[str, str]]:
+    """Return every document and every text of the code, with its file."""
+    documents = [(name, (TOP / name).read_text(encoding="utf-8")) for name in DOCUMENTS]
+    return documents + [(str(path.relative_to(TOP)), text) for path in files_in(*CODE) for text in strings_of(path)]
 
 
-TEXTS: Final = [*((name, (TOP / name).read_text(encoding="utf-8")) for name in DOCUMENTS), *messages()]
-ADVICE: Final = sorted({(place, found[1] or found[2]) for place, text in TEXTS for found in COMMAND.finditer(text)})
+def advice() -> list[tuple[str, str]]:
+    """Return what is said to `pip install`, with the file that says so."""
+    return sorted({(place, found[1] or found[2]) for place, text in texts() for found in COMMAND.finditer(text)})
 
 
 def test_advice_to_install_is_found_in_documents_and_messages() -> None:
-    places = {place for place, _ in ADVICE}
+    places = {place for place, _ in advice()}
     assert "docs/run/tracing.md" in places
     assert "gateway/cli/embedded_store.py" in places
     assert "gateway/process/services.py" in places
 
 
-@pytest.mark.parametrize(("place", "words"), ADVICE, ids=[f"{place}: {words}" for place, words in ADVICE])
-def test_every_package_to_install_is_here_or_in_a_registry(place: str, words: str) -> None:
+def test_every_package_to_install_is_here_or_in_a_registry() -> None:
     known = named_by_us()
-    names = [word for word in shlex.split(FILE_OPTION.sub("", words)) if not word.startswith("-")]
-    assert [
-        name for name in names if not HERE.fullmatch(name) and REQUIREMENT.split(name)[0].lower() not in known
-    ] == []
+    for place, words in advice():
+        names = [word for word in shlex.split(FILE_OPTION.sub("", words)) if not word.startswith("-")]
+        assert [
+            name for name in names if not HERE.fullmatch(name) and REQUIREMENT.split(name)[0].lower() not in known
+        ] == [], f"{place}: {words}"
 
 
 @pytest.mark.parametrize("extra", sorted(PROJECT["optional-dependencies"]))
 def test_no_text_names_an_extra_of_a_package_that_is_not_published(extra: str) -> None:
-    assert [place for place, text in TEXTS if f"{PROJECT['name']}[{extra}]" in text] == []
+    assert [place for place, text in texts() if f"{PROJECT['name']}[{extra}]" in text] == []

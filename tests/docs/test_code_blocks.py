@@ -99,7 +99,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "export GATEWAY_REDIS_URL=rediss://": "the Redis is the reader's own",
     "export GATEWAY_TOOLS=bugs GATEWAY_AUDIENCE=bugs.example.com": "the keys that it names are the reader's own",
     "pip install --require-hashes --no-deps": "it installs into the reader's environment",
-    "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; tests/repository/test_compiled.py compiles one module",
+    "SEALED_GATEWAY_COMPILE=1 pip wheel": "it takes minutes; `make compiled` compiles the same modules",
     "sh scripts/venv.sh .venvs/libraries": "it installs other people's libraries, to measure them once",
     ".venvs/libraries/bin/python scripts/measure_libraries.py": "it takes minutes, and the libraries above",
 }

@@ -15,12 +15,12 @@ from gateway.protocol.jsonrpc import error_response
 from gateway.web.errors import STATUS_OF_CODE, STATUS_OF_LATER, to_http
 from gateway.wires.handshake.version import UNKNOWN_RESOURCE
 from tests.docs.markdown import TOP, rows_of, section_of
+from tests.docs.sources import SERVED, files_in, nodes_of
 
 PAGE: Final = "docs/build/protocol.md"
 ERRORS: Final = rows_of(section_of(PAGE, "Errors"), 4)
 DATA: Final = rows_of(section_of(PAGE, "Errors"), 3)
 STATUSES: Final = {int(status) for status, _ in rows_of(section_of(PAGE, "HTTP"), 2) if status.isdigit()}
-SOURCES: Final = sorted([*(TOP / "gateway").rglob("*.py"), *(TOP / "workers").rglob("*.py")])
 SAID_WITH_200: Final = {UNKNOWN_RESOURCE}
 """Codes of wires on which every error has this status."""
 
@@ -54,8 +54,8 @@ def test_the_code_of_an_author_is_told_with_200() -> None:
 def test_no_code_is_written_anywhere_else() -> None:
     written = {
         -node.operand.value
-        for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path in files_in(*SERVED)
+        for node in nodes_of(path)
         if isinstance(node, ast.UnaryOp)
         and isinstance(node.op, ast.USub)
         and isinstance(node.operand, ast.Constant)
@@ -90,7 +90,7 @@ def refused_with(source: str) -> Iterator[int]:
 
 
 def test_every_status_has_its_row_and_no_other_has() -> None:
-    refused = {status for path in SOURCES for status in refused_with(path.read_text())}
+    refused = {status for path in files_in(*SERVED) for status in refused_with(path.read_text())}
     assert {401, 404, 503} < refused
     by_code = {*STATUS_OF_CODE.values(), *STATUS_OF_LATER.values()}
     answered = {

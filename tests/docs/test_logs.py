@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import logging
 import re
@@ -16,6 +17,7 @@ from gateway.observability.logs import JsonFormatter, TextFormatter
 from gateway.observability.metrics import RefusalReason
 from gateway.sealing.principal import Principal
 from tests.docs.markdown import TOP, blocks_of
+from tests.docs.sources import SERVED, files_in, nodes_of
 
 TEXT = (TOP / "docs/run/logs.md").read_text(encoding="utf-8")
 EXAMPLES = ("text", "json")
@@ -29,22 +31,25 @@ def rows(heading: str) -> Iterator[tuple[str, ...]]:
             yield tuple(cell.strip() for cell in line.strip("|").split(" | "))
 
 
-def calls() -> Iterator[ast.Call]:
-    for folder in ("gateway", "workers"):
-        for path in (TOP / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Attribute)
-                    and node.func.attr in LEVELS
-                    and isinstance(node.func.value, ast.Name)
-                    and node.func.value.id == "log"
-                ):
-                    yield node
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """Give each call that logs, with its place."""
+    for path in files_in(*SERVED):
+        for node in nodes_of(path):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in LEVELS
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "log"
+            ):
+                yield f"{path.relative_to(TOP)}:{node.lineno}", node
 
 
-CALLS = list(calls())
-SOURCE = "".join(path.read_text() for name in ("gateway", "workers") for path in (TOP / name).rglob("*.py"))
+@functools.cache
+def source() -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in files_in(*SERVED))
+
+
 MESSAGES = sorted(
     {name for row in rows("Events that operators should know") for name in re.findall(r"`([^`]+)`", row[0])}
 )
@@ -52,29 +57,28 @@ MESSAGES = sorted(
 
 def test_the_pages_tables_are_read() -> None:
     assert len(MESSAGES) > 20
-    assert len(CALLS) > 40
+    assert len(list(calls())) > 40
 
 
 @pytest.mark.parametrize("message", MESSAGES)
 def test_every_event_that_is_named_is_logged(message: str) -> None:
     if message in ("task lost", "task expired"):  # the ends of a leg, by their names
-        assert '"task %s", end.value' in SOURCE
+        assert '"task %s", end.value' in source()
         return
-    assert f'"{message}' in SOURCE
+    assert f'"{message}' in source()
 
 
 @pytest.mark.parametrize("field", [row[0] for row in rows("Fields")])
 def test_every_field_that_is_named_is_written(field: str) -> None:
     for name in re.findall(r"`([^`]+)`", field):
-        assert f'"{name}"' in SOURCE
+        assert f'"{name}"' in source()
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: str(call.lineno))
-def test_a_message_is_a_fixed_text_and_what_varies_is_a_field(call: ast.Call) -> None:
-    assert isinstance(call.func, ast.Attribute)
-    assert {keyword.arg for keyword in call.keywords} <= {"extra", "exc_info"}
-    if isinstance(call.args[0], ast.Constant):
-        assert "%" not in str(call.args[0].value).replace("task %s", "")
+def test_a_message_is_a_fixed_text_and_what_varies_is_a_field() -> None:
+    for place, call in calls():
+        assert {keyword.arg for keyword in call.keywords} <= {"extra", "exc_info"}, place
+        if isinstance(call.args[0], ast.Constant):
+            assert "%" not in str(call.args[0].value).replace("task %s", ""), place
 
 
 def audit_fields() -> dict[str, set[str]]:

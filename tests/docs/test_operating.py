@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import functools
 import re
 from typing import Final
 
@@ -14,21 +14,19 @@ from gateway.observability.metrics import OUTCOMES, RefusalReason
 from gateway_workers.metrics import LegEnd
 from tests.docs import runbooks
 from tests.docs.markdown import TOP, blocks_of, rows_of, section_of, text_of
+from tests.docs.sources import SERVED, files_in, strings_of
 
 PAGE: Final = "docs/run/operating.md"
 TEXT: Final = text_of(PAGE) + text_of(runbooks.PAGE)
 RUNBOOKS: Final = runbooks.runbooks()
-SOURCES: Final = [path for name in ("gateway", "workers") for path in sorted((TOP / name).rglob("*.py"))]
-STRINGS: Final = [
-    node.value
-    for path in SOURCES
-    for node in ast.walk(ast.parse(path.read_text()))
-    if isinstance(node, ast.Constant) and isinstance(node.value, str)
-]
-"""Every text of the source; of a formatted one, the parts between its values."""
-
 IN_PARTS: Final = {"task lost": "task %s"}
 """Messages whose words come from somewhere else too."""
+
+
+@functools.cache
+def strings() -> frozenset[str]:
+    """Return every text of the source; of a formatted one, the parts between its values."""
+    return frozenset(text for path in files_in(*SERVED) for text in strings_of(path))
 
 
 def logged(text: str) -> set[str]:
@@ -46,7 +44,7 @@ def test_log_messages_are_quoted() -> None:
 @pytest.mark.parametrize("message", sorted(LOGGED))
 def test_a_log_message_that_is_quoted_is_logged(message: str) -> None:
     wanted = IN_PARTS.get(message, message.removeprefix("… "))
-    assert any(wanted in text for text in STRINGS)
+    assert any(wanted in text for text in strings())
 
 
 ANSWERS: Final = [
@@ -68,7 +66,7 @@ ANSWERS: Final = [
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_answer_that_is_quoted_is_given(answer: str) -> None:
     assert f"`{answer}`" in TEXT
-    assert any(answer in text for text in STRINGS)
+    assert any(answer in text for text in strings())
 
 
 @pytest.mark.parametrize("runbook", RUNBOOKS, ids=lambda runbook: runbook.anchor)
@@ -88,7 +86,7 @@ def test_every_reason_outcome_and_kind_that_is_named_exists() -> None:
     assert named["reason"] <= reasons
     assert named["outcome"] <= outcomes
     assert all(named.values())
-    assert [value for label in ("kind", "result") for value in named[label] if value not in STRINGS] == []
+    assert [value for label in ("kind", "result") for value in named[label] if value not in strings()] == []
 
 
 def test_the_example_of_a_check_has_the_form_of_its_report() -> None:
@@ -111,7 +109,7 @@ def test_the_exit_codes_and_subjects_of_a_check_are_all_told() -> None:
 def test_every_metric_that_is_named_exists() -> None:
     named = set(re.findall(r"\b(gateway_[a-z0-9_]+?)(?:_total)?[`{]", TEXT))
     assert len(named) > 15
-    assert [name for name in named if name not in STRINGS] == []
+    assert [name for name in named if name not in strings()] == []
 
 
 def test_every_file_that_is_named_exists() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from loadtest.rawdata import RawDataError, RawRun, Sample
-from loadtest.report import write_report
+from loadtest.report import charts, write_report
 from loadtest.report.charts import CHARTS, timeline
 from loadtest.report.frame import MOST_KEYS, WIDE
 from loadtest.report.summary import summarize
@@ -48,6 +48,18 @@ def troubled() -> RawRun:
     """A busy run in which a leg was refused."""
     run = busy()
     return replace(run, legs=[*run.legs, leg(3, "refused", reason="-31001")])
+
+
+@pytest.fixture
+def words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw nothing: charts are most of the work, and the test looks at words alone."""
+    monkeypatch.setattr(charts, "CHARTS", {})
+
+
+@pytest.fixture
+def timeline_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw only the chart that the test looks at."""
+    monkeypatch.setattr(charts, "CHARTS", {"timeline": CHARTS["timeline"]})
 
 
 class Document(HTMLParser):
@@ -95,6 +107,7 @@ def test_where_there_is_nothing_to_draw_a_sentence_stands_instead(tmp_path: Path
     assert len(document.pictures) == 2 * (len(CHARTS) - 1)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_report_says_what_was_shown_with_which_gateway_on_which_machine(tmp_path: Path) -> None:
     about = {
         "summary": "Nobody notices.",
@@ -110,6 +123,7 @@ def test_a_report_says_what_was_shown_with_which_gateway_on_which_machine(tmp_pa
     assert "gateway: sealed-gateway 9.8.7" not in target
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_rates_are_shown_from_one_event_to_the_next(tmp_path: Path) -> None:
     text = Document(write(busy(events=[(10.1, "r1 leaves"), (20, "the users stop")]), tmp_path)).text
     assert "the users start 10.0 s 2.0 2.0 0.0 0.0 r1 leaves 9.9 s 2.0 2.0 0.0 0.0" in text
@@ -175,6 +189,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert not any("<script" in picture for picture in document.pictures)
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_verdict_is_at_the_top_with_what_was_broken_first(tmp_path: Path) -> None:
     reasons = [
         {"what": "Calls finished", "bound": "at least 10", "measured": "40", "passed": True},
@@ -186,10 +201,12 @@ def test_a_verdict_is_at_the_top_with_what_was_broken_first(tmp_path: Path) -> N
     assert text.index("Verdict") < text.index("Ledger")
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_a_run_that_was_not_judged_says_so(tmp_path: Path) -> None:
     assert "no verdict" in Document(write(busy(), tmp_path)).text
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_the_ledger_and_the_latencies_of_each_tool_are_in_numbers_too(tmp_path: Path) -> None:
     text = Document(write(busy(), tmp_path)).text
     assert "calls started 40" in text
@@ -197,6 +214,7 @@ def test_the_ledger_and_the_latencies_of_each_tool_are_in_numbers_too(tmp_path: 
     assert "get_weather 40 100 ms 100 ms 100 ms 100 ms" in text
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_breaks_of_streams_and_the_time_to_the_first_segment_are_in_numbers(tmp_path: Path) -> None:
     calls = [call(tool="report", segments=3, breaks=1, resumes=4, first_segment=0.5)]
     text = Document(write(marked(calls=calls), tmp_path)).text
@@ -205,6 +223,7 @@ def test_breaks_of_streams_and_the_time_to_the_first_segment_are_in_numbers(tmp_
     assert "report 1 500 ms 500 ms 500 ms 500 ms" in text
 
 
+@pytest.mark.usefixtures("words_alone")
 def test_events_are_listed_by_number_with_their_time(tmp_path: Path) -> None:
     text = Document(write(busy(events=[(5, "r1 leaves"), (7.25, "r1 is new")]), tmp_path)).text
     assert "1 5 s r1 leaves" in text
@@ -255,6 +274,7 @@ def test_there_is_a_report_of_a_run(run: RawRun, tmp_path: Path) -> None:
     assert all(sentence in document.text for sentence in sentences)
 
 
+@pytest.mark.usefixtures("timeline_alone")
 def test_a_wide_picture_is_1200_dots_wide_and_grows_with_what_is_written_above_it(tmp_path: Path) -> None:
     def size(run: RawRun) -> tuple[int, int]:
         write(run, tmp_path)
@@ -266,6 +286,7 @@ def test_a_wide_picture_is_1200_dots_wide_and_grows_with_what_is_written_above_i
     assert 450 <= plain[1] < crowded[1] <= 650
 
 
+@pytest.mark.usefixtures("timeline_alone")
 def test_events_at_one_moment_share_a_label_if_there_is_room(tmp_path: Path) -> None:
     def height(*texts: str) -> int:
         write(busy(events=[(5, text) for text in texts]), tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,28 +43,10 @@ def test_the_tree_of_sources_holds_no_extension_module() -> None:
         assert [*TOP.glob("*.so"), *TOP.glob("gateway/**/*.so"), *TOP.glob("workers/**/*.so")] == []
 
 
-@pytest.mark.timeout(300)
-def test_a_build_that_is_asked_to_compile_says_that_it_is_compiled(tmp_path: Path) -> None:
-    """With one module, since all of them take a minute; `make ci` runs everything with all of them."""
-    for name in ("gateway", "workers"):
-        shutil.copytree(TOP / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(TOP / name, tmp_path)
-    assert version_in(tmp_path).endswith(" (interpreted)")
-    script = (TOP / "setup.py").read_text()
-    (tmp_path / "setup.py").write_text(
-        script.replace(
-            'if __name__ == "__main__":',
-            'COMPILED = {"gateway/observability/counters.py": 1.4}\n\nif __name__ == "__main__":',
-        )
-    )
-    subprocess.run(
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
-        cwd=tmp_path,
-        env={**os.environ, "SEALED_GATEWAY_COMPILE": "1"},
-        check=True,
-    )
-    assert version_in(tmp_path).endswith(" (compiled)")
+def test_a_tree_says_that_it_is_compiled_once_it_was_compiled() -> None:
+    """It says so in `build/compiled`, where `make ci` runs this test again."""
+    was_compiled = (TOP / compiled.STAMP.name).is_file()
+    assert version_in(TOP).endswith(" (compiled)" if was_compiled else " (interpreted)")
 
 
 def version_in(folder: Path) -> str:

@@ -257,6 +257,8 @@ class Measured:
         parsing = self.cost(unchecked)[0].least(self.cost(unchecked)[0])
         if parsing.cpu > HOPELESS * limit.cpu:
             return Judged(f"{parsing.cpu:.3f} s of CPU without a check", answer, dear)
+        if not cost.exceeds(limit.after(parsing)):
+            return Judged(None, answer, dear)
         for _ in range(TRIES):
             # The machine may be busier now than when the benign request was measured.
             limit = limit_beside(self._benign_now(size)).after(parsing)

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
+from gateway.sizing import outlook
 from gateway.sizing.costs import Costs
+
+
+@pytest.fixture(autouse=True)
+def few_legs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate few legs: what is printed of them is looked at here, what they are in test_outlook.py."""
+    monkeypatch.setattr(outlook, "_LEGS", 1000)
 
 
 def test_a_million_users_are_sized(capsys: pytest.CaptureFixture[str]) -> None:

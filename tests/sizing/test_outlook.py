@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,13 @@ DEMAND = Demand(users=1_000_000, task_share=0.02)
 POLICY = Policy()
 
 
+@functools.cache
+def outlooks_for(demand: Demand, policy: Policy) -> list[Outlook]:
+    return outlooks(size(demand, policy, Costs.load(MEASURED)))
+
+
 def overload(demand: Demand, policy: Policy) -> Outlook:
-    return outlooks(size(demand, policy, Costs.load(MEASURED)))[-1]
+    return outlooks_for(demand, policy)[-1]
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ def test_half_as_much_again_as_replicas_can_do_is_refused_to_a_third(demand: Dem
 
 
 def test_a_deployment_that_is_large_enough_refuses_nothing() -> None:
-    *enough, _ = outlooks(size(DEMAND, POLICY, Costs.load(MEASURED)))
+    *enough, _ = outlooks_for(DEMAND, POLICY)
     assert [outlook.situation for outlook in enough] == ["all replicas up", "a zone lost"]
     assert [outlook.result.refused for outlook in enough] == [0, 0]
 
