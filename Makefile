@@ -22,6 +22,8 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
+# MkDocs and its theme belong to `make docs`.
+WEBSITE := tests/docs/test_site.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests of the packages without I/O, which `make quick` runs.
@@ -44,7 +46,7 @@ run: $(STAMP) ## Serve the demo tools at 127.0.0.1:8080/mcp: two replicas, a wor
 demo: $(STAMP) ## Call the demo tools with the real MCP client, and show where each leg runs
 	@$(RUN) scripts.demo --url http://127.0.0.1:$(PORT)/mcp
 
-test: $(STAMP) $(DOCS_STAMP) ## Run the tests with real processes, and measure coverage
+test: $(STAMP) ## Run the tests with real processes, and measure coverage
 	@$(run_tests)
 
 quick: $(STAMP) ## After every edit: check format, lint, types, imports; test the pure packages
@@ -92,8 +94,9 @@ soak: $(STAMP) ## Run tasks while everything fails at random (SOAK_SECONDS=600, 
 fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_SECONDS=600)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-docs: $(DOCS_STAMP) ## Build the documentation website in build/site; any warning fails
+docs: $(STAMP) $(DOCS_STAMP) ## Build the documentation website in build/site and test it; any warning fails
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
+	@$(RUN) pytest -n 2 -q $(WEBSITE)
 
 # Conformance, proxies, chaos and load tests run on compiled code. It cannot be broken from outside, so the broken twins
 # of the load tests run on the sources.
@@ -164,10 +167,10 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WEBSITE) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
-$(TESTED): $(STAMP) $(DOCS_STAMP) $(SOURCES)
+$(TESTED): $(STAMP) $(SOURCES)
 	@$(run_tests)
 
 $(STAMP): pyproject.toml locked/development.txt
