@@ -22,7 +22,7 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
-# MkDocs and its theme belong to `make docs`.
+# The website needs MkDocs, so `make ci` tests it after `make docs`.
 WEBSITE := tests/docs/test_site.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
@@ -94,9 +94,8 @@ soak: $(STAMP) ## Run tasks while everything fails at random (SOAK_SECONDS=600, 
 fuzz: $(FUZZ_STAMP) ## Fuzz the parsers of untrusted input (FUZZ="hosts", FUZZ_SECONDS=600)
 	@.venvs/fuzz/bin/python -m tests.fuzz.run $(FUZZ)
 
-docs: $(STAMP) $(DOCS_STAMP) ## Build the documentation website in build/site and test it; any warning fails
+docs: $(DOCS_STAMP) ## Build the documentation website in build/site; any warning fails
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build
-	@$(RUN) pytest -n 2 -q $(WEBSITE)
 
 # Conformance, proxies, chaos and load tests run on compiled code. It cannot be broken from outside, so the broken twins
 # of the load tests run on the sources.
@@ -104,6 +103,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory docs
+	@$(RUN) pytest -n 2 $(WEBSITE)
 	@$(MAKE) --no-print-directory compiled
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
