@@ -21,6 +21,9 @@ class References:
 
     Args:
         schema: the whole schema.
+
+    Raises:
+        AuthoringError: an `$id` is not a valid URI.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -37,7 +40,7 @@ class References:
         """Return the schemas that a reference can lead to. A dynamic reference can lead to several.
 
         Raises:
-            AuthoringError: the reference leads outside the schema, or nowhere.
+            AuthoringError: the reference leads outside the schema or nowhere, or is not a valid URI.
         """
         reference = schema[keyword]
         base = self._bases.get(id(schema), "")
@@ -101,7 +104,12 @@ class References:
 
 
 def _joined(base: str, reference: str) -> str:
-    return base + reference if reference.startswith("#") else urljoin(base, reference)
+    if reference.startswith("#"):
+        return base + reference
+    try:
+        return urljoin(base, reference)
+    except ValueError:  # a host that begins with a bracket and is not an IPv6 address
+        raise AuthoringError(f"{reference!r} is not a valid URI; correct the $id or $ref of the schema") from None
 
 
 def _pointed(resource: Any, pointer: str) -> Any:

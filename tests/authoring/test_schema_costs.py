@@ -139,6 +139,12 @@ def test_what_is_outside_has_no_cost_and_is_refused(reference: str) -> None:
     assert "never fetched; copy it into $defs" in message
 
 
+@pytest.mark.parametrize("keyword", ["$ref", "$id"])
+def test_an_address_that_is_not_valid_is_an_authors_error(keyword: str) -> None:
+    message = refusal({"$id": "base", "properties": {"a": {keyword: "//["}}})
+    assert message == "'//[' is not a valid URI; correct the $id or $ref of the schema"
+
+
 @pytest.mark.parametrize("reference", ["#/$defs/none", "#none", "#/type/x", "#/allOf/7", "#/allOf/x"])
 def test_what_is_not_there_is_refused(reference: str) -> None:
     schema = {"type": "object", "allOf": [{"$ref": reference}]}
