@@ -30,7 +30,7 @@ server = MCPServer(
 
 @server.tool(structured_output=False)
 async def get_weather(ctx: Context, location: str) -> str | InputRequiredResult:
-    """Get the current weather for a location; asks who you are first."""
+    """Get the current weather for a location. Asks for your GitHub username first."""
     known = answers(ctx)
     if "github_login" not in known:
         return ask(known, github_login=("Please provide your GitHub username", {"name": {"type": "string"}}))
@@ -44,7 +44,7 @@ async def update_work_item(
     workItemId: int,  # noqa: N803 - the name of the argument
     fields: dict[str, str],
 ) -> str | InputRequiredResult:
-    """Update a work item; resolving a bug asks for what the project's rules require."""
+    """Update a work item. Asks for what the project's rules require when a bug is resolved."""
     if fields.get("System.State") != "Resolved":
         return f"Work item #{workItemId} updated: {', '.join(sorted(fields)) or 'nothing'}."
     known = answers(ctx)
