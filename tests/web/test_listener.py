@@ -29,7 +29,11 @@ def test_a_port_in_use_is_reported_in_one_line_with_the_way_out() -> None:
 
 @pytest.mark.parametrize(
     ("host", "reason"),
-    [("192.0.2.1", "Cannot assign requested address"), ("a..b", "not a valid host name"), ("x" * 64, "not a valid host name")],
+    [
+        ("192.0.2.1", "Cannot assign requested address"),
+        ("a..b", "not a valid host name"),
+        ("x" * 64, "not a valid host name"),
+    ],
 )
 def test_an_address_of_another_machine_and_no_address_at_all_are_reported_in_one_line(host: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:

@@ -162,7 +162,9 @@ def test_operators_are_warned_when_tokens_that_clients_ask_for_do_not_count(
 ) -> None:
     caplog.set_level("INFO")
     make_app(__name__, auth="jwt", jwt_secret=SECRET, **{"public_url": "https://mcp.example.com", **settings})
-    told = [record for record in caplog.records if "but only tokens for GATEWAY_JWT_AUDIENCE are accepted" in record.message]
+    told = [
+        record for record in caplog.records if "but only tokens for GATEWAY_JWT_AUDIENCE are accepted" in record.message
+    ]
     assert [vars(record)["resource"] for record in told] == ["https://mcp.example.com/mcp"] * is_told
 
 
