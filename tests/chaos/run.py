@@ -32,8 +32,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a replica is killed between accepting a request and answering it": ("tests/chaos/test_killed_replicas.py",),
     "the server is killed and restarted": (
         f"{OUTAGES}a_server_that_is_killed_comes_back_with_every_task_as_it_was",
-        f"{STORAGE}what_was_acknowledged_survives_a_server_that_is_killed",
-        f"{WORKERS}a_running_tool_outlasts_a_store_that_is_away_and_its_result_is_kept",
+        f"{STORAGE}acknowledged_writes_survive_a_killed_server",
+        f"{WORKERS}a_running_tool_outlasts_an_outage_of_the_store_and_its_result_is_stored",
         f"{WORKERS}a_worker_that_starts_without_its_store_waits_for_it",
     ),
     "the server cannot be reached": (
@@ -44,7 +44,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     ),
     "the server is paused for 3 and for 9 seconds, or its replies are lost": (
         "tests/chaos/test_paused_stores.py",
-        f"{STORAGE}what_reaches_the_server_after_its_caller_has_given_up_does_nothing",
+        f"{STORAGE}a_script_that_arrives_after_its_deadline_does_nothing",
         f"{STORAGE}while_a_server_is_known_to_be_silent_nothing_is_sent_that_changes_anything",
         f"{STORAGE}a_leg_that_is_taken_but_not_begun_falls_free",
     ),
@@ -54,9 +54,9 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "a replica is frozen for good": ("tests/chaos/test_frozen_replicas.py",),
     "the disk of a log is full, its reader is dead, or nobody reads it": (
         "tests/integration/test_log_faults.py",
-        f"{WORKERS}an_audit_log_whose_reader_is_gone_holds_up_no_worker",
+        f"{WORKERS}an_audit_log_whose_reader_is_gone_blocks_no_worker",
         f"{WORKERS}a_worker_whose_log_nobody_reads_works_and_stops",
-        f"{WORKERS}a_worker_that_must_note_every_leg_claims_no_task_while_it_cannot",
+        f"{WORKERS}a_worker_that_must_record_every_leg_claims_no_task_while_it_cannot",
     ),
     "readers are slow": ("tests/integration/test_slow_readers.py",),
     "the clock of a replica, a worker, or the store is an hour off": ("tests/chaos/test_shifted_clocks.py",),
@@ -80,13 +80,13 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "two replicas get the same update or cancellation at once": ("tests/chaos/test_races.py",),
     "a tool never yields": (
         f"{WORKERS}a_tool_that_blocks_its_worker_is_named_and_not_started_a_second_time",
-        f"{WORKERS}what_runs_beside_a_tool_that_blocks_goes_on_with_another_worker",
+        f"{WORKERS}tasks_beside_a_tool_that_blocks_continue_at_another_worker",
         "tests/workers/test_leaving.py::test_a_tool_that_never_yields_cannot_keep_a_worker_from_leaving",
     ),
     "keys rotate while tasks wait": (
         "tests/chaos/test_rotated_keys.py",
         f"{STORAGE}a_worker_without_the_key_leaves_the_task_to_one_that_has_it",
-        f"{STORAGE}a_record_whose_key_is_gone_is_told_as_such_and_given_up_in_the_end",
+        f"{STORAGE}a_record_whose_key_is_gone_is_reported_as_such_and_finally_given_up",
     ),
     "any of these at any time, while customers continue": ("tests/chaos/test_soak.py",),
 }

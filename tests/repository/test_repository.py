@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.run import FAULTS
 from tests.locked_lists import LISTS, TOP, canonical, entries, pins, required
 
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())
@@ -114,3 +115,10 @@ def test_the_changelog_begins_with_the_version_of_the_project() -> None:
 def test_ci_does_what_make_ci_does() -> None:
     lines = (TOP / ".ci/run").read_text().splitlines()
     assert lines[-1] == "exec make --no-print-directory ci"
+
+
+def test_every_test_that_chaos_runs_exists() -> None:
+    for name in {name for tests in FAULTS.values() for name in tests}:
+        path, _, test = name.partition("::")
+        assert not test or re.search(rf"^(?:async )?def {test}\(", (TOP / path).read_text(), re.MULTILINE), name
+        assert (TOP / path).is_file(), name
