@@ -8,12 +8,20 @@ from typing import Final
 import pytest
 
 from gateway.settings.model import known_variables
-from tests.docs.markdown import PAGES, text_of
+from tests.docs.markdown import PAGES, TOP, text_of
 
+NAME: Final = r"\bGATEWAY_[A-Z_]*[A-Z]\b"
 OF_THE_DEMO: Final = {"GATEWAY_DEMO_RELEASE"}
+OF_THE_BALANCERS: Final = {
+    name
+    for file in ("haproxy.cfg", "Caddyfile")
+    for name in re.findall(NAME, (TOP / "deploy" / file).read_text())
+    if name.startswith("GATEWAY_BALANCER_")
+}
+"""The variables that the configuration of the shipped load balancers reads."""
 
 
 @pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
 def test_every_setting_that_is_named_exists(page: str) -> None:
-    named = set(re.findall(r"\bGATEWAY_[A-Z_]*[A-Z]\b", text_of(page)))
-    assert named - OF_THE_DEMO - set(known_variables()) == set()
+    named = set(re.findall(NAME, text_of(page)))
+    assert named - OF_THE_DEMO - OF_THE_BALANCERS - set(known_variables()) == set()
