@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar, overload
+from functools import partial
+from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from gateway.authoring.content import content_block
-from gateway.authoring.questions import MISSING, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
+from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
 from gateway.protocol.capabilities import capability_path
-from gateway.protocol.versions import LOG_LEVELS
+from gateway.protocol.versions import LOG_LEVELS, LogLevel
 from gateway.sealing.principal import Principal
 
 T = TypeVar("T")
+D = TypeVar("D")
+P = ParamSpec("P")
 
 CAPABILITIES = frozenset(
     {
@@ -40,6 +43,13 @@ class Answers:
     def __init__(self, leg: Leg, declared: Mapping[str, Ask[Any]]) -> None:
         self._leg = leg
         self._declared = declared
+
+    @overload
+    def get(self, key: str, ask: Ask[T]) -> T | None: ...
+    @overload
+    def get(self, key: str, ask: Ask[T], default: D) -> T | D: ...
+    @overload
+    def get(self, key: str, ask: None = None, default: Any = None) -> Any: ...
 
     def get(self, key: str, ask: Ask[Any] | None = None, default: Any = None) -> Any:
         """Return the validated answer to a question, or `default` if there is none yet.
@@ -112,7 +122,7 @@ class PlainContext:
         """
         self._leg.progress(done, total, message)
 
-    def log(self, level: str, data: object, logger: str | None = None) -> None:
+    def log(self, level: LogLevel, data: object, logger: str | None = None) -> None:
         """Send a log message to the client, if it asked for this level. A replayed leg does not send it again.
 
         Args:
@@ -180,12 +190,13 @@ class Context(PlainContext):
     __slots__ = ()
 
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T], *, default: Any = MISSING) -> T: ...
-
+    async def elicit(self, key: str, message: str, schema: type[T]) -> T: ...
     @overload
-    async def elicit(
-        self, key: str, message: str, schema: Mapping[str, Any], *, default: Any = MISSING
-    ) -> dict[str, Any]: ...
+    async def elicit(self, key: str, message: str, schema: type[T], *, default: D) -> T | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: Mapping[str, Any]) -> dict[str, Any]: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: Mapping[str, Any], *, default: D) -> dict[str, Any] | D: ...
 
     async def elicit(
         self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
@@ -207,13 +218,42 @@ class Context(PlainContext):
         """
         return await self._leg.ask_one(key, Elicit(message, schema, default).question(key))
 
-    async def elicit_url(self, key: str, message: str, url: str, *, default: Any = MISSING) -> None:
+    @overload
+    async def elicit_url(self, key: str, message: str, url: str) -> Accepted: ...
+    @overload
+    async def elicit_url(self, key: str, message: str, url: str, *, default: D) -> Accepted | D: ...
+
+    async def elicit_url(self, key: str, message: str, url: str, *, default: Any = MISSING) -> Any:
         """Ask the user to visit a URL. Use it for secrets, which must not pass through the client.
 
-        It returns when the user agrees to go there, not when they are done. See `elicit` for the key, the default
-        and the errors.
+        It returns `"accept"` when the user agrees to go there, not when they are done. See `elicit` for the key, the
+        default and the errors.
         """
-        await self._leg.ask_one(key, ElicitUrl(message, url, default).question(key))
+        return await self._leg.ask_one(key, ElicitUrl(message, url, default).question(key))
+
+    @overload
+    async def sample(
+        self,
+        key: str,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Completion: ...
+    @overload
+    async def sample(
+        self,
+        key: str,
+        messages: str | Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int,
+        system_prompt: str | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+        default: D,
+    ) -> Completion | D: ...
 
     async def sample(
         self,
@@ -225,24 +265,32 @@ class Context(PlainContext):
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
         default: Any = MISSING,
-    ) -> Completion:
+    ) -> Any:
         """Ask the client's language model for a completion; see `Sample` for the arguments.
 
         Raises:
             Refused: the client answered with an error, and there is no default.
         """
-        sample = Sample(messages, max_tokens, system_prompt, tools, options, default)
-        completion: Completion = await self._leg.ask_one(key, sample.question(key))
-        return completion
+        sample = Sample(messages, max_tokens, system_prompt, tools, options, default=default)
+        return await self._leg.ask_one(key, sample.question(key))
 
-    async def roots(self, key: str, *, default: Any = MISSING) -> list[Root]:
+    @overload
+    async def roots(self, key: str) -> list[Root]: ...
+    @overload
+    async def roots(self, key: str, *, default: D) -> list[Root] | D: ...
+
+    async def roots(self, key: str, *, default: Any = MISSING) -> Any:
         """Ask the client for its roots: the directories and files that servers may work in.
 
         Raises:
             Refused: the client answered with an error, and there is no default.
         """
-        roots: list[Root] = await self._leg.ask_one(key, Roots(default).question(key))
-        return roots
+        return await self._leg.ask_one(key, Roots(default).question(key))
+
+    @overload
+    async def ask(self, /, **questions: Ask[T]) -> dict[str, T]: ...
+    @overload
+    async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]: ...
 
     async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]:
         """Ask several questions in one leg, and return their values by key.
@@ -256,7 +304,12 @@ class Context(PlainContext):
         """
         return await self._leg.ask({key: question.question(key) for key, question in questions.items()})
 
-    async def step(self, key: str, function: Callable[..., Any], *args: Any) -> Any:
+    @overload
+    async def step(self, key: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+    @overload
+    async def step(self, key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def step(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run a side effect or a costly computation, and record its result, so that later legs do not run it again.
 
         A coroutine function is awaited; any other function runs in a thread. A step runs at least once, not exactly
@@ -267,8 +320,9 @@ class Context(PlainContext):
             key: identifies the step in this call.
             function: what to run. It must return a JSON value.
             args: the arguments of the function.
+            kwargs: its keyword arguments.
         """
-        return await self._leg.step(key, function, args)
+        return await self._leg.step(key, partial(function, **kwargs) if kwargs else function, args)
 
     async def checkpoint(self, value: object) -> None:
         """Save a JSON value from which a long computation can continue in another leg, and yield once.

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from gateway.authoring.content import prompt_messages
-from gateway.authoring.served import Function, Icons, Served
+from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.errors import AuthoringError
 
 
-class Prompt(Served):
+class Prompt(Served[P, R_co]):
     """A message template that users can pick; see `prompt` for the arguments."""
 
     KIND = "prompt"
 
-    def __init__(self, function: Function, **options: Any) -> None:
+    def __init__(self, function: Callable[P, R_co], **options: Any) -> None:
         super().__init__(function, **options)
         properties: Mapping[str, Any] = self._arguments.schema.get("properties", {})
         required = self._arguments.schema.get("required", ())
@@ -53,7 +53,7 @@ def _argument(name: str, schema: Mapping[str, Any], required: bool) -> dict[str,
 
 
 @overload
-def prompt(function: Function, /) -> Prompt: ...
+def prompt(function: Callable[Q, R], /) -> Prompt[Q, R]: ...
 
 
 @overload
@@ -70,10 +70,10 @@ def prompt(
     state_ttl_seconds: float | None = None,
     scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
-) -> Callable[[Function], Prompt]: ...
+) -> Callable[[Callable[Q, R]], Prompt[Q, R]]: ...
 
 
-def prompt(function_or_name: Function | str | None = None, /, **options: Any) -> Prompt | Callable[[Function], Prompt]:
+def prompt(function_or_name: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
     """Turn a function into a prompt: `@prompt`, `@prompt("name")` or `@prompt(title=…)`.
 
     The parameters of the function are the prompt's arguments, which clients send as text. The function returns text,

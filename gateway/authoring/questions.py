@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, Never, TypeAlias, cast
 
 import msgspec
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from gateway.authoring.form_schemas import form_schema
 from gateway.authoring.model_validators import stopping_validator
@@ -17,7 +18,12 @@ from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswe
 from gateway.engine.values import copy_json, json_value
 from gateway.errors import AuthoringError, Declined, Dismissed, Refused
 
-T = TypeVar("T")
+T = TypeVar("T", default=Any)
+V = TypeVar("V", default=dict[str, Any])
+D = TypeVar("D", default=Never)
+
+Accepted: TypeAlias = Literal["accept"]
+"""The value of a question that sends the user to a URL: the user agreed to go there."""
 
 _EXACT_FLOATS: Final = 2**53
 """Below this, a float with an integral value is exactly that integer."""
@@ -37,9 +43,12 @@ class _Missing:
 MISSING: Final = _Missing()
 """Means that no default was given, because None is a valid default."""
 
+_NO_DEFAULT: Final[Never] = cast("Never", MISSING)
+"""`MISSING` for the dataclasses below: without a default, a type checker leaves `D` out of the type of the value."""
+
 
 class Ask(Generic[T]):
-    """A question without its key; `T` is the type of its value. Pass several to `Context.ask`."""
+    """A question without its key; `T` is the type of its value, or of its default. Pass several to `Context.ask`."""
 
     default: Any = MISSING
 
@@ -60,7 +69,7 @@ class Ask(Generic[T]):
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         raise NotImplementedError
 
-    def _value(self, _result: Mapping[str, Any], /) -> T:
+    def _value(self, _result: Mapping[str, Any], /) -> Any:
         raise NotImplementedError
 
     def _read(self, key: str, answer: Answer) -> Any:
@@ -110,7 +119,7 @@ class _Elicitation(Ask[T]):
 
 
 @dataclass(frozen=True)
-class Elicit(_Elicitation[T]):
+class Elicit(_Elicitation[V | D], Generic[V, D]):
     """Ask the user to fill in a form.
 
     Args:
@@ -121,8 +130,8 @@ class Elicit(_Elicitation[T]):
     """
 
     message: str
-    schema: type[T] | Mapping[str, Any]
-    default: Any = MISSING
+    schema: type[V] | Mapping[str, Any]
+    default: D = _NO_DEFAULT
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         params = {"mode": "form", "message": self.message, "requestedSchema": requested_schema(self.schema)}
@@ -132,35 +141,34 @@ class Elicit(_Elicitation[T]):
         schema: Any = self.schema
         return _model_digest(schema) if isinstance(schema, type) else super()._digest(method, params)
 
-    def _value(self, result: Mapping[str, Any]) -> T:
+    def _value(self, result: Mapping[str, Any]) -> Any:
         content = result.get("content", {})
         if not isinstance(content, dict):
             raise InvalidAnswer
         if not isinstance(self.schema, type):
             if _schema_validator(_canonical(self.schema)).problem(content) is not None:
                 raise InvalidAnswer
-            return copy_json(dict(content))  # type: ignore[return-value]  # T is dict where a schema was given
+            return copy_json(dict(content))
         given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
-        value: T = _read_model(self.schema, given)
-        return value
+        return _read_model(self.schema, given)
 
 
 @dataclass(frozen=True)
-class ElicitUrl(_Elicitation[None]):
+class ElicitUrl(_Elicitation[Accepted | D], Generic[D]):
     """Ask the user to visit a URL. Use it for secrets, which must not pass through the client.
 
-    The value is None. Accepting means that the user agreed to go there, not that they are done.
+    The value is `"accept"`: the user agreed to go there. That does not mean that they are done.
     """
 
     message: str
     url: str
-    default: Any = MISSING
+    default: D = _NO_DEFAULT
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         return ELICIT, {"mode": "url", "message": self.message, "url": self.url}, ("elicitation", "url")
 
-    def _value(self, _result: Mapping[str, Any]) -> None:
-        return None
+    def _value(self, _result: Mapping[str, Any]) -> Accepted:
+        return "accept"
 
 
 class Completion(BaseModel):
@@ -179,7 +187,7 @@ class Completion(BaseModel):
 
 
 @dataclass(frozen=True)
-class Sample(Ask[Completion]):
+class Sample(Ask[Completion | D], Generic[D]):
     """Ask the client's language model for a completion.
 
     Args:
@@ -196,7 +204,7 @@ class Sample(Ask[Completion]):
     system_prompt: str | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
     options: Mapping[str, Any] | None = None
-    default: Any = MISSING
+    default: D = _NO_DEFAULT
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         messages = self.messages
@@ -227,10 +235,10 @@ class _RootsResult(BaseModel):
 
 
 @dataclass(frozen=True)
-class Roots(Ask[list[Root]]):
+class Roots(Ask[list[Root] | D], Generic[D]):
     """Ask the client for its roots: the directories and files that servers may work in."""
 
-    default: Any = MISSING
+    default: D = _NO_DEFAULT
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         return ROOTS, {}, ("roots",)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from gateway.authoring.content import resource_contents
-from gateway.authoring.served import Function, Icons, Served
+from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.authoring.uri_templates import UriTemplate, is_template
 from gateway.errors import AuthoringError
 
@@ -16,7 +16,7 @@ CacheScope = Literal["public", "private"]
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 
 
-class Resource(Served):
+class Resource(Served[P, R_co]):
     """Something that clients read by its URI; see `resource` for the arguments.
 
     Attributes:
@@ -31,7 +31,7 @@ class Resource(Served):
 
     def __init__(
         self,
-        function: Function,
+        function: Callable[P, R_co],
         uri: str,
         *,
         mime_type: str | None = None,
@@ -102,7 +102,7 @@ def resource(
     state_ttl_seconds: float | None = None,
     scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
-) -> Callable[[Function], Resource]:
+) -> Callable[[Callable[Q, R]], Resource[Q, R]]:
     """Turn a function into a resource: `@resource("docs://readme")` or, with variables, `@resource("docs://{page}")`.
 
     The function returns text, bytes, a model or a dict (sent as JSON), or a list of `content.resource_text(…)` and

@@ -8,9 +8,10 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Generic, TypeAlias
 
 import msgspec
+from typing_extensions import ParamSpec, TypeVar
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
@@ -24,11 +25,19 @@ from gateway.sealing.principal import Principal
 _SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 """A scope token (RFC 6749 section 3.3)."""
 
-Function: TypeAlias = Callable[..., Any]
+P = ParamSpec("P", default=...)
+R_co = TypeVar("R_co", covariant=True, default=Any)
+"""What a decorated function takes and returns. In a bare `Tool`, both are unknown."""
+
+Q = ParamSpec("Q")
+R = TypeVar("R")
+"""The same for a decorator. They have no defaults, as mypy then cannot match the decorator with its return type."""
+
+M = TypeVar("M", bound=Migration)
 Icons: TypeAlias = Iterable[Mapping[str, Any]]
 
 
-class Served:
+class Served(Generic[P, R_co]):
     """A function that clients can call. In your own tests, calling the object calls the function directly.
 
     Args:
@@ -59,7 +68,7 @@ class Served:
 
     def __init__(
         self,
-        function: Function,
+        function: Callable[P, R_co],
         *,
         name: str | None = None,
         version: int = 1,
@@ -87,18 +96,19 @@ class Served:
         self.questions = None if asks is None else {key: ask.question(key) for key, ask in self._declared.items()}
         self.asks = None if self.questions is None else {key: asked.digest for key, asked in self.questions.items()}
         self.migrations: dict[int, tuple[int, Migration]] = {}
-        self._function = function
+        self._function: Callable[..., Any] = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = self._read_signature(function)
         # Without the function's attributes: one named `version` would become the tool's version.
         functools.update_wrapper(self, function, updated=())
 
-    def _read_signature(self, function: Function) -> Arguments:
+    def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         return Arguments(function)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the author's function directly."""
-        return self._function(*args, **kwargs)
+        value: R_co = self._function(*args, **kwargs)
+        return value
 
     @property
     def label(self) -> str:
@@ -111,7 +121,7 @@ class Served:
     def __repr__(self) -> str:
         return f"<{self.KIND} {self.name} version {self.version}>"
 
-    def migrate(self, *, from_: int, to: int) -> Callable[[Migration], Migration]:
+    def migrate(self, *, from_: int, to: int) -> Callable[[M], M]:
         """Register a function that turns a checkpoint of version `from_` into one of version `to`.
 
         The decorated function takes the value of the old checkpoint and returns that of the new one::
@@ -129,7 +139,7 @@ class Served:
         if from_ in self.migrations:
             raise AuthoringError(f"{self} already has a migration from version {from_}")
 
-        def register(migration: Migration) -> Migration:
+        def register(migration: M) -> M:
             self.migrations[from_] = (to, migration)
             return migration
 

@@ -10,16 +10,18 @@ import functools
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypedDict, Unpack, overload
 from urllib.parse import quote
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.form_schemas import form_values
 from gateway.authoring.lifespans import Lifespan, open_all
+from gateway.authoring.questions import InputRequired as Asking
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -49,13 +51,26 @@ REFUSE: Mapping[str, Any] = {"error": {"code": -1, "message": "refused by the te
 
 Answers = Mapping[str, Any] | Callable[[str, Question], Any]
 
+T = TypeVar("T", default=Any)
+
+
+class Options(TypedDict, total=False):
+    """The options of `run`; see `run_async`."""
+
+    principal: Principal | None
+    can: Callable[[str], bool]
+    limit_seconds: float | None
+    checkpoint: tuple[int, Any] | None
+    lose_responses: bool
+    as_task: bool | None
+
 
 @dataclass
-class Run:
+class Run(Generic[T]):
     """The outcome of a call that a test ran.
 
     Attributes:
-        value: the return value of the function, unchanged.
+        value: the return value of the function, unchanged; None if a question was left unanswered.
         result: the result that a client sees: `content`, `structuredContent` and `isError` of a tool, `messages` of
             a prompt, or `contents` of a resource.
         asked: the keys of the questions, in the order in which they were asked.
@@ -68,7 +83,7 @@ class Run:
         changed: the lists and URIs that were announced as changed.
     """
 
-    value: Any = None
+    value: T = None  # type: ignore[assignment]  # a type that includes None would make every test check for it
     result: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     unanswered: Mapping[str, Question] = field(default_factory=dict)
@@ -87,7 +102,31 @@ class Run:
         return "\n".join(part["text"] for part in parts if "text" in part)
 
 
-def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers | None = None, **options: Any) -> Run:
+@overload
+def run(
+    tool: Served[..., Awaitable[T | Asking]],
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    **options: Unpack[Options],
+) -> Run[T]: ...
+@overload
+def run(
+    tool: Served[..., T | Asking],
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    **options: Unpack[Options],
+) -> Run[T]: ...
+
+
+def run(
+    tool: Served,
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    **options: Unpack[Options],
+) -> Run[Any]:
     """Call a tool, prompt or resource, and answer its questions until it returns.
 
     For example::
@@ -119,6 +158,24 @@ def run(tool: Served, args: Mapping[str, Any] | None = None, *, answers: Answers
     return asyncio.run(run_async(tool, args, answers=answers, **options))
 
 
+@overload
+async def run_async(
+    tool: Served[..., Awaitable[T | Asking]],
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    **options: Unpack[Options],
+) -> Run[T]: ...
+@overload
+async def run_async(
+    tool: Served[..., T | Asking],
+    args: Mapping[str, Any] | None = None,
+    *,
+    answers: Answers | None = None,
+    **options: Unpack[Options],
+) -> Run[T]: ...
+
+
 async def run_async(
     tool: Served,
     args: Mapping[str, Any] | None = None,
@@ -130,7 +187,7 @@ async def run_async(
     checkpoint: tuple[int, Any] | None = None,
     lose_responses: bool = False,
     as_task: bool | None = None,
-) -> Run:
+) -> Run[Any]:
     """Do the same as `run`, inside a running event loop.
 
     Args:
@@ -151,7 +208,7 @@ async def run_async(
     Raises:
         AuthoringError: `as_task` contradicts the tool's `task`; or see `run`.
     """
-    run_ = Run()
+    run_ = Run[Any]()
     host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
     call = _Call(tool, run_, host, None if checkpoint is None else Checkpoint(*checkpoint), as_task)
     bound = functools.partial(tool.bind, args or {}, principal)

@@ -12,7 +12,7 @@ from gateway.authoring.arguments import Arguments, SchemaArguments, return_model
 from gateway.authoring.content import ToolResult, tool_result
 from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.schema_validation import SchemaValidator
-from gateway.authoring.served import Function, Icons, Served
+from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.errors import AuthoringError
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers
 
@@ -27,7 +27,7 @@ TASK_ONLY: Final = "This tool runs only as a task; it needs a client that suppor
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
 
 
-class Tool(Served):
+class Tool(Served[P, R_co]):
     """A function that clients can call; see `tool` for the arguments.
 
     Attributes:
@@ -46,7 +46,7 @@ class Tool(Served):
 
     def __init__(
         self,
-        function: Function,
+        function: Callable[P, R_co],
         *,
         name: str | None = None,
         input_schema: Mapping[str, Any] | None = None,
@@ -80,7 +80,7 @@ class Tool(Served):
         except InvalidParamHeader as error:
             raise AuthoringError(f"{self}: {error}") from None
 
-    def _read_signature(self, function: Function) -> Arguments:
+    def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         if self._given_schema is None:
             return super()._read_signature(function)
         return SchemaArguments(function, self._given_schema)
@@ -148,7 +148,7 @@ def _as_model(model: type[BaseModel], value: Any, where: str) -> BaseModel:
 
 
 @overload
-def tool(function: Function, /) -> Tool: ...
+def tool(function: Callable[Q, R], /) -> Tool[Q, R]: ...
 
 
 @overload
@@ -173,10 +173,10 @@ def tool(
     state_ttl_seconds: float | None = None,
     scopes: Iterable[str] = (),
     asks: Mapping[str, Any] | None = None,
-) -> Callable[[Function], Tool]: ...
+) -> Callable[[Callable[Q, R]], Tool[Q, R]]: ...
 
 
-def tool(function_or_name: Function | str | None = None, /, **options: Any) -> Tool | Callable[[Function], Tool]:
+def tool(function_or_name: Callable[..., Any] | str | None = None, /, **options: Any) -> Any:
     """Turn a function into a tool: `@tool`, `@tool("name")` or `@tool(version=2, …)`.
 
     For example::

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from gateway.errors import InvalidParams, UnsupportedVersion
 from gateway.protocol.jsonrpc import Message, Request, Response
@@ -36,7 +36,8 @@ META_PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 (a name, no secret)
 META_SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 META_SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 
-LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LOG_LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 """From the least to the most severe (RFC 5424 section 6.2.1)."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +15,7 @@ from gateway import (
     Completion,
     Context,
     Declined,
+    Dismissed,
     Elicit,
     ElicitUrl,
     InputRequired,
@@ -25,7 +28,7 @@ from gateway import (
 )
 from gateway.authoring.context import AWAITED
 from gateway.errors import AuthoringError, MissingCapability
-from gateway.testing import DECLINE, run_async
+from gateway.testing import DECLINE, DISMISS, REFUSE, run_async
 
 
 class Login(BaseModel):
@@ -69,6 +72,21 @@ async def test_defaults_stand_for_declined_questions_of_every_kind() -> None:
     assert done.value == [None, None, []]
 
 
+async def test_a_page_reports_whether_the_user_agreed_to_go_there() -> None:
+    @tool
+    async def t(ctx: Context) -> list[str | None]:
+        sure = await ctx.elicit_url("sure", "Go", "https://a.example")
+        return [sure, await ctx.elicit_url("perhaps", "Go", "https://b.example", default=None)]
+
+    assert (await run_async(t, answers={"sure": {}, "perhaps": {}})).value == ["accept", "accept"]
+    for no in (DECLINE, DISMISS, REFUSE):
+        assert (await run_async(t, answers={"sure": {}, "perhaps": no})).value == ["accept", None]
+    with pytest.raises(Declined):
+        await run_async(t, answers={"sure": DECLINE})
+    with pytest.raises(Dismissed):
+        await run_async(t, answers={"sure": DISMISS})
+
+
 async def test_several_questions_are_asked_in_one_leg() -> None:
     @tool
     async def t(ctx: Context) -> list[str]:
@@ -78,7 +96,7 @@ async def test_several_questions_are_asked_in_one_leg() -> None:
         return [type(value).__name__ for value in got.values()]
 
     done = await run_async(t, answers={"form": {"name": "x"}, "url": {}, "sample": "s", "roots": []})
-    assert (done.value, done.legs) == (["Login", "NoneType", "Completion", "list"], 2)
+    assert (done.value, done.legs) == (["Login", "str", "Completion", "list"], 2)
     assert done.asked == ["form", "url", "sample", "roots"]
 
 
@@ -119,6 +137,50 @@ async def test_a_step_a_checkpoint_and_chance_are_those_of_the_call() -> None:
     assert began.tzinfo is UTC
     assert abs(datetime.now(UTC) - began) < timedelta(minutes=1)
     assert seen[0][4] == f"{seen[0][0]}:add"
+
+
+async def join(*parts: str, key: str, function: str = "") -> str:
+    return "/".join([*parts, key, function])
+
+
+def join_in_thread(*parts: str, key: str, function: str = "") -> str:
+    assert threading.current_thread() is not threading.main_thread()
+    return "/".join([*parts, key, function])
+
+
+@pytest.mark.parametrize("function", [join, join_in_thread])
+async def test_a_step_passes_keyword_arguments_even_those_with_the_names_of_its_own(
+    function: Callable[..., Any],
+) -> None:
+    @tool
+    async def t(ctx: Context) -> list[str]:
+        joined = [
+            await ctx.step("a", function, "x", "y", key="k", function="f"),
+            await ctx.step("b", function, key="k"),
+        ]
+        await ctx.elicit("go", "?", Login)
+        return joined
+
+    done = await run_async(t, answers={"go": {"name": "x"}})
+    assert (done.value, done.legs) == (["x/y/k/f", "k/"], 2)
+
+
+async def test_a_replayed_step_keeps_its_result_whatever_its_arguments_are_now() -> None:
+    ran: list[str] = []
+
+    def record(text: str, *, suffix: str) -> str:
+        ran.append(text + suffix)
+        return text + suffix
+
+    @tool
+    async def t(ctx: Context) -> str:
+        leg = str(len(ran))
+        recorded = await ctx.step("record", record, leg, suffix=leg)
+        await ctx.elicit("go", "?", Login)
+        return recorded
+
+    done = await run_async(t, answers={"go": {"name": "x"}})
+    assert (done.value, done.legs, ran) == ("00", 2, ["00"])
 
 
 async def test_who_calls_and_where_it_runs() -> None:
@@ -171,7 +233,7 @@ async def test_progress_logs_and_changes_are_sent() -> None:
 
     @tool
     async def wrong(ctx: Context) -> None:
-        ctx.log("loud", "x")
+        ctx.log("loud", "x")  # type: ignore[arg-type]
 
     with pytest.raises(AuthoringError, match="unknown log level 'loud'; use one of: debug, info"):
         await run_async(wrong)
@@ -197,7 +259,8 @@ async def test_a_plain_function_runs_in_a_thread_with_the_plain_context() -> Non
     def t(ctx: Context, n: int) -> Any:
         assert type(ctx) is PlainContext
         login = ctx.answers.get("k", Elicit("?", Login), default="nobody")
-        if login == "nobody":
+        if isinstance(login, str):
+            assert login == "nobody"
             return InputRequired({"k": Elicit("Who?", Login)})
         return f"{login.name} {n}"
 

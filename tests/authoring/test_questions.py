@@ -197,7 +197,7 @@ def test_junk_is_invalid_or_refused_or_truly_fits(answer: dict[str, Any], ask: A
         value = read(ask, answer)
     except (InvalidAnswer, AskError):
         return
-    assert value is None or isinstance(value, (Form, dict, Completion, list))
+    assert value == "accept" or isinstance(value, (Form, dict, Completion, list))
 
 
 @pytest.mark.parametrize("action", ["ACCEPT", "", None, 1, "yes", ["accept"]])
@@ -343,8 +343,8 @@ def test_the_roots_a_client_offers() -> None:
         read(Roots(), {"result": {"roots": ["file:///a"]}})
 
 
-def test_agreeing_to_go_to_a_url_has_no_value() -> None:
-    assert read(ElicitUrl("?", "https://a"), {"result": {"action": "accept"}}) is None
+def test_agreeing_to_go_to_a_url_is_reported_in_the_word_of_the_protocol() -> None:
+    assert read(ElicitUrl("?", "https://a"), {"result": {"action": "accept"}}) == "accept"
 
 
 def test_the_base_of_questions_asks_nothing() -> None:

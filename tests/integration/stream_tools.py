@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gateway import Context, Elicit, InputRequired, PlainContext, complete, lifespan, prompt, resource, tool
+from gateway.protocol.versions import LogLevel
 
-LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 DIARY_VARIABLE = "STREAM_TOOLS_DIARY"
 """The variable with the file in which the lifespan records its events."""
 

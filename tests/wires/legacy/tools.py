@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gateway import Context, complete, prompt, tool
+from gateway.protocol.versions import LogLevel
 from tests.wires.draft.tools import Name, note, opened
 
 
 @tool
-async def log_at(ctx: Context, levels: list[str]) -> str:
+async def log_at(ctx: Context, levels: list[LogLevel]) -> str:
     """Log once at each of some levels."""
     for level in levels:
         ctx.log(level, f"at {level}")
