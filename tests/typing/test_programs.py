@@ -26,6 +26,8 @@ PROGRAMS: Final = sorted((TOP / "tests/typing/programs").glob("*.py"))
 GUIDE: Final = "docs/build/authoring.md"
 DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |(?=\w+(?:: | = )))(\w+)", re.MULTILINE)
 
+pytestmark = pytest.mark.timeout(600)  # mypy without its cache, next to other tests
+
 
 def mypy(files: Sequence[Path], _scratch: Path) -> Found:
     options = ["--config-file=", "--strict", "--python-version=3.11", "--output=json", "--no-error-summary"]
