@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.mistakes import classes_in
 from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
 from gateway.authoring.questions import InputRequired
@@ -30,6 +31,9 @@ MAX_PLACE_CHARACTERS = 100
 
 MAX_MESSAGE_CHARACTERS = 4000
 """A message may quote what the caller sent; longer messages are cut."""
+
+_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
+"""Libraries with a `Context` of their own."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -187,10 +191,41 @@ def _split_signature(
                     f"{_name_of(function)}: the parameter {parameter.name!r} must be named, "
                     "not positional-only, *args or **kwargs"
                 )
+            _check_context(function, parameter.name, annotation)
             context_name = parameter.name
         else:
+            _refuse_other_context(function, parameter.name, annotation)
             parameters.append(parameter)
     return context_name, parameters
+
+
+def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Refuse an annotation that promises the function another context than it gets."""
+    is_async = inspect.iscoroutinefunction(function)
+    if annotation is Context and not is_async:
+        raise AuthoringError(
+            f"{_name_of(function)}: a function without `async` gets no Context; use `async def`, or annotate "
+            f"`{name}: PlainContext`"
+        )
+    if annotation is PlainContext and is_async:
+        raise AuthoringError(
+            f"{_name_of(function)}: an `async def` function gets a Context; annotate `{name}: Context`"
+        )
+
+
+def _refuse_other_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Refuse a context in a union, and the `Context` of another library. Both would become arguments of clients."""
+    for kind in classes_in(annotation):
+        if kind is PlainContext:
+            raise AuthoringError(
+                f"{_name_of(function)}: annotate the context as `{name}: Context`, without anything else"
+            )
+        library = kind.__module__.partition(".")[0]
+        if kind.__name__ == "Context" and library in _OTHER_LIBRARIES:
+            raise AuthoringError(
+                f"{_name_of(function)}: the parameter {name!r} takes the Context of {library}; use "
+                "`from gateway import Context`"
+            )
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:

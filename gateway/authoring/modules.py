@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Final
 from zlib import crc32
 
+from gateway.authoring.mistakes import place_of_error
 from gateway.authoring.same_name import refuse_hidden_module
 from gateway.errors import AuthoringError, ConfigurationError
 from gateway.settings.tool_files import find_file, names_file, similar_to_module
@@ -42,9 +43,12 @@ def import_tools(entry: str) -> ModuleType:
             raise _failed(kind, entry, error) from error
         if kind == "module" and (error.name == name or name.startswith(f"{error.name}.")):
             raise _not_found(name) from None
-        raise ConfigurationError(f"the tool {kind} {entry!r} needs {error.name!r}, which is not installed") from None
+        needs = f"the tool {kind} {entry!r} needs {error.name!r}, which is not installed{_at(error)}"
+        raise ConfigurationError(needs) from None
     except AuthoringError as error:
-        raise ConfigurationError(f"the tool {kind} {entry!r} cannot be served: {_one_line(error)}") from None
+        raise ConfigurationError(
+            f"the tool {kind} {entry!r} cannot be served: {_one_line(error)}{_at(error)}"
+        ) from None
     except (Exception, SystemExit) as error:  # an import may raise anything, even exit
         raise _failed(kind, entry, error) from error
 
@@ -145,9 +149,15 @@ def _not_found(name: str) -> ConfigurationError:
 
 
 def _failed(kind: str, entry: str, error: BaseException) -> ConfigurationError:
-    reason = f"{type(error).__name__}: {_one_line(error)}"
+    message = error.msg if isinstance(error, SyntaxError) and error.filename is not None else error
+    reason = f"{type(error).__name__}: {_one_line(message)}{_at(error)}"
     return ConfigurationError(f"the tool {kind} {entry!r} failed to import: {reason}")
 
 
-def _one_line(error: BaseException) -> str:
+def _one_line(error: object) -> str:
     return " ".join(str(error).split())
+
+
+def _at(error: BaseException) -> str:
+    place = place_of_error(error)
+    return "" if place is None else f" ({place})"

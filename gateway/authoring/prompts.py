@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from gateway.authoring.content import prompt_messages
+from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.errors import AuthoringError
 
@@ -88,7 +89,8 @@ def prompt(function_or_name: Callable[..., Any] | str | None = None, /, **option
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
     """
-    if callable(function_or_name):
+    refuse_unknown_options("prompt", options, Served)
+    if callable(function_or_name) or isinstance(function_or_name, classmethod):
         return Prompt(function_or_name, **options)
     options.setdefault("name", function_or_name)
     return lambda function: Prompt(function, **options)

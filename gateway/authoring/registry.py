@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any, TypeVar
 
 from gateway.authoring.completions import Completer
@@ -107,8 +109,16 @@ class Registry:
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:
-    if served.setdefault(name, entry) is not entry:
-        raise ConfigurationError(f"two {entry.KIND}s are named {name!r}; rename one of them")
+    if entry.hides is not None:
+        raise ConfigurationError(
+            f"{entry} at {entry.place} hides {entry.hides} at {entry.hides.place}, because their functions have the "
+            "same name; rename one of the functions"
+        )
+    other = served.setdefault(name, entry)
+    if other is not entry:
+        raise ConfigurationError(
+            f"two {entry.KIND}s are named {name!r}, at {other.place} and at {entry.place}; rename one of them"
+        )
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
@@ -118,8 +128,20 @@ def load_registry(modules: Iterable[str]) -> Registry:
         modules: names of modules, or paths of files.
 
     Raises:
-        ConfigurationError: a module cannot be imported, or breaks a rule of the authoring API. The message names
-            the module and the reason in one line.
+        ConfigurationError: a module cannot be imported, defines nothing, or breaks a rule of the authoring API. The
+            message names the module and the reason in one line.
     """
-    loaded = [import_tools(entry) for entry in modules]
-    return Registry(value for module in loaded for value in vars(module).values())
+    loaded = [(entry, import_tools(entry)) for entry in modules]
+    for entry, module in loaded:
+        if not any(isinstance(value, (Served, Lifespan, Completer)) for value in vars(module).values()):
+            raise ConfigurationError(_empty(entry, module))
+    return Registry(value for _, module in loaded for value in vars(module).values())
+
+
+def _empty(entry: str, module: ModuleType) -> str:
+    """Return what is wrong with a module that defines nothing, and what to name instead if it is a package."""
+    inner = [f"{module.__name__}.{found.name}" for found in pkgutil.iter_modules(getattr(module, "__path__", ()))]
+    advice = "decorate its functions with @tool"
+    if inner:
+        advice = f"name the modules in it that define them, such as {inner[0]}, or import the tools in its __init__.py"
+    return f"{entry!r} has no tool, prompt or resource; {advice}"

@@ -7,7 +7,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any, ClassVar, Final, Generic, TypeAlias
 
 import msgspec
@@ -15,15 +15,20 @@ from typing_extensions import ParamSpec, TypeVar
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.mistakes import place_of, refuse_unservable
 from gateway.authoring.questions import Ask, Elicit, InputRequired
 from gateway.engine.driver import LegFunction
 from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
+from gateway.engine.values import refuse_coroutine
 from gateway.errors import AuthoringError
 from gateway.sealing.principal import Principal
 
 _SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
 """A scope token (RFC 6749 section 3.3)."""
+
+_COROUTINE: Final = "<coroutine object "
+_COROUTINE_NAME: Final = re.compile(r"<coroutine object ([^ ]+) at 0x")
 
 P = ParamSpec("P", default=...)
 R_co = TypeVar("R_co", covariant=True, default=Any)
@@ -59,6 +64,8 @@ class Served(Generic[P, R_co]):
         questions: the declared questions by key, or None.
         asks: the digests of the declared questions by key, or None.
         migrations: for checkpoints: version → (next version, function).
+        place: where the function is defined, as `file:line`.
+        hides: an earlier entry of the same module that this one hides, because their functions have one name.
 
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
@@ -80,6 +87,7 @@ class Served(Generic[P, R_co]):
         scopes: Iterable[str] = (),
         asks: Mapping[str, Any] | None = None,
     ) -> None:
+        refuse_unservable(function, self.KIND)
         self.name = getattr(function, "__name__", "") if name is None else name
         if type(version) is not int or version < 1:
             raise AuthoringError(f"{self} has version {version!r}; use 1, 2, 3, …")
@@ -96,6 +104,8 @@ class Served(Generic[P, R_co]):
         self.questions = None if asks is None else {key: ask.question(key) for key, ask in self._declared.items()}
         self.asks = None if self.questions is None else {key: asked.digest for key, asked in self.questions.items()}
         self.migrations: dict[int, tuple[int, Migration]] = {}
+        self.place = place_of(function)
+        self.hides = _hidden_by(function)
         self._function: Callable[..., Any] = function
         self._is_async = inspect.iscoroutinefunction(function)
         self._arguments = self._read_signature(function)
@@ -179,9 +189,28 @@ class Served(Generic[P, R_co]):
             value = await self._function(**keywords)
         else:
             value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
+        if type(value) is CoroutineType or (type(value) is str and _COROUTINE in value):
+            self._refuse_forgotten_await(value)
         if isinstance(value, InputRequired):
             leg.require({key: ask.question(key) for key, ask in value.questions.items()})
         return value
+
+    def _refuse_forgotten_await(self, value: Any) -> None:
+        """Refuse a return value that is a coroutine, or a text made from one.
+
+        A text counts only if it names a coroutine of `Context`, or of something in the function's module: a tool may
+        return the output of any other program.
+
+        Raises:
+            AuthoringError: the value is one of these. The message names the call that lacks an `await`.
+        """
+        refuse_coroutine(value, f"the return value of {self}")
+        known = {"Context", *getattr(inspect.unwrap(self._function), "__globals__", {})}
+        for called in _COROUTINE_NAME.findall(value):
+            if called.partition(".")[0] in known:
+                raise AuthoringError(
+                    f"the return value of {self} contains a coroutine; write `await` before the call of {called}"
+                )
 
     def result(self, value: Any, target: str) -> dict[str, Any]:
         """Return the fields of the result for a return value.
@@ -226,6 +255,13 @@ _CALLS_THE_AUTHOR = frozenset(
     method.__code__
     for method in (Served._run, Served.whole_result)  # noqa: SLF001 - our own class
 )
+
+
+def _hidden_by(function: Callable[..., Any]) -> Served | None:
+    """Return what the module of a function has under its name while the function is decorated."""
+    name = getattr(function, "__qualname__", "")
+    earlier = getattr(function, "__globals__", {}).get(name)
+    return earlier if isinstance(earlier, Served) and earlier._function is not function else None  # noqa: SLF001
 
 
 class Work(msgspec.Struct, frozen=True):

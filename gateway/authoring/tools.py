@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from gateway.authoring.arguments import Arguments, SchemaArguments, return_model
 from gateway.authoring.content import ToolResult, tool_result
+from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
@@ -25,6 +26,8 @@ TASK_ONLY: Final = "This tool runs only as a task; it needs a client that suppor
 """Ends the description of a tool that runs only as a task."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
+_PORTABLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+"""What the APIs of Claude and OpenAI accept; the protocol allows more."""
 
 
 class Tool(Served[P, R_co]):
@@ -63,7 +66,8 @@ class Tool(Served[P, R_co]):
         super().__init__(function, name=name, **options)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise AuthoringError(
-                f"{self.name!r} is not a valid tool name; use 1 to 128 characters of A-Z a-z 0-9 _ . -"
+                f"{self.name!r} is not a valid tool name; use 1 to 128 characters of A-Z a-z 0-9 _ . -, or for every "
+                "client 1 to 64 of A-Z a-z 0-9 _ -"
             )
         self.task, self.start = task, start
         self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
@@ -91,6 +95,11 @@ class Tool(Served[P, R_co]):
         return self.single_use or self.task == "required"
 
     @property
+    def has_portable_name(self) -> bool:
+        """Whether clients accept the name that pass it unchanged to the API of Claude or OpenAI."""
+        return _PORTABLE_NAME.fullmatch(self.name) is not None
+
+    @property
     def starts_as_task(self) -> bool:
         """Whether a call is a task from the start, if the client supports tasks."""
         return self.task != "forbidden" and self.start == "task"
@@ -116,7 +125,10 @@ class Tool(Served[P, R_co]):
             return tool_result(value)
         if self._output_model is not None and not isinstance(value, (self._output_model, ToolResult)):
             value = _as_model(self._output_model, value, str(self))
-        result = tool_result(value)
+        try:
+            result = tool_result(value)
+        except AuthoringError as error:
+            raise AuthoringError(f"{self}: {error}") from error.__cause__
         if self.output_schema is not None and "structuredContent" not in result:
             raise AuthoringError(f"{self} has an output schema but returned no structured value")
         if self._output_validator is not None:
@@ -211,7 +223,8 @@ def tool(function_or_name: Callable[..., Any] | str | None = None, /, **options:
     Raises:
         AuthoringError: the function or an option breaks a rule of the authoring API.
     """
-    if callable(function_or_name):
+    refuse_unknown_options("tool", options, Tool, Served)
+    if callable(function_or_name) or isinstance(function_or_name, classmethod):
         return Tool(function_or_name, **options)
     options.setdefault("name", function_or_name)
     return lambda function: Tool(function, **options)

@@ -131,7 +131,7 @@ def examine(tools: str | None = None, environ: Mapping[str, str] | None = None) 
         find_tool_problems(settings, tool_problems)
         if settings.tools and not tool_problems.lines:
             with tool_problems.noted():
-                findings[TOOLS].notes.append(_count_tools(settings))
+                findings[TOOLS].notes += _describe_tools(settings)
     findings[TOOLS].wrong += [line for line in tool_problems.lines if _owner(line) != STORE]
     for line in (*problems.lines, *(line for line in tool_problems.lines if _owner(line) == STORE)):
         findings[_owner(line)].wrong.append(line)
@@ -160,14 +160,15 @@ def _ring(settings: Settings, finding: Finding) -> KeyRing | None:
     return KeyRing.parse(settings.seal_keys.get_secret_value())
 
 
-def _count_tools(settings: Settings) -> str:
-    """Count the tools, prompts and resources, after building everything that clients would see.
+def _describe_tools(settings: Settings) -> list[str]:
+    """Return how much is served, and which names some clients refuse, after making everything that clients would see.
 
     Raises:
         ConfigurationError: a schema or a declared question is wrong, or there is nothing to serve.
     """
     try:
-        entries = inventory(load_registry(settings.tools))
+        registry = load_registry(settings.tools)
+        entries = inventory(registry)
     except AuthoringError as error:
         raise ConfigurationError(f"GATEWAY_TOOLS: {error}") from None
     if not entries:
@@ -176,7 +177,11 @@ def _count_tools(settings: Settings) -> str:
             "yours"
         )
     counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
-    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)
+    notes = [", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)]
+    refused = ", ".join(tool.name for tool in registry.tools.values() if not tool.has_portable_name)
+    if refused:
+        notes.append(f"some clients refuse the tool name {refused}: use 1 to 64 of A-Z a-z 0-9 _ -")
+    return notes
 
 
 async def _connect(settings: Settings, findings: Mapping[str, Finding]) -> None:

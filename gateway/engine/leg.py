@@ -18,7 +18,7 @@ from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question
-from gateway.engine.values import Json, copy_json, json_value
+from gateway.engine.values import Json, copy_json, json_value, refuse_coroutine
 from gateway.errors import AuthoringError, MissingCapability
 
 MAX_IGNORED_STOPS = 1000
@@ -251,8 +251,8 @@ class Leg:
         change the journal.
 
         Raises:
-            AuthoringError: the key is malformed or used before, or the result is not JSON. A broken rule is final, see
-                `ask_one`.
+            AuthoringError: the key is malformed or used before, an argument is a coroutine, or the result is not JSON.
+                A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
@@ -262,6 +262,11 @@ class Leg:
             raise self._broken(error) from None
         if key in self.journal.steps:
             return copy_json(self.journal.steps[key])
+        try:
+            for given in args:
+                refuse_coroutine(given, f"an argument of step {key!r}")
+        except AuthoringError as error:
+            raise self._broken(error) from None
         if inspect.iscoroutinefunction(function):
             result = function(*args)
         else:

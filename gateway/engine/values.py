@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import CoroutineType
 from typing import TypeAlias, Union
 
 from gateway.errors import AuthoringError
@@ -47,10 +48,22 @@ def _convert(value: object, where: str, depth: int) -> Json:
         return [_convert(item, f"{where}[{index}]", depth - 1) for index, item in enumerate(value)]
     if isinstance(value, Mapping):
         return {_name(key, where): _convert(item, f"{where}.{key}", depth - 1) for key, item in value.items()}
+    refuse_coroutine(value, where)
     raise AuthoringError(
         f"{where}: {type(value).__name__} is not a JSON value; keep plain dicts, lists, strings and numbers"
         " (for a pydantic model, use model_dump(mode='json'))"
     )
+
+
+def refuse_coroutine(value: object, where: str) -> None:
+    """Refuse a coroutine where a value belongs, and close it: Python would warn that it was never awaited.
+
+    Raises:
+        AuthoringError: the value is a coroutine. The message names the call that lacks an `await`.
+    """
+    if isinstance(value, CoroutineType):
+        value.close()
+        raise AuthoringError(f"{where} is a coroutine; write `await` before the call of {value.__qualname__}")
 
 
 def copy_json(value: Json) -> Json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
-from gateway import Context
+from gateway import Context, PlainContext
 from gateway.authoring.arguments import (
     MAX_MESSAGE_CHARACTERS,
     MAX_PROBLEMS,
@@ -48,7 +48,7 @@ class Later(BaseModel):
 
 def test_hints_and_defaults_become_a_schema_without_titles() -> None:
     def function(
-        ctx: Context,
+        ctx: PlainContext,
         a: int,
         b: Annotated[str, Field(description="what", min_length=1)],
         c: Literal["x", "y"] = "x",
@@ -134,7 +134,7 @@ def test_arguments_may_be_called_like_attributes_of_a_model(name: str) -> None:
 
 
 def test_the_context_goes_by_its_annotation_or_its_name() -> None:
-    def annotated(call: Context, n: int) -> None: ...
+    async def annotated(call: Context, n: int) -> None: ...
     def named(ctx, n: int): ...  # type: ignore[no-untyped-def]
     def neither(n: int) -> None: ...
     def an_argument(ctx: int) -> None: ...
@@ -164,7 +164,7 @@ def star_star(**values: int) -> None: ...
 def positional(value: int, /) -> None: ...
 def positional_context(ctx: Context, /) -> None: ...
 def star_context(*ctx): ...  # type: ignore[no-untyped-def]
-def two_contexts(ctx: Context, call: Context) -> None: ...
+async def two_contexts(ctx: Context, call: Context) -> None: ...
 def a_callable(x: Callable[[], int]) -> None: ...
 def broken(x: int.missing) -> None: ...  # type: ignore[name-defined]
 def maybe_context(ctx: Context | None) -> None: ...
@@ -185,7 +185,7 @@ def maybe_context(ctx: Context | None) -> None: ...
         (two_contexts, "two_contexts: only one parameter can take the context"),
         (a_callable, "a_callable: Cannot generate a JsonSchema"),
         (broken, "broken: its annotations cannot be read"),
-        (maybe_context, "maybe_context: Unable to generate pydantic-core schema"),
+        (maybe_context, "maybe_context: annotate the context as `ctx: Context`, without anything else"),
         (functools.partial(later), "its annotations cannot be read"),
     ],
 )
@@ -244,8 +244,8 @@ def test_a_schema_of_the_authors_is_passed_through_and_checked() -> None:
         "x-mine": True,
     }
 
-    def named(ctx: Context, a: int) -> None: ...
-    def takes_all(ctx: Context, **arguments: Any) -> None: ...
+    def named(ctx: PlainContext, a: int) -> None: ...
+    def takes_all(ctx: PlainContext, **arguments: Any) -> None: ...
 
     for function in (named, takes_all):
         arguments = SchemaArguments(function, schema)

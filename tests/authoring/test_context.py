@@ -256,7 +256,7 @@ async def test_a_function_may_return_what_it_needs() -> None:
 
 async def test_a_plain_function_runs_in_a_thread_with_the_plain_context() -> None:
     @tool
-    def t(ctx: Context, n: int) -> Any:
+    def t(ctx: PlainContext, n: int) -> Any:
         assert type(ctx) is PlainContext
         login = ctx.answers.get("k", Elicit("?", Login), default="nobody")
         if isinstance(login, str):

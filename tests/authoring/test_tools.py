@@ -10,7 +10,7 @@ import mcp_types
 import pytest
 from pydantic import BaseModel
 
-from gateway import Context, Elicit, Sample, tool
+from gateway import Context, Elicit, Sample, prompt, tool
 from gateway.authoring.content import ToolResult, error
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
@@ -85,8 +85,12 @@ def test_a_state_lives_for_some_time(seconds: float) -> None:
 
 
 def test_an_unknown_option_is_reported_at_once() -> None:
-    with pytest.raises(TypeError, match="verson"):
-        cast("Any", tool)(verson=2)(greet)
+    with pytest.raises(AuthoringError, match="@tool has no option 'verson'; did you mean 'version'"):
+        cast("Any", tool)(verson=2)
+    with pytest.raises(AuthoringError, match="@prompt has no option 'nme'; did you mean 'name'"):
+        cast("Any", prompt)(nme="x")
+    with pytest.raises(AuthoringError, match="@tool has no option 'tags'; its options are annotations, asks, "):
+        cast("Any", tool)(tags=["x"])
 
 
 def test_a_functions_own_attributes_do_not_become_the_tools() -> None:

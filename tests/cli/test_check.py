@@ -126,7 +126,7 @@ def test_a_wrong_value_causes_no_complaint_about_its_default() -> None:
     ("source", "words"),
     [
         ("import sys\nprint('hello')\nsys.exit(3)", "SystemExit"),
-        ("x = 1", "no tool, prompt or resource in checked_tools; name the modules"),
+        ("x = 1", "'checked_tools' has no tool, prompt or resource; decorate"),
         ("from gateway import tool\n@tool(version=0)\nasync def f() -> str: ...", "version 0"),
         (
             "from gateway import tool\n@tool(task='required')\nasync def f() -> str: ...",
@@ -265,3 +265,13 @@ def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says
     assert report["subjects"][2]["notes"] == ["1 tool"]
     assert result.stderr == "hello\n"
     assert str(REPOSITORY) not in result.stdout
+
+
+def test_a_tool_name_that_some_clients_refuse_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "dotted_tools.py").write_text(
+        "from gateway import tool\n@tool('a.b')\nasync def f() -> None: ...\n@tool\nasync def fine() -> None: ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    finding = found(GOOD, "dotted_tools")["tools"]
+    assert finding.state == "ok"
+    assert finding.notes == ["2 tools", "some clients refuse the tool name a.b: use 1 to 64 of A-Z a-z 0-9 _ -"]

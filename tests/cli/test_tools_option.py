@@ -30,3 +30,32 @@ def test_a_file_may_have_the_name_of_a_module_that_the_gateway_needs(tmp_path: P
     (tmp_path / "calendar.py").write_text(TOOL)
     result = gateway("tools", settings={"GATEWAY_TOOLS": "calendar.py"}, cwd=tmp_path)
     assert result.stdout.splitlines()[1:] == ["hello  1        Say hello."]
+
+
+EMPTY = "'bugs.py' has no tool, prompt or resource; decorate its functions with @tool"
+
+
+@pytest.mark.parametrize("command", [("serve", "--port", "0"), ("worker",), ("tools",)])
+def test_a_file_without_tools_is_one_line(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "bugs.py").write_text("async def forgotten() -> str: ...\n")
+    assert_one_clear_line(gateway(*command, "--tools", "bugs.py", settings=NEITHER, cwd=tmp_path), EMPTY)
+
+
+def test_dev_stops_at_a_file_without_tools(tmp_path: Path) -> None:
+    (tmp_path / "bugs.py").write_text("async def forgotten() -> str: ...\n")
+    result = gateway("dev", "--port", "0", "--tools", "bugs.py", settings=NEITHER, cwd=tmp_path)
+    assert result.returncode == 2
+    assert EMPTY in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (TOOL + "@tool\nasync def hello() -> str: ...\n", "bugs.py:6 hides the tool 'hello' at bugs.py:2"),
+        (TOOL.replace("@tool", "@tool(nme='x')"), "did you mean 'name'? (bugs.py:2)"),
+        (TOOL + "\nraise LookupError('no url')\n", "LookupError: no url (bugs.py:7)"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(source: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "bugs.py").write_text(source)
+    assert_one_clear_line(gateway("tools", "--tools", "bugs.py", settings=NEITHER, cwd=tmp_path), words)

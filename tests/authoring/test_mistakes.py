@@ -1,0 +1,332 @@
+"""What an author writes by mistake is an error that names the thing, the place and the fix."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import pytest
+from mcp.server.mcpserver import Context as OtherContext
+
+from gateway import Context, PlainContext, content, prompt, resource, tool
+from gateway.authoring.registry import Registry, load_registry
+from gateway.errors import AuthoringError, ConfigurationError
+from gateway.testing import run
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Return what writes a file in the working directory, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def make(name: str, source: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+        return path
+
+    yield make
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def problem(*modules: str) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        load_registry(modules)
+    return str(caught.value)
+
+
+# What cannot be decorated
+
+
+class Desk:
+    async def book(self, name: str) -> str:
+        return name
+
+    @classmethod
+    async def open(cls) -> str:
+        return cls.__name__
+
+    @staticmethod
+    async def close() -> str:
+        return "closed"
+
+
+async def lines() -> AsyncIterator[str]:
+    yield "one"
+
+
+def rows() -> Iterator[str]:
+    yield "one"
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (Desk, "@tool cannot decorate the class 'Desk'; decorate a function that uses it"),
+        (Desk.book, r"method 'Desk\.book' in its class; .* object: book = tool\(my_object\.book\)"),
+        (vars(Desk)["open"], r"method 'Desk\.open' in its class"),
+        (vars(Desk)["close"], r"method 'Desk\.close' in its class"),
+        (lines, r"generator 'lines'; replace `yield` by one `return` of a list, or .* `await ctx\.emit\(part\)`"),
+        (rows, "generator 'rows'; replace `yield`"),
+    ],
+)
+def test_what_clients_could_not_call_is_no_tool(function: Any, message: str) -> None:
+    with pytest.raises(AuthoringError, match=message):
+        tool(function)
+
+
+def test_prompts_and_resources_have_the_same_rules() -> None:
+    with pytest.raises(AuthoringError, match="@prompt cannot decorate the class 'Desk'"):
+        prompt(Desk)
+    with pytest.raises(AuthoringError, match=r"@prompt cannot decorate the method 'Desk\.open'"):
+        prompt(vars(Desk)["open"])
+    with pytest.raises(AuthoringError, match=r"@resource cannot decorate the generator 'rows'; .* a list$"):
+        resource("docs://rows")(rows)
+
+
+def test_the_method_of_an_object_is_a_tool() -> None:
+    desk = tool(Desk().book)
+    assert list(desk.input_schema["properties"]) == ["name"]
+    assert run(desk, {"name": "x"}).text == "x"
+    assert run(tool(Desk.open)).text == "Desk"
+    assert run(tool(Desk.close)).text == "closed"
+
+
+# The context
+
+
+def plain(ctx: Context) -> None: ...
+async def waits(ctx: PlainContext) -> None: ...
+async def maybe(ctx: Context | None = None) -> None: ...
+async def noted(call: Annotated[Context, "mine"]) -> None: ...
+async def foreign(ctx: OtherContext) -> None: ...
+async def foreign_of(ctx: OtherContext[Any] | None) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (plain, "plain: a function without `async` gets no Context; use `async def`, or annotate `ctx: PlainContext`"),
+        (waits, "waits: an `async def` function gets a Context; annotate `ctx: Context`"),
+        (maybe, "maybe: annotate the context as `ctx: Context`, without anything else"),
+        (noted, "noted: annotate the context as `call: Context`, without anything else"),
+        (foreign, "foreign: the parameter 'ctx' takes the Context of mcp; use `from gateway import Context`"),
+        (foreign_of, "foreign_of: the parameter 'ctx' takes the Context of mcp"),
+    ],
+)
+def test_the_context_has_the_type_that_the_function_gets(function: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        tool(function)
+    assert message in str(caught.value)
+
+
+# Names
+
+TWICE = """\
+from gateway import tool
+
+@tool
+async def report() -> str:
+    return "first"
+
+@tool{options}
+async def {name}() -> str:
+    return "second"
+"""
+
+
+def test_two_tools_of_one_name_in_a_module_are_refused_with_both_places(write: Write) -> None:
+    write("probe_same.py", TWICE.format(options="('report')", name="other"))
+    named = "two tools are named 'report', at probe_same.py:3 and at probe_same.py:7; rename one of them"
+    assert problem("probe_same") == named
+
+
+@pytest.mark.parametrize(("options", "name"), [("", "report"), ("('summary')", "summary")])
+def test_a_tool_that_another_function_hides_is_refused_with_both_places(write: Write, options: str, name: str) -> None:
+    write("probe_hidden.py", TWICE.format(options=options, name="report"))
+    assert problem("probe_hidden") == (
+        f"the tool '{name}' at probe_hidden.py:7 hides the tool 'report' at probe_hidden.py:3, because their functions "
+        "have the same name; rename one of the functions"
+    )
+
+
+def test_two_tools_of_one_name_in_two_modules_are_refused_with_both_places(write: Write) -> None:
+    source = TWICE.partition("\n@tool{")[0]
+    write("probe_one.py", source)
+    write("inner/probe_two.py", "import os\n" + source)
+    named = "two tools are named 'report', at probe_one.py:3 and at inner/probe_two.py:4; rename one of them"
+    assert problem("probe_one", "inner/probe_two.py") == named
+
+
+def test_one_function_may_be_served_under_two_names() -> None:
+    twice = [tool(lines_of), tool("again")(lines_of)]
+    assert list(Registry(twice).tools) == ["lines_of", "again"]
+    assert [each.place for each in twice] == [twice[0].place] * 2
+
+
+async def lines_of() -> str:
+    return ""
+
+
+def test_a_tool_name_that_some_clients_refuse_is_known() -> None:
+    assert tool("a" * 64)(lines_of).has_portable_name
+    assert not tool("a" * 65)(lines_of).has_portable_name
+    assert not tool("a.b")(lines_of).has_portable_name
+
+
+def test_a_wrong_name_says_what_is_allowed() -> None:
+    with pytest.raises(
+        AuthoringError, match=r"use 1 to 128 characters of A-Z a-z 0-9 _ \. -, or for every client 1 to"
+    ):
+        tool("a b")(lines_of)
+
+
+# Modules
+
+
+def test_a_module_without_tools_is_refused(write: Write) -> None:
+    write("probe_empty.py", "x = 1\n")
+    assert problem("probe_empty") == "'probe_empty' has no tool, prompt or resource; decorate its functions with @tool"
+    assert problem("./probe_empty.py").startswith("'./probe_empty.py' has no tool")
+
+
+def test_a_package_whose_tools_are_in_its_modules_is_refused_with_their_names(write: Write) -> None:
+    write("probe_package/__init__.py", "")
+    write("probe_package/tools.py", TWICE.partition("\n@tool{")[0])
+    assert "name the modules in it that define them, such as probe_package.tools, or" in problem("probe_package")
+    assert list(load_registry(["probe_package.tools"]).tools) == ["report"]
+
+
+def test_a_module_of_shared_clients_needs_no_tools(write: Write) -> None:
+    write("probe_shared.py", "from gateway import lifespan\n\n@lifespan\nasync def shared():\n    yield 1\n")
+    assert len(load_registry(["probe_shared"]).lifespans) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x = 1\n\ndef load():\n    raise RuntimeError('no url')\n\nload()\n", "RuntimeError: no url (probe_bad.py:4)"),
+        ("import json\n\njson.loads('{')\n", "(probe_bad.py:3)"),
+        ("import probe_helper\n", "LookupError: late (probe_helper.py:2)"),
+        ("x = 1\ndef broken(:\n", "SyntaxError: invalid syntax (probe_bad.py:2)"),
+        ("x = 1\nimport probe_not_installed\n", "which is not installed (probe_bad.py:2)"),
+        ("from gateway import tool\n\n@tool(version=0)\nasync def f() -> None: ...\n", "(probe_bad.py:3)"),
+        (
+            "from gateway import tool\n\n@tool(nme='x')\nasync def f() -> None: ...\n",
+            "did you mean 'name'? (probe_bad.py:3)",
+        ),
+        (
+            "from gateway import resource\n\n@resource('a://b', nme='x')\nasync def f() -> None: ...\n",
+            "(probe_bad.py:3)",
+        ),
+    ],
+)
+def test_an_error_while_importing_names_the_line_of_the_author(write: Write, source: str, message: str) -> None:
+    write("probe_helper.py", "\nraise LookupError('late')\n")
+    write("probe_bad.py", source)
+    assert problem("probe_bad").endswith(message)
+
+
+# A forgotten await
+
+
+async def fetch(number: int = 1) -> str:
+    return str(number)
+
+
+@tool
+async def returned(ctx: Context) -> Any:
+    return fetch()
+
+
+@tool
+async def formatted(ctx: Context) -> str:
+    return f"Hello {ctx.uuid}, {fetch()}"
+
+
+@tool
+async def of_context(ctx: Context) -> str:
+    return f"{ctx.roots('roots')}"
+
+
+@tool
+async def in_a_dict(ctx: Context) -> Any:
+    return {"name": fetch()}
+
+
+@tool
+async def in_a_list(ctx: Context) -> Any:
+    return ["a", fetch()]
+
+
+@tool
+async def emitted(ctx: Context) -> None:
+    await ctx.emit(fetch())
+
+
+@tool
+async def to_a_step(ctx: Context) -> Any:
+    return await ctx.step("save", str, cast("Any", fetch()))
+
+
+@tool
+async def from_a_step(ctx: Context) -> Any:
+    return await ctx.step("save", lambda: [fetch()])
+
+
+@tool
+async def saved(ctx: Context) -> None:
+    await ctx.checkpoint({"last": fetch()})
+
+
+@tool
+def plain_function() -> Any:
+    return fetch()
+
+
+@pytest.mark.parametrize(
+    ("served", "message"),
+    [
+        (returned, "the return value of the tool 'returned' is a coroutine; write `await` before the call of fetch"),
+        (in_a_dict, "the tool 'in_a_dict': the result.name is a coroutine; write `await` before the call of fetch"),
+        (in_a_list, "the tool 'in_a_list': the result is a coroutine; write `await` before the call of fetch"),
+        (emitted, "the result is a coroutine; write `await` before the call of fetch"),
+        (to_a_step, "an argument of step 'save' is a coroutine; write `await` before the call of fetch"),
+        (from_a_step, "the result of step 'save'[0] is a coroutine; write `await` before the call of fetch"),
+        (saved, "the checkpoint.last is a coroutine; write `await` before the call of fetch"),
+        (plain_function, "the return value of the tool 'plain_function' is a coroutine; write `await` before"),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_forgotten_await_is_an_error_that_names_the_call(served: Any, message: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served)
+    assert message in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize(("served", "called"), [(formatted, "fetch"), (of_context, "Context.roots")], ids=str)
+def test_a_text_made_from_a_coroutine_is_an_error_too(served: Any, called: str) -> None:
+    with pytest.raises(
+        AuthoringError, match=f"{served} contains a coroutine; write `await` before the call of {called}"
+    ):
+        run(served)
+
+
+def test_the_output_of_another_program_is_no_forgotten_await() -> None:
+    @tool
+    async def output() -> Any:
+        return "RuntimeWarning: <coroutine object main.run at 0x7f2a5c> was never awaited"
+
+    assert run(output).text.startswith("RuntimeWarning")
+    assert run(tool("block")(lambda: [content.text("<coroutine object x")])).text == "<coroutine object x"
