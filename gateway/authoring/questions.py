@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, Generic, Literal, Never, TypeAlias, cast
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from gateway.authoring.form_schemas import form_schema
@@ -24,6 +24,12 @@ D = TypeVar("D", default=Never)
 
 Accepted: TypeAlias = Literal["accept"]
 """The value of a question that sends the user to a URL: the user agreed to go there."""
+
+MAX_PROBLEMS: Final = 10
+"""A reason with more problems than this only counts them."""
+
+MAX_REASON_CHARACTERS: Final = 500
+"""A reason may quote what the user entered; longer reasons are cut."""
 
 _EXACT_FLOATS: Final = 2**53
 """Below this, a float with an integral value is exactly that integer."""
@@ -146,8 +152,9 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         if not isinstance(content, dict):
             raise InvalidAnswer
         if not isinstance(self.schema, type):
-            if _schema_validator(_canonical(self.schema)).problem(content) is not None:
-                raise InvalidAnswer
+            problem = _schema_validator(_canonical(self.schema)).problem(content)
+            if problem is not None:
+                raise InvalidAnswer(problem)
             return copy_json(dict(content))
         given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
         return _read_model(self.schema, given)
@@ -317,5 +324,17 @@ def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
     """Validate strictly as JSON: `"5"` is not a number, but a string can be a date."""
     try:  # as `model_validate_json` does, without its options
         return stopping_validator(model).validate_json(msgspec.json.encode(content), strict=True)
+    except ValidationError as error:
+        raise InvalidAnswer(_reason(error)) from None
     except (ValueError, RecursionError):
         raise InvalidAnswer from None
+
+
+def _reason(error: ValidationError) -> str:
+    """Return what is wrong with an answer in pydantic's words, each with the name of its field."""
+    if error.error_count() > MAX_PROBLEMS:
+        return f"It is wrong in {error.error_count()} places."
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [": ".join((*map(str, problem["loc"]), problem["msg"])) for problem in problems]
+    text = "; ".join(lines)
+    return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS] + "…"

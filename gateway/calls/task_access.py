@@ -144,15 +144,15 @@ class TaskAccess:
             self._audit.task(caller.principal, method, view.tool, task=view.task_id, phase=view.phase.value)
 
 
-def fits(question: WireQuestion, answer: Answer) -> bool:
-    """Return whether an answer fits the question. Declining is an answer."""
+def misfit(question: WireQuestion, answer: Answer) -> str | None:
+    """Return why an answer does not fit the question, or None if it does. Declining is an answer."""
     try:
         wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
-    except InvalidAnswer:
-        return False
+    except InvalidAnswer as invalid:
+        return str(invalid)
     except AskError:
         pass
-    return True
+    return None
 
 
 def scopes_of(view: TaskView, registry: Registry) -> frozenset[str]:

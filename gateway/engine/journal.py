@@ -75,6 +75,7 @@ class Journal(msgspec.Struct):
         logs: log messages sent so far.
         segments: the content blocks emitted so far, in order.
         sheds: legs that ended early at a checkpoint, so another process could continue.
+        refused: key → how many answers did not fit its question.
         trace: the span of the first traced leg: ids of trace and span, and flags; None if no leg was traced.
         unknown: fields of a newer release, kept as they came.
     """
@@ -94,6 +95,7 @@ class Journal(msgspec.Struct):
     logs: int = 0
     segments: list[dict[str, Any]] = []
     sheds: int = 0
+    refused: dict[str, int] = {}
     trace: bytes | None = None
     unknown: dict[str, Any] = {}
 
@@ -140,6 +142,7 @@ class Journal(msgspec.Struct):
             logs,
             segments,
             sheds,
+            refused,
             trace,
             unknown,
         ) = msgspec.structs.astuple(self)
@@ -168,6 +171,8 @@ class Journal(msgspec.Struct):
             rest["segments"] = segments
         if sheds:
             rest["sheds"] = sheds
+        if refused:
+            rest["refused"] = refused
         if trace is not None:
             rest["trace"] = trace
         return rest
@@ -201,6 +206,7 @@ class Journal(msgspec.Struct):
                 logs=_typed(take("logs", 0), int),
                 segments=[_typed(block, dict) for block in _typed(take("segments", []), list)],
                 sheds=_typed(take("sheds", 0), int),
+                refused={key: _typed(count, int) for key, count in _by_key(take("refused", {})).items()},
                 trace=_typed(take("trace"), bytes) if "trace" in unread else None,
                 unknown=unread,
             )

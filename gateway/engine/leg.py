@@ -17,12 +17,15 @@ from gateway.engine.host import Host, Keeper, Notices
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
-from gateway.engine.questions import Answer, InvalidAnswer, Question
+from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
 from gateway.engine.values import Json, copy_json, json_value, refuse_coroutine
-from gateway.errors import AuthoringError, MissingCapability
+from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 
 MAX_IGNORED_STOPS = 1000
 """How often a function may continue after its leg has ended before the leg abandons it."""
+
+MAX_ASKED: Final = 3
+"""How often one question is asked if no answer fits it."""
 
 MAX_SHEDS = 2
 """How often one call is shed. Clients abandon a call after about ten rounds, and some allow few rounds without a
@@ -126,6 +129,7 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._used: set[str] = set()
+        self._reasons: dict[str, str] = {}
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
 
@@ -191,8 +195,10 @@ class Leg:
         if answer is not None:
             try:
                 return question.read(answer)
-            except InvalidAnswer:
+            except InvalidAnswer as invalid:
                 self.journal.forget(key, digest)
+                self.journal.refused[key] = self.journal.refused.get(key, 0) + 1
+                self._reasons[key] = str(invalid)
         return default
 
     def _answer(self, key: str, digest: bytes) -> Answer | None:
@@ -214,6 +220,11 @@ class Leg:
         pending = self.journal.pending
         for key, question in missing.items():
             pending[key] = question.digest
+        for key, reason in self._reasons.items():
+            if key in missing:
+                if self.journal.refused[key] >= MAX_ASKED:
+                    return self._stopping(Failed(_never_fit(key, reason)))
+                missing[key] = explained(missing[key], reason)
         self.journal.input_rounds += 1
         return self._stopping(InputRequired(missing))
 
@@ -483,3 +494,7 @@ class Leg:
 
 def _is_finite(number: object) -> bool:
     return isinstance(number, (int, float)) and not isinstance(number, bool) and -math.inf < number < math.inf
+
+
+def _never_fit(key: str, reason: str) -> CannotContinue:
+    return CannotContinue(f"The client's answers to {key!r} do not match what was asked. {reason}".rstrip())

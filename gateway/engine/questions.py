@@ -26,7 +26,7 @@ _DATA = frozenset({"enum", "const", "dependentRequired", "enumNames", "examples"
 
 
 class InvalidAnswer(Exception):
-    """The client's answer does not fit the question; it is asked again."""
+    """The client's answer does not fit the question; it is asked again. The message says why, if that is known."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -46,6 +46,14 @@ class Question(msgspec.Struct, frozen=True):
     capability: tuple[str, ...]
     digest: bytes
     read: Callable[[Answer], Any]
+
+
+def explained(question: Question, reason: str) -> Question:
+    """Return a question that is asked again, with the reason in its message, if its kind has one."""
+    if question.method != ELICIT:
+        return question
+    message = f"{question.params['message']}\n\nThe last answer was not accepted. {reason}".rstrip()
+    return msgspec.structs.replace(question, params={**question.params, "message": message})
 
 
 def question_identity(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

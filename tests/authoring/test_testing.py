@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 import types
@@ -130,8 +131,16 @@ def test_a_result_no_client_could_read_is_an_error() -> None:
 
 
 def test_a_tool_that_never_stops_asking_is_stopped() -> None:
-    with pytest.raises(GatewayError, match=r"still asks questions after 100 legs; the last ones: login, login, login"):
-        run(greet, answers={"login": {"userName": 5}})
+    numbers = itertools.count()
+
+    @tool
+    async def t(ctx: Context) -> None:
+        await ctx.elicit(f"login-{next(numbers)}", "Who?", Login)
+
+    with pytest.raises(
+        GatewayError, match=r"still asks questions after 100 legs; the last ones: login-97, login-98, lo"
+    ):
+        run(t, answers=lambda _key, _question: {"userName": 5})
 
 
 def test_each_leg_has_a_time_limit() -> None:

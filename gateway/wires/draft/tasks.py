@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.calls.task_access import fits
+from gateway.calls.task_access import misfit
 from gateway.errors import InvalidParams, Overloaded
 from gateway.protocol.caller import Caller
 from gateway.protocol.draft import first_form
@@ -107,7 +107,7 @@ class DraftTasks(HandshakeTasks):
         fitting = {
             key: answer
             for key, answer in answers.items()
-            if key in view.questions and fits(view.questions[key], answer)
+            if key in view.questions and misfit(view.questions[key], answer) is None
         }
         await self._access.answer(view, fitting, incoming.caller, request.method)
         return incoming.answered(self.words_of(view).related(view.task_id))

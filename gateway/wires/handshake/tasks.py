@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, Protocol
 
@@ -32,9 +31,6 @@ FIRST_FORM: Final = "first"
 
 ANSWERED_ON_STREAM: Final = "response"
 """The method in the audit log for an answer that came without a request."""
-
-MAX_ASKED: Final = 3
-"""How often a stream asks one question, if the answers do not match it."""
 
 PAGE_SIZE: Final = 100
 """The number of tasks on one page of `tasks/list`."""
@@ -118,7 +114,6 @@ class TaskStream:
         self._progress: Progress | None = None
         self._reported: dict[str, Any] | None = None
         self._asked: set[str] = set()
-        self._times: Counter[str] = Counter()
 
     def news(self, view: TaskView) -> list[bytes]:
         """Return the notifications about what has changed since the last call."""
@@ -136,18 +131,11 @@ class TaskStream:
         return [progress(self._progress_token, *view.progress)]
 
     def questions(self, view: TaskView) -> list[bytes]:
-        """Return the requests for the open questions that this stream has not asked yet.
-
-        Raises:
-            InvalidParams: a question was asked too often, and no answer matched it.
-        """
+        """Return the requests for the open questions that this stream has not asked yet."""
         requests = []
         for key, question in view.questions.items():
             if key not in self._asked:
                 self._asked.add(key)
-                self._times[question.key] += 1
-                if self._times[question.key] > MAX_ASKED:
-                    raise InvalidParams(never_fit(question.key))
                 ttl_ms = view.expires_ms - view.now_ms
                 address = self._addresses.of_task(view.task_id, key, ttl_ms, self._caller, self._session)
                 params = request_params(question.method, question.params, f"{view.task_id}:{key}")
@@ -260,11 +248,6 @@ class HandshakeTasks:
         if view is None:
             raise ttl_form.not_found()
         return view
-
-
-def never_fit(key: str) -> str:
-    """Return the message about a question that was asked too often."""
-    return f"The client's answers to {key!r} do not match what was asked"
 
 
 def notify(client: Client, notifications: Iterable[bytes]) -> None:

@@ -27,7 +27,7 @@ from gateway.protocol.requests import read_tool_call
 from gateway.protocol.versions import LEGACY
 from gateway.runtime.sources import Clock
 from gateway.tokens.request_ids import RequestIds
-from gateway.wires.handshake.tasks import MAX_ASKED, TTL_FORM, never_fit
+from gateway.wires.handshake.tasks import TTL_FORM
 from gateway.wires.legacy.pending_answers import Lapsed, Leaving, WaitingCall, WaitingCalls
 from gateway.wires.methods import Incoming, Methods, RunLeg
 from gateway.wires.replies import Reply
@@ -150,7 +150,7 @@ class LegacyCalls:
 
         Raises:
             Unanswered: the client cannot be asked, or does not answer.
-            CannotContinue: the call cannot wait for the answers, or a question was asked too often.
+            CannotContinue: the call cannot wait for the answers.
         """
         client = incoming.client
         if client.post is None:
@@ -187,13 +187,7 @@ def _request(address: str, question: Question, name: str) -> bytes:
 
 
 def _wire_key(key: str, asked: int) -> str:
-    """Return the key for the n-th time that a question is asked, so that a repeated answer does not count again.
-
-    Raises:
-        CannotContinue: the question was asked too often.
-    """
-    if asked > MAX_ASKED:
-        raise CannotContinue(never_fit(key))
+    """Return the key for the n-th time that a question is asked, so that a repeated answer does not count again."""
     return key if asked == 1 else f"{key}~{asked}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.calls.task_access import TaskAccess, fits
+from gateway.calls.task_access import TaskAccess, misfit
 from gateway.engine.capabilities import supports
 from gateway.engine.questions import Answer
 from gateway.errors import InvalidParams, MissingCapability
@@ -108,6 +108,7 @@ def _fitting(responses: Mapping[str, Any], questions: Mapping[str, WireQuestion]
     asked = {key: response for key, response in responses.items() if key in questions}
     answers = read_answers(asked)
     for key in asked:
-        if not fits(questions[key], answers.get(key, {})):
-            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not match what was asked")
+        reason = misfit(questions[key], answers.get(key, {}))
+        if reason is not None:
+            raise InvalidParams(f"params.inputResponses[{quote(key)}] does not match what was asked. {reason}".rstrip())
     return answers

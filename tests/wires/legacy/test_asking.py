@@ -101,7 +101,8 @@ async def test_what_never_fits_ends_the_call(user: DraftClient, fleet: Deploymen
     assert len(reply.notices) == 3
     assert reply.result["isError"] is True
     assert reply.result["content"][0]["text"] == "emitted"
-    assert reply.result["content"][1]["text"] == "The client's answers to 'who' do not match what was asked"
+    reason = "The client's answers to 'who' do not match what was asked. name: Input should be a valid string"
+    assert reply.result["content"][1]["text"] == reason
     assert fleet.lines(name) == ["first"]
     with pytest.raises(RpcError) as refused:
         await user.send("resources/read", {"uri": "draft://notes"}, answers={"name": accept(name=7)})

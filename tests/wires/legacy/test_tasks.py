@@ -92,13 +92,16 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(user: DraftClient,
     assert len({notice["id"] for notice in reply.notices if "id" in notice}) == 2
 
 
-async def test_answers_that_never_fit_end_the_stream_and_not_the_task(user: DraftClient, name: str) -> None:
+async def test_answers_that_never_fit_end_the_task_with_the_last_reason(user: DraftClient, name: str) -> None:
     task = await user.create_task("ask", {"call": name, "kinds": ["form"]})
-    with pytest.raises(RpcError, match="do not match") as refused:
-        await user.task_result(task["taskId"], answers={"name": accept(name=7)})
-    assert refused.value.status == 200
-    assert (await user.get_task(task["taskId"]))["status"] == "input_required"
-    assert text_of((await user.task_result(task["taskId"], answers=ADA)).result) == "form: ada"
+    reply = await user.task_result(task["taskId"], answers={"name": accept(name=7)})
+    questions = [notice["params"]["message"] for notice in reply.notices if "id" in notice]
+    reason = "name: Input should be a valid string"
+    assert len(questions) == 3
+    assert all(message.endswith(f"was not accepted. {reason}") for message in questions[1:])
+    assert reply.result["isError"] is True
+    assert text_of(reply.result).endswith(f"do not match what was asked. {reason}")
+    assert (await user.get_task(task["taskId"]))["status"] == "failed"
 
 
 async def test_one_stream_at_a_time_asks(user: DraftClient, name: str) -> None:

@@ -1,0 +1,128 @@
+"""An answer that does not fit its question is asked for again with the reason, a few times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, create_model, field_validator
+
+from gateway import Context, Elicit, InputRequired, PlainContext, tool
+from gateway.authoring.served import Served
+from gateway.engine.journal import Journal
+from gateway.engine.questions import Question
+from gateway.errors import CannotContinue
+from gateway.testing import run
+
+
+class Even(BaseModel):
+    size: int
+
+    @field_validator("size")
+    @classmethod
+    def even(cls, size: int) -> int:
+        if size % 2:
+            raise ValueError("the size must be even")
+        return size
+
+
+@tool(task="optional", start="call")
+async def sized(ctx: Context) -> str:
+    """Ask for a size."""
+    return f"Size {(await ctx.elicit('size', 'Which size?', Even)).size}"
+
+
+def messages_of(served: Served, *given: Any, **options: Any) -> list[str]:
+    """Return the messages of the questions, and then the text or the error of the result."""
+    messages = []
+    answers = iter(given)
+
+    def answer(_key: str, question: Question) -> Any:
+        messages.append(question.params["message"])
+        return next(answers)
+
+    try:
+        messages.append(run(served, answers=answer, **options).text)
+    except CannotContinue as error:
+        messages.append(str(error))
+    return messages
+
+
+REFUSED = "Which size?\n\nThe last answer was not accepted. size: "
+ODD = "Value error, the size must be even"
+
+
+@pytest.mark.parametrize("as_task", [None, True])
+def test_a_question_is_asked_again_with_the_reason(as_task: bool | None) -> None:
+    assert messages_of(sized, {"size": 3}, {"size": "x"}, {"size": 4}, as_task=as_task) == [
+        "Which size?",
+        REFUSED + ODD,
+        REFUSED + "Input should be a valid integer",
+        "Size 4",
+    ]
+
+
+@pytest.mark.parametrize("as_task", [None, True])
+def test_a_question_that_no_answer_fits_ends_the_call_with_the_last_reason(as_task: bool | None) -> None:
+    assert messages_of(sized, {"size": 3}, {"size": "x"}, {"size": 5}, as_task=as_task) == [
+        "Which size?",
+        REFUSED + ODD,
+        REFUSED + "Input should be a valid integer",
+        f"The client's answers to 'size' do not match what was asked. size: {ODD}",
+    ]
+
+
+def test_each_question_has_its_own_number_of_answers() -> None:
+    @tool
+    async def two(ctx: Context) -> str:
+        first = await ctx.elicit("first", "First?", Even)
+        second = await ctx.elicit("second", "Second?", {"type": "object", "properties": {"n": {"type": "integer"}}})
+        return f"{first.size} {second['n']}"
+
+    said = messages_of(two, {"size": 1}, {"size": 1}, {"size": 2}, {"n": "x"}, {"n": "x"}, {"n": 2})
+    assert said[3:5] == ["Second?", "Second?\n\nThe last answer was not accepted. n: 'x' is not of type 'integer'"]
+    assert said[-1] == "2 2"
+
+
+def test_the_return_style_has_the_same_rule() -> None:
+    ask = Elicit("Which size?", Even)
+
+    @tool
+    def plain(ctx: PlainContext) -> Any:
+        given = ctx.answers.get("size", ask)
+        return InputRequired({"size": ask}) if given is None else f"Size {given.size}"
+
+    assert messages_of(plain, {"size": 3}, {"size": 2}) == ["Which size?", REFUSED + ODD, "Size 2"]
+    assert messages_of(plain, *[{"size": 3}] * 3)[-1].endswith(ODD)
+
+
+def test_a_reason_stays_short() -> None:
+    wide = create_model("Wide", **{f"field_{n}": (int, ...) for n in range(11)})  # type: ignore[call-overload]
+    long = create_model("Long", **{"x" * 600: (int, ...)})  # type: ignore[call-overload]
+
+    @tool
+    async def asks(ctx: Context) -> None:
+        await ctx.elicit("wide", "?", wide)
+
+    @tool
+    async def asks_long(ctx: Context) -> None:
+        await ctx.elicit("long", "?", long)
+
+    assert messages_of(asks, {}, {}, {})[1].endswith("not accepted. It is wrong in 11 places.")
+    assert len(messages_of(asks_long, {}, {}, {})[1]) < 600
+
+
+def test_what_another_kind_of_question_got_is_reported_at_the_end() -> None:
+    @tool
+    async def samples(ctx: Context) -> None:
+        await ctx.sample("text", "Write.", max_tokens=5)
+
+    with pytest.raises(CannotContinue, match=r"answers to 'text' do not match what was asked\. role: Field required"):
+        run(samples, answers={"text": {"result": {}}})
+
+
+def test_the_number_of_wrong_answers_travels_with_the_call() -> None:
+    journal = Journal.begin(now_ms=0, flow_max_ms=1, random_bytes=bytes)
+    assert "refused" not in journal.to_map()
+    journal.refused["size"] = 2
+    assert Journal.from_map(journal.to_map()).refused == {"size": 2}
