@@ -206,7 +206,7 @@ class Journal(msgspec.Struct):
                 logs=_typed(take("logs", 0), int),
                 segments=[_typed(block, dict) for block in _typed(take("segments", []), list)],
                 sheds=_typed(take("sheds", 0), int),
-                refused={key: _typed(count, int) for key, count in _by_key(take("refused", {})).items()},
+                refused=_counts(take("refused")) if "refused" in unread else {},
                 trace=_typed(take("trace"), bytes) if "trace" in unread else None,
                 unknown=unread,
             )
@@ -220,6 +220,10 @@ def _number(value: Any) -> float | None:
         number: float | None = value
         return number
     raise TypeError(f"{type(value).__name__} is not a number")
+
+
+def _counts(rest: Any) -> dict[str, int]:
+    return {key: _typed(count, int) for key, count in _by_key(rest).items()}
 
 
 def _by_key(rest: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
@@ -46,6 +47,9 @@ Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step with that key runs, and returns its result."""
 
 _NO_ANSWER: Final = object()
+
+_STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
+"""The flow id and the key of the step that runs this code."""
 
 
 class Detaching(Enum):
@@ -213,7 +217,10 @@ class Leg:
         return answer
 
     def _asking(self, missing: dict[str, Question]) -> LegStopped:
-        """Return the signal that ends the leg: it asks for input, or fails if the client supports no such question."""
+        """Return the signal that ends the leg: it asks for input, or fails if it must not or cannot ask."""
+        flow_id, step = _STEP.get()
+        if flow_id == self.journal.flow_id:
+            return self._stopping(Failed(_asked_in_step(step, missing)))
         lacking = [question.capability for question in missing.values() if not self.supports(question.capability)]
         if lacking:
             return self._stopping(Failed(MissingCapability(*lacking)))
@@ -278,13 +285,7 @@ class Leg:
                 refuse_coroutine(given, f"an argument of step {key!r}")
         except AuthoringError as error:
             raise self._broken(error) from None
-        if inspect.iscoroutinefunction(function):
-            result = function(*args)
-        else:
-            result = self.host.run_sync(function, *args, caller=self.caller)
-        value = await (result if self._stepping is None else self._stepping(key, result))
-        if inspect.isawaitable(value):
-            value = await value
+        value = await self._run_step(key, function, args)
         try:
             recorded = json_value(value, f"the result of step {key!r}")
         except AuthoringError as error:
@@ -296,6 +297,19 @@ class Leg:
             await self._kept(self._keeper.keep_step(key, recorded))
         self.check_running()
         return copy_json(recorded)
+
+    async def _run_step(self, key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        outer = _STEP.get()
+        _STEP.set((self.journal.flow_id, key))
+        try:
+            if inspect.iscoroutinefunction(function):
+                result = function(*args)
+            else:
+                result = self.host.run_sync(function, *args, caller=self.caller)
+            value = await (result if self._stepping is None else self._stepping(key, result))
+            return await value if inspect.isawaitable(value) else value
+        finally:
+            _STEP.set(outer)  # not `reset`, which fails where the garbage collector closes the coroutine
 
     def step_id(self, key: Any) -> str:
         """Return the stable id of a step: the flow id and the key. Use it as an idempotency key."""
@@ -494,6 +508,13 @@ class Leg:
 
 def _is_finite(number: object) -> bool:
     return isinstance(number, (int, float)) and not isinstance(number, bool) and -math.inf < number < math.inf
+
+
+def _asked_in_step(step: str, keys: Iterable[str]) -> AuthoringError:
+    return AuthoringError(
+        f"step {step!r} asks {', '.join(map(repr, keys))}, so the step would run again with the answer; ask before the "
+        "step, and pass the answer to it"
+    )
 
 
 def _never_fit(key: str, reason: str) -> CannotContinue:

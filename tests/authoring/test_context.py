@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Callable
@@ -302,3 +303,67 @@ def test_all_that_is_public_says_what_it_does() -> None:
         for name, member in vars(kind).items():
             if not name.startswith("_") and (callable(member) or isinstance(member, property)):
                 assert inspect.getdoc(member), f"{kind.__name__}.{name}"
+
+
+# Questions in a step
+
+
+async def test_a_step_cannot_ask() -> None:
+    effects: list[str] = []
+
+    @tool
+    async def t(ctx: Context) -> Any:
+        async def charge() -> str:
+            effects.append("charged")
+            return (await ctx.elicit("who", "Who pays?", Login)).name
+
+        try:
+            return await ctx.step("charge", charge)
+        except AuthoringError:
+            return await ctx.step("again", lambda: ctx.ask(other=Elicit("Who?", Login)))
+
+    with pytest.raises(AuthoringError, match=r"step 'charge' asks 'who', .*; ask before the step, and pass the answer"):
+        await run_async(t, answers={"who": {"name": "x"}, "other": {"name": "x"}})
+    assert effects == ["charged"]
+
+
+async def test_a_plain_step_cannot_ask_either() -> None:
+    @tool
+    async def t(ctx: Context) -> Any:
+        return await ctx.step("charge", lambda: ctx.ask(who=Elicit("Who?", Login)))
+
+    with pytest.raises(AuthoringError, match="step 'charge' asks 'who'"):
+        await run_async(t)
+
+
+async def test_questions_beside_and_after_a_step_are_fine() -> None:
+    async def slow() -> int:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return 1
+
+    @tool
+    async def t(ctx: Context) -> Any:
+        number, who = await asyncio.gather(ctx.step("slow", slow), ctx.elicit("who", "Who?", Login))
+        with pytest.raises(ZeroDivisionError):
+            await ctx.step("fails", lambda: 1 // 0)
+        again = await ctx.elicit("again", "Again?", Login)
+        return f"{number} {who.name} {again.name}"
+
+    done = await run_async(t, answers={"who": {"name": "x"}, "again": {"name": "y"}})
+    assert (done.value, done.asked) == ("1 x y", ["who", "again"])
+
+
+async def test_a_step_may_run_another_call() -> None:
+    @tool
+    async def inner(ctx: Context) -> str:
+        return (await ctx.elicit("who", "Who?", Login)).name
+
+    @tool
+    async def t(ctx: Context) -> Any:
+        async def nested() -> Any:
+            return (await run_async(inner, answers={"who": {"name": "x"}})).value
+
+        return await ctx.step("nested", nested)
+
+    assert (await run_async(t)).value == "x"

@@ -792,7 +792,9 @@ async def test_a_step_that_raises_is_not_recorded_and_runs_again(begin: Begin, i
     assert value_of(await call.leg()) == 2
 
 
-async def test_a_step_that_asks_ends_the_leg_and_runs_again(begin: Begin, integer: Integer, accept: Accept) -> None:
+async def test_a_step_that_asks_is_an_authors_error(begin: Begin, integer: Integer) -> None:
+    """Its effects before the question would happen again with the answer."""
+
     async def tool(leg: Leg) -> Any:
         async def inner() -> int:
             return int((await leg.ask({"k": integer()}))["k"]) + 1
@@ -800,9 +802,10 @@ async def test_a_step_that_asks_ends_the_leg_and_runs_again(begin: Begin, intege
         return await leg.step("s", inner, ())
 
     call = begin(tool)
-    assert asked(await call.leg()) == ["k"]
-    assert call.journal.steps == {}
-    assert value_of(await call.leg({"k": accept(1)})) == 2
+    outcome = await call.leg()
+    assert isinstance(outcome, Failed)
+    assert "step 's' asks 'k', so the step would run again with the answer; ask before" in str(outcome.error)
+    assert call.journal.steps == call.journal.pending == {}
 
 
 async def test_the_result_of_a_step_is_recorded_even_if_the_leg_has_ended(begin: Begin, integer: Integer) -> None:
