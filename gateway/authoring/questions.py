@@ -154,7 +154,7 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         if not isinstance(self.schema, type):
             problem = _schema_validator(_canonical(self.schema)).problem(content)
             if problem is not None:
-                raise InvalidAnswer(problem)
+                raise InvalidAnswer(_cut(problem))
             return copy_json(dict(content))
         given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
         return _read_model(self.schema, given)
@@ -336,5 +336,8 @@ def _reason(error: ValidationError) -> str:
         return f"It is wrong in {error.error_count()} places."
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     lines = [": ".join((*map(str, problem["loc"]), problem["msg"])) for problem in problems]
-    text = "; ".join(lines)
-    return text if len(text) <= MAX_REASON_CHARACTERS else text[:MAX_REASON_CHARACTERS] + "…"
+    return _cut("; ".join(lines))
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[:MAX_REASON_CHARACTERS] + "…"

@@ -108,6 +108,11 @@ def test_a_reason_stays_short() -> None:
     async def asks_long(ctx: Context) -> None:
         await ctx.elicit("long", "?", long)
 
+    @tool
+    async def asks_by_schema(ctx: Context) -> None:
+        await ctx.elicit("n", "?", {"type": "object", "properties": {"n": {"type": "integer"}}})
+
+    assert len(messages_of(asks_by_schema, *[{"n": "x" * 10_000}] * 3)[1]) < 600
     assert messages_of(asks, {}, {}, {})[1].endswith("not accepted. It is wrong in 11 places.")
     assert len(messages_of(asks_long, {}, {}, {})[1]) < 600
 
