@@ -32,7 +32,7 @@ _COROUTINE_NAME: Final = re.compile(r"<coroutine object ([^ ]+) at 0x")
 
 P = ParamSpec("P", default=...)
 R_co = TypeVar("R_co", covariant=True, default=Any)
-"""What a decorated function takes and returns. In a bare `Tool`, both are unknown."""
+"""The parameters and the result of a decorated function. In a bare `Tool`, both are unknown."""
 
 Q = ParamSpec("Q")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""What an author writes by mistake is an error that names the thing, the place and the fix."""
+"""A mistake of an author is an error that names the thing, the place and the fix."""
 
 from __future__ import annotations
 
@@ -329,4 +329,9 @@ def test_the_output_of_another_program_is_no_forgotten_await() -> None:
         return "RuntimeWarning: <coroutine object main.run at 0x7f2a5c> was never awaited"
 
     assert run(output).text.startswith("RuntimeWarning")
-    assert run(tool("block")(lambda: [content.text("<coroutine object x")])).text == "<coroutine object x"
+
+    @tool
+    async def block() -> Any:
+        return [content.text("<coroutine object x")]
+
+    assert run(block).text == "<coroutine object x"
