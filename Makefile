@@ -26,6 +26,8 @@ BEHIND_PROXIES := tests/proxies
 WEBSITE := tests/docs/test_site.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
+# Tests that `make test` runs once; `make ci` also runs their repetitions on other data and servers, on compiled code.
+REPEATED := tests/storage tests/security/test_mutated_tokens.py
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway workers deploy loadtest bench scripts tests
@@ -105,7 +107,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory docs
 	@$(RUN) pytest -n 2 $(WEBSITE)
 	@$(MAKE) --no-print-directory compiled
-	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
+	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE) && $(RUN) pytest -n 4 -m repeats $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
@@ -167,7 +169,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WEBSITE) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WEBSITE) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
