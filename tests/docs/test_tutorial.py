@@ -207,12 +207,18 @@ class Reader:
 
 
 def environ_of_a_reader() -> Mapping[str, str]:
-    """Return the environment of somebody who has not read any page. uv does not read the settings of pip."""
+    """Return the environment of somebody who has not read any page.
+
+    uv does not read the settings of pip, so it gets pip's registry and certificates, as in `scripts/pin.sh`.
+    """
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     configured = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=SECONDS).stdout.strip()
-    index = environ.get("PIP_INDEX_URL", configured)
-    return {**environ, **({"UV_DEFAULT_INDEX": index} if index else {}), "GATEWAY_METRICS_PORT": "off"}
+    if index := environ.get("PIP_INDEX_URL", configured):
+        environ["UV_DEFAULT_INDEX"] = index
+    if certificates := environ.get("PIP_CERT"):
+        environ.setdefault("SSL_CERT_FILE", certificates)
+    return {**environ, "GATEWAY_METRICS_PORT": "off"}
 
 
 @pytest.fixture
