@@ -22,8 +22,8 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
-# The website needs MkDocs, so `make ci` tests it after `make docs`.
-WEBSITE := tests/docs/test_site.py
+# The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
+AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
 # Tests that `make test` runs once; `make ci` also runs their repetitions on other data and servers, on compiled code.
@@ -105,7 +105,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory docs
-	@$(RUN) pytest -n 2 $(WEBSITE)
+	@$(RUN) pytest -n 2 $(AFTER_DOCS)
 	@$(MAKE) --no-print-directory compiled
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE) && $(RUN) pytest -n 4 -m repeats $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
@@ -130,7 +130,7 @@ command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis
 endef
 
 define need_curl
-command -v curl >/dev/null || sh scripts/need.sh curl "curl, which tests the recipes of docs/start/connect.md"
+command -v curl >/dev/null || sh scripts/need.sh curl "curl, which tests the pages for clients and authors"
 endef
 
 define need_haproxy
@@ -169,7 +169,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WEBSITE) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
