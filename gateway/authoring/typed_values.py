@@ -10,14 +10,22 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from pydantic import ConfigDict, JsonValue, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import (
+    ConfigDict,
+    JsonValue,
+    PydanticInvalidForJsonSchema,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import PydanticSerializationError, SchemaError, to_jsonable_python
 
-from gateway.engine.values import Json, json_value
+from gateway.authoring.typed_dicts import readable
+from gateway.engine.values import MAX_DEPTH, Json, json_value
 from gateway.errors import AuthoringError
 
 MAX_PROBLEMS: Final = 10
@@ -25,7 +33,7 @@ MAX_PROBLEMS: Final = 10
 
 _SCALARS: Final = (str, int, float, bool, None, type(None))
 _UNCHECKED: Final = (Any, object, JsonValue, dict, list, inspect.Parameter.empty)
-_UNIONS: Final = (typing.Union, types.UnionType)
+UNIONS: Final = (typing.Union, types.UnionType)
 _AWAITABLES: Final = (Awaitable, Coroutine)
 
 _UNKNOWN_TYPE: Final = re.compile(r"Unable to generate pydantic-core schema for (?:<class '([^']+)'>|(.+?))\. ")
@@ -45,7 +53,7 @@ class Codec:
 
     def __init__(self, annotation: Any) -> None:
         # The tuple carries the configuration, which pydantic does not take for a model or a dataclass itself.
-        self._adapter: TypeAdapter[Any] = _adapter(tuple.__class_getitem__(annotation), _EXACT_BYTES)
+        self._adapter: TypeAdapter[Any] = adapter_of(tuple.__class_getitem__(annotation), _EXACT_BYTES)
         self.name = name_of(annotation)
 
     def encode(self, value: object, where: str) -> Json:
@@ -118,7 +126,7 @@ def is_json_type(annotation: Any) -> bool:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict:
         return parts[0] is str and is_json_type(parts[1])
-    if origin is list or origin in _UNIONS:
+    if origin is list or origin in UNIONS:
         return all(map(is_json_type, parts))
     return origin is Literal and all(type(part) in _SCALARS for part in parts)
 
@@ -146,17 +154,22 @@ def return_annotation(function: Callable[..., Any]) -> Any:
 
 
 def _resolved(annotation: Any, function: Callable[..., Any]) -> Any:
-    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
-    outer = dict(zip(code.co_freevars, cells, strict=True)) if code is not None else {}
-    known = {name: cell.cell_contents for name, cell in outer.items() if _is_filled(cell)}
     holder = types.SimpleNamespace(__annotations__={"return": annotation})
     where = getattr(function, "__qualname__", repr(function))
+    names, outer = getattr(function, "__globals__", {}), outer_names(function)
     try:
-        return typing.get_type_hints(holder, getattr(function, "__globals__", {}), known, include_extras=True)["return"]
+        return typing.get_type_hints(holder, names, outer, include_extras=True)["return"]
     except NameError as error:
         raise AuthoringError(f"{where}: the annotation {error.name!r} is not defined in its module") from None
     except Exception as error:  # noqa: BLE001 - annotations are code and may raise anything
         raise AuthoringError(f"{where}: its return annotation cannot be read: {error}") from None
+
+
+def outer_names(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the variables of outer functions that a function uses."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    outer = zip(code.co_freevars, cells, strict=True) if code is not None else ()
+    return {name: cell.cell_contents for name, cell in outer if _is_filled(cell)}
 
 
 def _is_filled(cell: types.CellType) -> bool:
@@ -167,12 +180,13 @@ def _is_filled(cell: types.CellType) -> bool:
     return True
 
 
-UNSERVABLE: Final = (PydanticUserError, NameError, TypeError, RecursionError)
+UNSERVABLE: Final = (PydanticUserError, NameError, TypeError, RecursionError, SchemaError)
 """What pydantic raises for an annotation that it cannot serve."""
 
 
-def _adapter(annotation: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=config)
+def adapter_of(annotation: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
+    """Return pydantic's adapter of a type; see `UNSERVABLE` for what it raises."""
+    adapter: TypeAdapter[Any] = TypeAdapter(readable(annotation), config=config)
     if not adapter.pydantic_complete:
         adapter.rebuild()  # raises an error that names what is undefined
     return adapter
@@ -181,12 +195,12 @@ def _adapter(annotation: Any, config: ConfigDict | None = None) -> TypeAdapter[A
 def unservable(annotation: Any, owner: str, error: Exception) -> AuthoringError:
     """Return the error for an annotation that pydantic cannot serve."""
     unknown = _UNKNOWN_TYPE.search(str(error))
-    if unknown is not None:
-        culprit = _short(unknown[1] or unknown[2])
+    if unknown is not None or isinstance(error, PydanticInvalidForJsonSchema):
+        culprit = name_of(annotation) if unknown is None else _short(unknown[1] or unknown[2])
         within = f" in {name_of(annotation)}" if culprit != name_of(annotation) else ""
         return AuthoringError(
-            f"{owner}: the type {culprit}{within} cannot be written as JSON; use a pydantic model, a dataclass, "
-            "a TypedDict or `Any` instead"
+            f"{owner}: the type {culprit}{within} has no JSON form; use a pydantic model, a dataclass, a TypedDict or "
+            "`Any` instead"
         )
     if isinstance(error, (NameError, RecursionError)):
         undefined = f"{error.name!r} is not defined" if isinstance(error, NameError) else "it refers to itself"
@@ -255,3 +269,41 @@ def _is_hashable(annotation: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def written_value(value: object, where: str) -> Json:
+    """Return a value without an annotation as JSON. What is not JSON itself is written as pydantic does.
+
+    Raises:
+        AuthoringError: a part of the value has no JSON form; the message names the part.
+    """
+    try:
+        return json_value(value, where)
+    except AuthoringError:
+        return json_value(_plain(value, where, MAX_DEPTH), where)
+
+
+def _plain(value: object, where: str, depth: int) -> object:
+    """Return a value with every part that pydantic can write replaced by its JSON."""
+    if depth == 0 or value is None or isinstance(value, (str, int, float, Iterator)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{where}[{index}]", depth - 1) for index, item in enumerate(value)]
+    if isinstance(value, Mapping):
+        written = {_name(name, where): _plain(item, f"{where}.{name}", depth - 1) for name, item in value.items()}
+        if len(written) < len(value):
+            raise AuthoringError(f"{where}: two keys of the dict are equal in JSON")
+        return written
+    try:
+        return to_jsonable_python(value, by_alias=True)
+    except Exception:  # noqa: BLE001 - serializers are the author's code; the caller names the value
+        return value
+
+
+def _name(key: object, where: str) -> object:
+    """Return the name that pydantic writes for the key of a dict."""
+    try:
+        (name,) = to_jsonable_python({key: None})
+    except Exception:  # noqa: BLE001 - as above
+        raise AuthoringError(f"{where}: a key of type {type(key).__name__} is not a JSON name") from None
+    return name
