@@ -133,7 +133,7 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._used: set[str] = set()
-        self._reasons: dict[str, str] = {}
+        self._misfits: dict[str, InvalidAnswer] = {}
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
 
@@ -202,7 +202,7 @@ class Leg:
             except InvalidAnswer as invalid:
                 self.journal.forget(key, digest)
                 self.journal.refused[key] = self.journal.refused.get(key, 0) + 1
-                self._reasons[key] = str(invalid)
+                self._misfits[key] = invalid
         return default
 
     def _answer(self, key: str, digest: bytes) -> Answer | None:
@@ -227,11 +227,11 @@ class Leg:
         pending = self.journal.pending
         for key, question in missing.items():
             pending[key] = question.digest
-        for key, reason in self._reasons.items():
+        for key, misfit in self._misfits.items():
             if key in missing:
                 if self.journal.refused[key] >= MAX_ASKED:
-                    return self._stopping(Failed(_never_fit(key, reason)))
-                missing[key] = explained(missing[key], reason)
+                    return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
+                missing[key] = explained(missing[key], str(misfit))
         self.journal.input_rounds += 1
         return self._stopping(InputRequired(missing))
 
