@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from gateway.errors import AuthoringError
 
@@ -33,11 +33,11 @@ def refuse_unservable(function: Any, kind: str) -> None:
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):
         raise AuthoringError(f"@{kind} cannot decorate the class {name!r}; decorate a function that uses it")
+    if isinstance(function, (classmethod, staticmethod)):
+        _refuse_method(function, kind, f"of the class: {function.__name__} = {_decorator(kind)}({name})")
     if _is_method(function):
-        raise AuthoringError(
-            f"@{kind} cannot decorate the method {name!r} in its class; decorate a function outside the class, or the "
-            f"method of an object: {function.__name__} = {kind}(my_object.{function.__name__})"
-        )
+        method = f"my_object.{function.__name__}"
+        _refuse_method(function, kind, f"of an object: {function.__name__} = {_decorator(kind)}({method})")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         parts = ", or send each part with `await ctx.emit(part)`" if kind == "tool" else ""
         raise AuthoringError(
@@ -45,10 +45,19 @@ def refuse_unservable(function: Any, kind: str) -> None:
         )
 
 
+def _refuse_method(function: Any, kind: str, whose: str) -> NoReturn:
+    raise AuthoringError(
+        f"@{kind} cannot decorate the method {function.__qualname__!r} in its class; decorate a function outside the "
+        f"class, or the method {whose}"
+    )
+
+
+def _decorator(kind: str) -> str:
+    return "resource(uri)" if kind == "resource" else kind
+
+
 def _is_method(function: Any) -> bool:
     """Return whether this is a method that its class still has to bind to an object."""
-    if isinstance(function, (classmethod, staticmethod)):
-        return True
     if not inspect.isfunction(function):
         return False
     scope = function.__qualname__.rpartition(".")[0]
@@ -113,6 +122,9 @@ def place_of_error(error: BaseException) -> str | None:
 
 def _place(filename: str, line: int | None) -> str:
     path = Path(filename)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # somebody has removed it
+        return f"{path}:{line}"
     shown = path.relative_to(here) if path.is_relative_to(here) else path
     return f"{shown}:{line}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -30,7 +30,7 @@ class Registry:
         lifespans: in the order in which they open.
 
     Raises:
-        ConfigurationError: two different entries have the same name.
+        ConfigurationError: two different entries have the same name, or one hides another in its module.
     """
 
     def __init__(self, entries: Iterable[object] = ()) -> None:
@@ -40,8 +40,10 @@ class Registry:
         self.templates: dict[str, Resource] = {}
         self.lifespans: list[Lifespan[Any]] = []
         self._completers: dict[tuple[int, str], Completer] = {}
-        for entry in entries:
+        found = list(entries)
+        for entry in found:
             self._add(entry)
+        _refuse_hidden([entry for entry in found if isinstance(entry, Served)])
 
     def _add(self, entry: object) -> None:
         if isinstance(entry, Tool):
@@ -109,16 +111,22 @@ class Registry:
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:
-    if entry.hides is not None:
-        raise ConfigurationError(
-            f"{entry} at {entry.place} hides {entry.hides} at {entry.hides.place}, because their functions have the "
-            "same name; rename one of the functions"
-        )
     other = served.setdefault(name, entry)
     if other is not entry:
         raise ConfigurationError(
             f"two {entry.KIND}s are named {name!r}, at {other.place} and at {entry.place}; rename one of them"
         )
+
+
+def _refuse_hidden(entries: Sequence[Served]) -> None:
+    """Refuse an entry that takes the place of another one in its module, unless that one is served all the same."""
+    for entry in entries:
+        hidden = entry.hides
+        if hidden is not None and not any(served is hidden for served in entries):
+            raise ConfigurationError(
+                f"{entry} at {entry.place} hides {hidden} at {hidden.place}, because their functions have the same "
+                "name; rename one of the functions"
+            )
 
 
 def load_registry(modules: Iterable[str]) -> Registry:

@@ -48,6 +48,8 @@ Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 
 _NO_ANSWER: Final = object()
 
+_STEP_ADVICE: Final = "pass the function and its arguments to the step, or "
+
 _STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 """The flow id and the key of the step that runs this code."""
 
@@ -282,7 +284,7 @@ class Leg:
             return copy_json(self.journal.steps[key])
         try:
             for given in args:
-                refuse_coroutine(given, f"an argument of step {key!r}")
+                refuse_coroutine(given, f"an argument of step {key!r}", _STEP_ADVICE)
         except AuthoringError as error:
             raise self._broken(error) from None
         value = await self._run_step(key, function, args)
