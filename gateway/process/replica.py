@@ -130,6 +130,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
+        shows_errors=settings.show_errors,
         shedding=load,
         tracing=tracing,
     )

@@ -483,6 +483,13 @@ class Settings(BaseSettings):
             "Whether a tool that declares questions may ask only those. `gateway dev` turns it on for its replicas."
         ),
     )
+    show_errors: _Switch = Field(
+        default=False,
+        description=(
+            "Whether the client of a tool that failed gets the error and the line of code. `gateway dev` turns it on "
+            "for all its processes."
+        ),
+    )
     allowed_hosts: Annotated[
         tuple[str, ...],
         BeforeValidator(_split_names),
