@@ -107,7 +107,12 @@ def place_of(function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return repr(function)
-    return _place(code.co_filename, code.co_firstlineno)
+    return place_of_code(code, code.co_firstlineno)
+
+
+def place_of_code(code: CodeType, line: int) -> str:
+    """Return the place of a line of code, as `file:line`."""
+    return _place(code.co_filename, line)
 
 
 def place_of_error(error: BaseException, otherwise: str | None = None) -> str | None:

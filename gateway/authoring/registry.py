@@ -13,6 +13,7 @@ from gateway.authoring.modules import import_tools
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
+from gateway.authoring.server import Introduction, two_introductions
 from gateway.authoring.tools import Tool
 from gateway.errors import ConfigurationError
 
@@ -28,6 +29,7 @@ class Registry:
         resources: by URI.
         templates: resource templates, by URI template.
         lifespans: in the order in which they open.
+        introduction: what the tool modules say of their server, if they do.
 
     Raises:
         ConfigurationError: two different entries have the same name, or one hides another in its module.
@@ -39,6 +41,7 @@ class Registry:
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
         self.lifespans: list[Lifespan[Any]] = []
+        self.introduction: Introduction | None = None
         self._completers: dict[tuple[int, str], Completer] = {}
         found = list(entries)
         for entry in found:
@@ -55,6 +58,10 @@ class Registry:
         elif isinstance(entry, Lifespan):
             if entry not in self.lifespans:
                 self.lifespans.append(entry)
+        elif isinstance(entry, Introduction):
+            if self.introduction is not None and self.introduction != entry:
+                raise ConfigurationError(two_introductions(self.introduction, entry))
+            self.introduction = entry
         elif isinstance(entry, Completer):
             place = (id(entry.target), entry.argument)
             if self._completers.setdefault(place, entry) is not entry:
@@ -141,7 +148,7 @@ def load_registry(modules: Iterable[str]) -> Registry:
     """
     loaded = [(entry, import_tools(entry)) for entry in modules]
     for entry, module in loaded:
-        if not any(isinstance(value, (Served, Lifespan, Completer)) for value in vars(module).values()):
+        if not any(isinstance(value, (Served, Lifespan, Completer, Introduction)) for value in vars(module).values()):
             raise ConfigurationError(_empty(entry, module))
     return Registry(value for _, module in loaded for value in vars(module).values())
 
