@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.authoring.prompts import prompt
     from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.resources import resource
+    from gateway.authoring.server import server
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
     from gateway.process.mounting import draining, mount
@@ -54,6 +55,7 @@ __all__ = [
     "mount",
     "prompt",
     "resource",
+    "server",
     "testing",
     "tool",
 ]
@@ -75,6 +77,7 @@ _HOMES = {
         "Sample",
     ),
     "gateway.authoring.resources": ("resource",),
+    "gateway.authoring.server": ("server",),
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.process.mounting": ("draining", "mount"),

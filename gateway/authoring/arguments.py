@@ -187,16 +187,11 @@ def _split_signature(
 
 
 def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
-    """Refuse an annotation that promises the function another context than it gets."""
-    is_async = inspect.iscoroutinefunction(function)
-    if annotation is Context and not is_async:
+    """Refuse an annotation that promises more than the function gets."""
+    if annotation is Context and not inspect.iscoroutinefunction(function):
         raise AuthoringError(
             f"{_name_of(function)}: a function without `async` gets no Context; use `async def`, or annotate "
             f"`{name}: PlainContext`"
-        )
-    if annotation is PlainContext and is_async:
-        raise AuthoringError(
-            f"{_name_of(function)}: an `async def` function gets a Context; annotate `{name}: Context`"
         )
 
 

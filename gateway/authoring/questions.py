@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from typing_extensions import TypeVar
 
 from gateway.authoring.form_schemas import form_schema
+from gateway.authoring.misfits import misfit_of_model, misfit_of_schema
 from gateway.authoring.model_validators import stopping_validator
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
@@ -24,12 +25,6 @@ D = TypeVar("D", default=Never)
 
 Accepted: TypeAlias = Literal["accept"]
 """The value of a question that sends the user to a URL: the user agreed to go there."""
-
-MAX_PROBLEMS: Final = 10
-"""A reason with more problems than this only counts them."""
-
-MAX_REASON_CHARACTERS: Final = 500
-"""A reason may quote what the user entered; longer reasons are cut."""
 
 _EXACT_FLOATS: Final = 2**53
 """Below this, a float with an integral value is exactly that integer."""
@@ -152,9 +147,10 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         if not isinstance(content, dict):
             raise InvalidAnswer
         if not isinstance(self.schema, type):
-            problem = _schema_validator(_canonical(self.schema)).problem(content)
+            validator = _schema_validator(_canonical(self.schema))
+            problem = validator.problem(content)
             if problem is not None:
-                raise InvalidAnswer(_cut(problem))
+                raise misfit_of_schema(problem, validator.problem(content, quotes=False))
             return copy_json(dict(content))
         given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
         return _read_model(self.schema, given)
@@ -325,19 +321,6 @@ def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
     try:  # as `model_validate_json` does, without its options
         return stopping_validator(model).validate_json(msgspec.json.encode(content), strict=True)
     except ValidationError as error:
-        raise InvalidAnswer(_reason(error)) from None
+        raise misfit_of_model(error, content) from None
     except (ValueError, RecursionError):
         raise InvalidAnswer from None
-
-
-def _reason(error: ValidationError) -> str:
-    """Return what is wrong with an answer in pydantic's words, each with the name of its field."""
-    if error.error_count() > MAX_PROBLEMS:
-        return f"It is wrong in {error.error_count()} places."
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [": ".join((*map(str, problem["loc"]), problem["msg"])) for problem in problems]
-    return _cut("; ".join(lines))
-
-
-def _cut(reason: str) -> str:
-    return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[:MAX_REASON_CHARACTERS] + "…"

@@ -52,6 +52,7 @@ _ANNOTATE: Final = "annotate the function's return type, or return JSON"
 _NAME_TYPE: Final = "pass its type too, as in `checkpoint(value, list[Model])`"
 _NEW_KEY: Final = "let its type accept the old form too, or give the step a new key"
 _MIGRATE: Final = "let its type accept the old form too, or increase the tool's `version` and add a migration"
+_STEP_ADVICE: Final = "pass the function and its arguments to the step, or "
 
 _STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 """The flow id and the key of the step that runs this code."""
@@ -138,7 +139,7 @@ class Leg:
         self._emits = 0
         self._emitting = False
         self._used: set[str] = set()
-        self._reasons: dict[str, str] = {}
+        self._misfits: dict[str, InvalidAnswer] = {}
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
 
@@ -207,7 +208,7 @@ class Leg:
             except InvalidAnswer as invalid:
                 self.journal.forget(key, digest)
                 self.journal.refused[key] = self.journal.refused.get(key, 0) + 1
-                self._reasons[key] = str(invalid)
+                self._misfits[key] = invalid
         return default
 
     def _answer(self, key: str, digest: bytes) -> Answer | None:
@@ -232,11 +233,11 @@ class Leg:
         pending = self.journal.pending
         for key, question in missing.items():
             pending[key] = question.digest
-        for key, reason in self._reasons.items():
+        for key, misfit in self._misfits.items():
             if key in missing:
                 if self.journal.refused[key] >= MAX_ASKED:
-                    return self._stopping(Failed(_never_fit(key, reason)))
-                missing[key] = explained(missing[key], reason)
+                    return self._stopping(Failed(_never_fit(key, misfit.unquoted)))
+                missing[key] = explained(missing[key], str(misfit))
         self.journal.input_rounds += 1
         return self._stopping(InputRequired(missing))
 
@@ -298,7 +299,7 @@ class Leg:
             return self._restored(recorder, recorded, f"step {key!r}", _NEW_KEY)
         try:
             for given in args:
-                refuse_coroutine(given, f"an argument of step {key!r}")
+                refuse_coroutine(given, f"an argument of step {key!r}", _STEP_ADVICE)
         except AuthoringError as error:
             raise self.broken(error) from None
         value = await self._run_step(key, function, args)

@@ -97,15 +97,20 @@ def _convert(value: object, where: str, depth: int) -> Json:
     raise NotJson(f"{where}: {type(value).__name__} is not a JSON value")
 
 
-def refuse_coroutine(value: object, where: str) -> None:
+def refuse_coroutine(value: object, where: str, advice: str = "") -> None:
     """Refuse a coroutine where a value belongs, and close it: Python would warn that it was never awaited.
+
+    Args:
+        value: anything.
+        where: how to name the value in the error.
+        advice: what else the author could do.
 
     Raises:
         AuthoringError: the value is a coroutine. The message names the call that lacks an `await`.
     """
     if isinstance(value, CoroutineType):
         value.close()
-        raise AuthoringError(f"{where} is a coroutine; write `await` before the call of {value.__qualname__}")
+        raise AuthoringError(f"{where} is a coroutine; {advice}write `await` before the call of {value.__qualname__}")
 
 
 def kind_of(value: Json) -> str:

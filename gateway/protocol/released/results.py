@@ -22,15 +22,20 @@ class ResultWriter:
     """Writes results that name this server; implements `gateway.protocol.result_format.Words`.
 
     Args:
-        server_info: the `Implementation` object of this server: `name` and `version`.
+        server_info: see `name_server`.
         empty_requests: whether a result without questions still has an empty `inputRequests`.
     """
 
     wire: Final = Wire.RELEASED
 
     def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
-        self._meta = {META_SERVER_INFO: dict(server_info)}
+        self._meta: dict[str, Any] = {}
+        self.name_server(server_info)
         self._no_requests: Mapping[str, Any] = {"inputRequests": {}} if empty_requests else {}
+
+    def name_server(self, server_info: Mapping[str, Any]) -> None:
+        """Set the `Implementation` object of this server: `name` and `version`."""
+        self._meta = {META_SERVER_INFO: dict(server_info)}
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a final result with these fields, and additional `_meta` if given."""
