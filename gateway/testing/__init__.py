@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gateway.authoring.testing import DECLINE, DISMISS, REFUSE, Run, run, run_async
+from gateway.testing.running import DECLINE, DISMISS, REFUSE, Run, run, run_async
 
 __all__ = ["DECLINE", "DISMISS", "REFUSE", "Run", "run", "run_async"]
