@@ -84,7 +84,7 @@ class Faults:
 
         Args:
             steps: the keys of the steps that ran.
-            legs: the number of different legs.
+            legs: how many legs the call had, without repetitions.
 
         Raises:
             RunError: a fault did not happen, so the test would prove nothing.

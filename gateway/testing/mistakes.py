@@ -14,7 +14,7 @@ from gateway.errors import GatewayError
 class RunError(GatewayError):
     """The test itself is wrong: an answer that does not fit, an unused answer, an unknown option, a missed fault.
 
-    The message names the fix. What the tool raises is never a `RunError`.
+    The message names the fix. A tool never causes a `RunError`.
     """
 
 
@@ -52,7 +52,7 @@ def check_served(served: Any, called: str) -> None:
     if inspect.isroutine(served):
         name = getattr(served, "__name__", repr(served))
         raise RunError(
-            f"{called}() takes a tool, prompt or resource, and the function {name!r} is none; decorate it with @tool"
+            f"{called}() takes a tool, prompt or resource, but {name!r} is a plain function; decorate it with @tool"
         )
     raise RunError(
         f"{called}() takes a function decorated with @tool, @prompt or @resource, not an object of type "

@@ -1,4 +1,4 @@
-"""Replay a recorded call with new code, and tell what the new code would ask or do differently.
+"""Replay a recorded call with new code, and report what the new code would ask or do differently.
 
 A recording has the journal at the start of each leg. Each one is a call in progress, as a rollout meets it: new code
 continues it. Steps never run; a recorded step returns its recorded result.

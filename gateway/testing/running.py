@@ -189,7 +189,7 @@ def _check_options(options: Options, called: str) -> None:
     known = Options.__annotations__
     for name in options:
         if name not in known:
-            raise RunError(f"{called}() has no option {name!r}; {advice(name, known, 'its options are')}")
+            raise RunError(f"{called}() has no option {name!r}; {advice(name, ['answers', *known], 'its options are')}")
     now = options.get("now")
     if now is not None and now.tzinfo is None:
         raise RunError("`now` needs a time zone, such as datetime(2026, 1, 31, tzinfo=UTC)")

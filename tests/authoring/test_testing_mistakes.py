@@ -141,7 +141,7 @@ def test_what_is_not_a_tool_is_refused_with_what_to_do() -> None:
     def plain() -> None: ...
 
     assert mistake(plain) == (
-        "run() takes a tool, prompt or resource, and the function 'plain' is none; decorate it with @tool"
+        "run() takes a tool, prompt or resource, but 'plain' is a plain function; decorate it with @tool"
     )
     assert "not run(resolve(…))" in mistake(resolve(None))  # type: ignore[arg-type]
     assert "not an object of type 'str'" in mistake("resolve")
@@ -159,7 +159,7 @@ def test_arguments_and_answers_of_another_type_are_refused() -> None:
 
 def test_an_unknown_option_is_refused_with_the_one_that_is_meant() -> None:
     assert mistake(resolve, lose_response=True) == "run() has no option 'lose_response'; did you mean 'lose_responses'?"
-    assert "its options are: 'principal', 'can'" in mistake(resolve, xyz=1)
+    assert "its options are: 'answers', 'principal', 'can'" in mistake(resolve, xyz=1)
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
