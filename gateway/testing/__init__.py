@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.testing.answers import DECLINE, DISMISS, REFUSE
 from gateway.testing.faults import crash_after, lose_response
+from gateway.testing.fixture import AsyncCall, Call
 from gateway.testing.mistakes import RunError
 from gateway.testing.recordings import Recording, record, record_async
 from gateway.testing.replays import Difference, ReplayDiffers, replay, replay_async
@@ -15,6 +16,8 @@ __all__ = [
     "DISMISS",
     "REFUSE",
     "Asked",
+    "AsyncCall",
+    "Call",
     "Difference",
     "LegRun",
     "Recording",

@@ -86,7 +86,7 @@ class Taken:
     outcome: Outcome
 
 
-class Call:
+class CallRun:
     """A call of a test, which runs leg by leg.
 
     Args:

@@ -15,7 +15,7 @@ from gateway.authoring.served import Served
 from gateway.errors import GatewayError
 from gateway.sealing.principal import Principal
 from gateway.testing.answers import Answering, Answers
-from gateway.testing.calls import Call, Setting, Taken
+from gateway.testing.calls import CallRun, Setting, Taken
 from gateway.testing.faults import Fault, Faults
 from gateway.testing.mistakes import RunError, advice, check_arguments, check_served
 from gateway.testing.results import Run
@@ -160,7 +160,7 @@ async def run_call(
     _check_options(options, called)
     given: dict[str, Any] = dict(options)
     faults = Faults(given.pop("faults", ()), every_response=given.pop("lose_responses", False))
-    call = Call(served, arguments, Answering(answers), faults, Setting(**given), taken=taken)
+    call = CallRun(served, arguments, Answering(answers), faults, Setting(**given), taken=taken)
     return await call.to_its_end()
 
 
