@@ -94,25 +94,32 @@ def whole_answer(key: str, question: Question, given: Any) -> Answer:
     given = _in_dicts(given)
     if _is_whole_answer(given):
         return given  # type: ignore[no-any-return]  # a dict by now
-    if isinstance(given, BaseModel):
-        given = form_values(given)
-    answer: Answer
-    if question.method == ELICIT:
-        answer = {"result": {"action": "accept", "content": given}}
-    elif question.method == ROOTS:
-        if not isinstance(given, list | tuple):
-            raise RunError(f"the answer to {key!r} is a list of URIs, not {_shown(given)}")
-        answer = {"result": {"roots": [{"uri": root} if isinstance(root, str) else root for root in given]}}
-    elif isinstance(given, str):
-        content = {"type": "text", "text": given}
-        answer = {"result": {"role": "assistant", "content": content, "model": "test", "stopReason": "endTurn"}}
-    else:
-        answer = {"result": given}
+    if question.method == ROOTS and not isinstance(given, (list, tuple)):
+        raise RunError(f"the answer to {key!r} is a list of URIs, not {_shown(given)}")
     try:
+        answer = {"result": _result(question, given)}
         json_value(answer, f"the answer to {key!r}")
-    except AuthoringError as error:
+    except (AuthoringError, ValueError) as error:
         raise RunError(f"{error}; pass what a client sends: {_expected(question)}") from None
     return answer
+
+
+def _result(question: Question, given: Any) -> Any:
+    """Return the result of a question's request.
+
+    Raises:
+        ValueError: it cannot be JSON.
+    """
+    if isinstance(given, BaseModel):
+        given = form_values(given)
+    if question.method == ELICIT:
+        return {"action": "accept", "content": given}
+    if question.method == ROOTS:
+        return {"roots": [{"uri": root} if isinstance(root, str) else root for root in given]}
+    if isinstance(given, str):
+        content = {"type": "text", "text": given}
+        return {"role": "assistant", "content": content, "model": "test", "stopReason": "endTurn"}
+    return given
 
 
 def _is_list_of_answers(question: Question, given: Any) -> bool:

@@ -47,8 +47,8 @@ def test_an_answer_that_does_not_fit_is_an_error_at_once_in_pydantics_words() ->
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("Fixed", "the client must send a dict with the fields of the form, or an instance of its model"),
-        ({"result": {"action": "acept"}}, "the client must send a dict with the fields of the form"),
+        ("Fixed", "the answer to 'resolution' does not fit: "),
+        ({"result": {"action": "acept"}}, "the client must send a dict with the fields of the form, or an instance"),
         (Resolution, "pass what a client sends: a dict with the fields of the form"),
         ({"resolution": "Fixed", "note": object()}, "pass what a client sends"),
         ({"resolution": "Fixed", "noet": ""}, "the form 'resolution' has no field 'noet'; did you mean 'note'?"),
