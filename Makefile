@@ -30,7 +30,7 @@ CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tes
 REPEATED := tests/storage tests/security/test_mutated_tokens.py
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
-CODE := gateway workers deploy loadtest bench scripts tests
+CODE := gateway gateway_pytest workers deploy loadtest bench scripts tests
 SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.py' -o -name '*.mjs' 2>/dev/null)
 
 # Tests start hundreds of processes, which must not compile modules again, whatever the shell's settings.

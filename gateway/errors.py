@@ -461,4 +461,10 @@ class CannotContinue(GatewayError):
 
 
 class JournalTooLarge(CannotContinue):
-    """The journal is too large for a client to carry; a task could still carry it."""
+    """The journal is too large for a client to carry; a task could still carry it. Both sizes are in bytes."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"This call has collected more state than it can carry to its next round: {size} bytes;"
+            f" the limit is {limit}. Try again with less."
+        )

@@ -100,6 +100,7 @@ class Leg:
 
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
+        reached: the keys of the questions and steps that the function has come to, in order.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Leg:
         self.outcome: Outcome | None = None
         self.given_up = False
         self.caller: Hashable = None
+        self.reached: dict[str, None] = {}
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}
@@ -138,7 +140,6 @@ class Leg:
         self._logs = 0
         self._emits = 0
         self._emitting = False
-        self._used: set[str] = set()
         self._misfits: dict[str, InvalidAnswer] = {}
         self._fresh = self._record_expected(fresh)
         journal.legs += 1
@@ -536,11 +537,11 @@ class Leg:
 
     def _claim(self, key: Any) -> None:
         check_key(key)
-        if key in self._used:
+        if key in self.reached:
             raise AuthoringError(
                 f"the key {key!r} is used twice in one call; give each question and each step its own key"
             )
-        self._used.add(key)
+        self.reached[key] = None
 
     def _check_declared(self, key: Any, question: Question) -> None:
         if self._declared is None:

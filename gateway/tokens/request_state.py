@@ -124,9 +124,6 @@ class SealedCarrier:
             )
         except StateTooLarge as error:
             self._telemetry.state_too_large()
-            raise JournalTooLarge(
-                f"This call has collected more state than it can carry to its next round: {error.size} bytes;"
-                f" the limit is {error.limit}. Try again with less."
-            ) from None
+            raise JournalTooLarge(error.size, error.limit) from None
         self._telemetry.state_sealed(sealer.key_id, len(token), time.perf_counter() - began)
         return token

@@ -195,7 +195,7 @@ def test_what_another_kind_of_question_got_is_reported_at_the_end() -> None:
         await ctx.sample("text", "Write.", max_tokens=5)
 
     with pytest.raises(CannotContinue, match=r"answers to 'text' do not match what was asked\. role: Field required"):
-        run(samples, answers={"text": {"result": {}}})
+        run(samples, answers={"text": [{"result": {}}] * 3})
 
 
 def test_the_number_of_wrong_answers_travels_with_the_call() -> None:

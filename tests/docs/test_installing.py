@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(500)  # a build comes first
 
 INSTALL: Final = re.compile(r"^\$ (pip wheel .+ \.\./sealed-gateway)\n\$ (pip install wheels/\S+\.whl)$", re.MULTILINE)
 SIZED: Final = re.compile(r"^\$ gateway (size .+)\n((?s:.*?))^```$", re.MULTILINE)
-SOURCES: Final = ("gateway", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SOURCES: Final = ("gateway", "gateway_pytest", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP_ALONE: Final = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 SECONDS: Final = 200
 

@@ -59,7 +59,7 @@ DEPLOYED: Final = sorted(
 )
 FILES: Final = [*PAGES, *(str(path.relative_to(TOP)) for path in DEPLOYED)]
 
-_NAME: Final = re.compile(r"(?<![\w/.:-])(?:gateway|process)_[a-z0-9_]+\b(?!\.|\()")
+_NAME: Final = re.compile(r"(?<![\w/.:-])(?:gateway|process)_(?!pytest\b)[a-z0-9_]+\b(?!\.|\()")
 _MATCHERS: Final = re.compile(r"(?<![\w/.:-])((?:gateway|process)_[a-z0-9_]+)\{([^{}]*)\}")
 _MATCHER: Final = re.compile(r'^\s*(\w+)\s*(?:(=~|!~|!=|=)\s*"([^"]*)")?\s*$')
 

@@ -17,7 +17,7 @@ import pytest
 
 from tests.locked_lists import TOP
 
-SOURCES = ("gateway", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+SOURCES = ("gateway", "gateway_pytest", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 TOOL = "from gateway import tool\n\n\n@tool\ndef greet(name: str) -> str:\n    return name\n"
 READY_SECONDS = 120
 STOP_SECONDS = 60
@@ -130,4 +130,9 @@ def test_the_wheel_takes_no_name_but_ours(commands: Path) -> None:
     (packages,) = commands.parent.glob("lib/*/site-packages")
     (info,) = packages.glob("sealed_gateway-*.dist-info")
     tops = {line.split("/")[0].split(",")[0] for line in (info / "RECORD").read_text().splitlines()}
-    assert tops - {info.name, ".."} == {"gateway", "gateway_workers"}
+    assert tops - {info.name, ".."} == {"gateway", "gateway_pytest", "gateway_workers"}
+
+
+def test_the_wheel_declares_its_pytest_plugin(commands: Path) -> None:
+    (points,) = commands.parent.glob("lib/*/site-packages/sealed_gateway-*.dist-info/entry_points.txt")
+    assert "[pytest11]\ngateway_pytest = gateway_pytest\n" in points.read_text()

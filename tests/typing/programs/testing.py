@@ -1,11 +1,24 @@
 """The testing helper."""
 
+from datetime import UTC, datetime
 from typing import assert_type
 
 from pydantic import BaseModel
 
 from gateway import Context, Elicit, InputRequired, PlainContext, Principal, prompt, resource, tool
-from gateway.testing import DECLINE, Run, run, run_async
+from gateway.testing import (
+    DECLINE,
+    AsyncCall,
+    Call,
+    Recording,
+    Run,
+    crash_after,
+    lose_response,
+    record,
+    replay,
+    run,
+    run_async,
+)
 
 
 class Age(BaseModel):
@@ -66,6 +79,41 @@ async def test_options_are_typed() -> None:
     run(birthday, {"age"})  # E: call-overload reportArgumentType
     await run_async(birthday, answer={})  # E: call-overload reportCallIssue
     run(lambda: None)  # E: call-overload reportArgumentType
+
+
+def test_faults_and_time_are_typed() -> None:
+    done = run(
+        birthday,
+        answers={"age": [{"age": "x"}, {"age": 1}]},
+        faults=[crash_after("pay", times=2), lose_response(1)],
+        now=datetime(2026, 1, 31, tzinfo=UTC),
+        seed=1,
+        state_max_bytes=1000,
+    )
+    assert_type(done.steps, dict[str, int])
+    assert_type(done.questions[0].message, str | None)
+    done.history[0].ended == "cra"  # E: comparison-overlap reportUnnecessaryComparison
+    run(birthday, faults=["crash"])  # E: list-item reportArgumentType
+    run(birthday, now="2026-01-31")  # E: call-overload reportArgumentType
+
+
+def test_recordings_are_typed() -> None:
+    recording = record(birthday, {}, answers={"age": {"age": 1}}, seed=2)
+    assert_type(recording, Recording)
+    replay(birthday, Recording.load("birthday.json"))
+    replay(birthday, "birthday.json")  # E: arg-type reportArgumentType
+    record(birthday, answer={})  # E: call-arg reportCallIssue
+
+
+def test_the_fixture_is_typed(call: Call) -> None:
+    assert_type(call(birthday, answers={"age": DECLINE}).value, Age)
+    assert_type(call(greeting, {"language": "en"}).value, str)
+    call(birthday, answer={})  # E: call-overload reportCallIssue
+
+
+async def test_the_fixture_is_typed_where_it_is_awaited(call: AsyncCall) -> None:
+    assert_type((await call(birthday)).value.age, int)
+    call(birthday).value  # E: attr-defined reportAttributeAccessIssue
 
 
 async def older(ctx: Context) -> Run[Age]:

@@ -1,7 +1,0 @@
-"""Test tools, prompts and resources without a server: `run(tool, args, answers={…})`."""
-
-from __future__ import annotations
-
-from gateway.authoring.testing import DECLINE, DISMISS, REFUSE, Run, run, run_async
-
-__all__ = ["DECLINE", "DISMISS", "REFUSE", "Run", "run", "run_async"]
