@@ -9,7 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 
-class _WithoutTitles(GenerateJsonSchema):
+class WithoutTitles(GenerateJsonSchema):
     """Omits the titles that pydantic derives from names. A title that the author wrote stays."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
@@ -26,4 +26,4 @@ class _WithoutTitles(GenerateJsonSchema):
 
 def model_schema(model: type[BaseModel], mode: Literal["validation", "serialization"] = "validation") -> dict[str, Any]:
     """Return the JSON Schema 2020-12 of a model, for reading or for writing it, with only the author's titles."""
-    return model.model_json_schema(schema_generator=_WithoutTitles, mode=mode)
+    return model.model_json_schema(schema_generator=WithoutTitles, mode=mode)
