@@ -47,13 +47,45 @@ _EXACT_FLOATS: Final = 2**53
 _forms: Final[dict[bytes, Form | None]] = {}
 
 
-class Form:
+class Reader:
+    """Reads what a client answers as a type.
+
+    It validates strictly as JSON: `"5"` is not a number, but a string can be a date.
+    """
+
+    def __init__(
+        self, validator: SchemaValidator, texts: Mapping[str, Texts] | None = None, *, has_one_field: bool = False
+    ) -> None:
+        self.has_one_field = has_one_field
+        self._validate = validator.validate_json
+        self._texts = texts
+
+    def read(self, content: Mapping[str, Any]) -> Any:
+        """Return the value that the content of an answer stands for.
+
+        Raises:
+            InvalidAnswer: the content does not fit the type.
+        """
+        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
+        if self._texts:
+            given |= {name: _chosen(texts, given[name]) for name, texts in self._texts.items() if name in given}
+        try:  # as `model_validate_json` does, without its options
+            value = self._validate(msgspec.json.encode(given), strict=True)
+        except ValidationError as error:
+            raise InvalidAnswer(_reason(error, of_one_field=self.has_one_field)) from None
+        except (ValueError, RecursionError):
+            raise InvalidAnswer from None
+        return getattr(value, FIELD) if self.has_one_field else value
+
+
+class Form(Reader):
     """A form and the reader of its answers.
 
     Attributes:
         kind: the type that it asks for.
         schema: the `requestedSchema`.
         digest: the digest of a question that shows this form.
+        has_one_field: whether the type is that of the only field, `value`.
     """
 
     def __init__(
@@ -65,34 +97,20 @@ class Form:
         *,
         has_one_field: bool,
     ) -> None:
+        super().__init__(validator, texts, has_one_field=has_one_field)
+        self.kind = kind
         self.schema = schema
         self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
-        self.kind = kind
-        self._texts = texts
-        self._validator = validator
-        self._has_one_field = has_one_field
         if len(_forms) < MOST_FORMS:
             known = _forms.get(self.digest, self)
             _forms[self.digest] = self if known is not None and known.kind == kind else None
 
-    def titled(self, title: str) -> dict[str, Any]:
-        """Return the `requestedSchema`, with a title for a field that only has the name `value`."""
-        if not title or not self._has_one_field:
+    def titled(self, message: str) -> dict[str, Any]:
+        """Return the `requestedSchema`, with the first line of the message as the title of the field `value`."""
+        title = message.partition("\n")[0]
+        if not title or not self.has_one_field:
             return self.schema
         return {**self.schema, "properties": {FIELD: {"title": title, **self.schema["properties"][FIELD]}}}
-
-    def read(self, content: Mapping[str, Any]) -> Any:
-        """Return the value that a client's answer stands for.
-
-        Raises:
-            InvalidAnswer: the answer does not fit the form.
-        """
-        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
-        for name, texts in self._texts.items():
-            if name in given:
-                given[name] = _chosen(texts, given[name])
-        value = read_json(self._validator, given, of_one_field=self._has_one_field)
-        return getattr(value, FIELD) if self._has_one_field else value
 
 
 def form_of(kind: Any) -> Form:
@@ -102,7 +120,7 @@ def form_of(kind: Any) -> Form:
         AuthoringError: no form can ask for it.
     """
     if isinstance(kind, type):
-        return _form_of_class(kind)
+        return form_of_class(kind)
     if isinstance(kind, Form):
         return kind
     if isinstance(kind, list):
@@ -120,7 +138,8 @@ def form_by_digest(digest: bytes) -> Form | None:
 
 
 @lru_cache(maxsize=1024)
-def _form_of_class(kind: type[Any]) -> Form:
+def form_of_class(kind: type[Any]) -> Form:
+    """Return the form that asks for a class, at the cost of a look-up."""
     return _made(kind)
 
 
@@ -218,20 +237,6 @@ def _chosen(texts: Texts, given: Any) -> Any:
 def _integral(value: float) -> int | float:
     """Return 5.0 as 5: they are the same number in JSON Schema, and a form's integer accepts both."""
     return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
-
-
-def read_json(validator: SchemaValidator, content: Mapping[str, Any], *, of_one_field: bool = False) -> Any:
-    """Validate strictly as JSON: `"5"` is not a number, but a string can be a date.
-
-    Raises:
-        InvalidAnswer: it is not valid.
-    """
-    try:  # as `model_validate_json` does, without its options
-        return validator.validate_json(msgspec.json.encode(content), strict=True)
-    except ValidationError as error:
-        raise InvalidAnswer(_reason(error, of_one_field=of_one_field)) from None
-    except (ValueError, RecursionError):
-        raise InvalidAnswer from None
 
 
 def _reason(error: ValidationError, *, of_one_field: bool) -> str:
