@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
-from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, flat_form, property_names, type_name
+from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.model_validators import stopping_schema_validator
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
@@ -101,9 +101,6 @@ class Form(Reader):
         self.kind = kind
         self.schema = schema
         self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
-        if len(_forms) < MOST_FORMS:
-            known = _forms.get(self.digest, self)
-            _forms[self.digest] = self if known is not None and known.kind == kind else None
 
     def titled(self, message: str) -> dict[str, Any]:
         """Return the `requestedSchema`, with the first line of the message as the title of the field `value`."""
@@ -126,10 +123,12 @@ def form_of(kind: Any) -> Form:
     if isinstance(kind, list):
         return _form_of_choices(kind)
     if get_origin(kind) is None and not isinstance(kind, NewType | TypeAliasType):
-        instead = "use bool to let the user confirm" if kind is None else "use one of these"
-        raise AuthoringError(f"{kind!r} is neither a type, a list of choices nor a JSON Schema; {instead}")
+        given = "None" if kind is None else f"an object of the type {type_name(type(kind))}"
+        raise AuthoringError(
+            f"{given} is neither a type, a list of choices nor a JSON Schema; to let the user confirm, use bool"
+        )
     # Python takes two Literals for the same if only the order of their choices differs.
-    return _form_of_type(kind, repr(kind)) if _is_hashable(kind) else _made(kind)
+    return _form_of_type(kind, repr(kind)) if _is_hashable(kind) else _remembered(_made(kind))
 
 
 def form_by_digest(digest: bytes) -> Form | None:
@@ -140,21 +139,27 @@ def form_by_digest(digest: bytes) -> Form | None:
 @lru_cache(maxsize=1024)
 def form_of_class(kind: type[Any]) -> Form:
     """Return the form that asks for a class, at the cost of a look-up."""
-    return _made(kind)
+    return _remembered(_made(kind))
 
 
 @lru_cache(maxsize=1024)
 def _form_of_type(kind: Hashable, _order: str) -> Form:
-    return _made(kind)
+    return _remembered(_made(kind))
+
+
+def _remembered(form: Form) -> Form:
+    """Let `form_by_digest` find a form. Those of choices can be read by their schema, and may differ in each call."""
+    if len(_forms) < MOST_FORMS:
+        known = _forms.get(form.digest, form)
+        _forms[form.digest] = form if known is not None and known.kind == form.kind else None
+    return form
 
 
 def _form_of_choices(given: list[Any]) -> Form:
     several = len(given) == 1 and isinstance(given[0], list)
     pairs = [(choice, "") if isinstance(choice, str) else choice for choice in (given[0] if several else given)]
     if not pairs or not all(_is_pair(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
-        raise AuthoringError(
-            f"{given!r} is not a list of choices; use different texts, or pairs of a text and a title, at least one"
-        )
+        raise AuthoringError("a list of choices needs different texts, or pairs of a text and a title, at least one")
     return _form_of_pairs(tuple(pairs), several=several)
 
 
@@ -162,7 +167,7 @@ def _is_pair(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _form_of_pairs(pairs: tuple[tuple[str, str], ...], *, several: bool) -> Form:
     one: Any = Literal[tuple(text for text, _ in pairs)]
     kind: Any = list[one] if several else one
@@ -196,7 +201,7 @@ def _made(kind: Any) -> Form:
 
 
 def _has_fields(kind: Any) -> bool:
-    base = get_origin(kind) or kind
+    base = get_origin(bare(kind)) or bare(kind)
     if not isinstance(base, type):
         return False
     return issubclass(base, BaseModel) or dataclasses.is_dataclass(base) or is_typeddict(base)
@@ -205,10 +210,11 @@ def _has_fields(kind: Any) -> bool:
 def _form_of_fields(kind: Any) -> Form:
     adapter = TypeAdapter[Any](kind)
     schema = adapter.json_schema(schema_generator=FormSchemas)
-    annotations: dict[str, Any] = dict(getattr(kind, "__annotations__", {}))
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        names = property_names(kind)
-        annotations = {names[name]: field.annotation for name, field in kind.model_fields.items()}
+    base = bare(kind)
+    annotations: dict[str, Any] = dict(getattr(base, "__annotations__", {}))
+    if isinstance(base, type) and issubclass(base, BaseModel):
+        names = property_names(base)
+        annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
     form, texts = flat_form(schema, type_name(kind), annotations)
     return Form(kind, form, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
 
@@ -222,9 +228,7 @@ def _form_of_one_field(kind: Any) -> Form:
 
 
 def _may_be_none(kind: Any) -> bool:
-    if get_origin(kind) is Annotated:
-        return _may_be_none(kind.__origin__)
-    return get_origin(kind) in (Union, UnionType) and type(None) in get_args(kind)
+    return get_origin(bare(kind)) in (Union, UnionType) and type(None) in get_args(bare(kind))
 
 
 def _chosen(texts: Texts, given: Any) -> Any:
