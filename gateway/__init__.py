@@ -78,7 +78,7 @@ _HOMES = {
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.process.mounting": ("draining", "mount"),
-    "gateway.sealing.binding": ("Principal",),
+    "gateway.sealing.principal": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = {"content": "gateway.authoring.content", "testing": "gateway.testing"}

@@ -27,12 +27,14 @@ from gateway.observability.metrics import Telemetry
 from gateway.protocol import challenges
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
-from gateway.sealing.principal import Principal
+from gateway.sealing.principal import Claims, Principal
 from gateway.settings.model import Settings
 
 MAX_HEADER_CHARACTERS: Final = 8192
 DEFAULT_LEEWAY_SECONDS: Final = 30.0
 DEFAULT_CACHE_ENTRIES: Final = 4096
+MAX_CLAIM_BYTES: Final = 4096
+"""How large the claims that tools see may be, as JSON."""
 
 _ONE_TOKEN: Final = re.compile(r"[^ \t,;\"']+")
 _NOT_VALID: Final = "The access token is not valid"
@@ -116,6 +118,7 @@ class TokenVerifier:
         clock: the time in seconds since the epoch.
         cache_entries: how many verified tokens are cached; the least recently used one is dropped first.
         challenges: writes the `WWW-Authenticate` header for a refused caller.
+        claims: the names of the claims that tools see.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -131,6 +134,7 @@ class TokenVerifier:
         clock: Callable[[], float] = time.time,
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         challenges: Challenges | None = None,
+        claims: Iterable[str] = (),
     ) -> None:
         self._keys = keys
         self._audiences = audiences
@@ -140,6 +144,7 @@ class TokenVerifier:
         self._clock = clock
         self._cache_entries = cache_entries
         self._challenges = challenges or Challenges()
+        self._claims = tuple(claims)
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         # A token whose key is gone must not stay in the cache.
         keys.on_change(self._verified.clear)
@@ -247,7 +252,8 @@ class TokenVerifier:
             raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
-        return VerifiedToken(_principal(claims), _scopes(claims), expires_at, ends_at, self._keys.name_of(key))
+        principal = _principal(claims, _selected(claims, self._claims))
+        return VerifiedToken(principal, principal.scopes, expires_at, ends_at, self._keys.name_of(key))
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()
@@ -293,6 +299,7 @@ def make_verifier(
         leeway_seconds=settings.jwt_leeway_seconds,
         clock=clock,
         challenges=challenges,
+        claims=settings.jwt_claims,
     )
 
 
@@ -336,12 +343,23 @@ def _check_spelling(token: str) -> None:
         raise _Refused("not unpadded base64url") from None
 
 
-def _principal(claims: Mapping[str, Any]) -> Principal:
+def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
     issuer, subject = _text(claims, "iss"), _text(claims, "sub")
     client_id = _text(claims, "client_id") or _text(claims, "azp")
     if not subject and not client_id:
         raise _Refused("neither sub nor client_id")
-    return Principal(issuer, subject, client_id)
+    return Principal(issuer, subject, client_id).holding(scopes=_scopes(claims), claims=selected)
+
+
+def _selected(claims: Mapping[str, Any], names: Iterable[str]) -> Claims:
+    """Return the claims with these names. Tasks store them, so their size has a limit."""
+    try:
+        selected = Claims.of({name: claims[name] for name in names if name in claims})
+    except ValueError:
+        raise _Refused("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
+    if len(selected.text.encode()) > MAX_CLAIM_BYTES:
+        raise _Refused(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
+    return selected
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
