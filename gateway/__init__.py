@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.resources import resource
     from gateway.authoring.tools import tool
-    from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
+    from gateway.engine.exchanged_token import ExchangedToken
+    from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused, TokenExchangeError
     from gateway.process.mounting import draining, mount
     from gateway.sealing.principal import Principal
 
@@ -37,6 +38,7 @@ __all__ = [
     "Dismissed",
     "Elicit",
     "ElicitUrl",
+    "ExchangedToken",
     "InputRequired",
     "InvalidArguments",
     "PlainContext",
@@ -46,6 +48,7 @@ __all__ = [
     "Root",
     "Roots",
     "Sample",
+    "TokenExchangeError",
     "ToolResult",
     "complete",
     "content",
@@ -76,7 +79,16 @@ _HOMES = {
     ),
     "gateway.authoring.resources": ("resource",),
     "gateway.authoring.tools": ("tool",),
-    "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
+    "gateway.engine.exchanged_token": ("ExchangedToken",),
+    "gateway.errors": (
+        "AskError",
+        "AuthoringError",
+        "Declined",
+        "Dismissed",
+        "ProtocolError",
+        "Refused",
+        "TokenExchangeError",
+    ),
     "gateway.process.mounting": ("draining", "mount"),
     "gateway.sealing.principal": ("Principal",),
 }

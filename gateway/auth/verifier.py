@@ -22,9 +22,11 @@ import jwt
 
 from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
 from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
+from gateway.auth.token_exchange import TokenExchange
 from gateway.errors import HttpRefusal
 from gateway.observability.metrics import Telemetry
 from gateway.protocol import challenges
+from gateway.protocol.caller import Exchange
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
 from gateway.sealing.principal import Claims, Principal
@@ -67,6 +69,7 @@ class VerifiedToken:
         expires_at: when the token expires, in seconds since the epoch, without leeway.
         ends_at: when it is no longer accepted: the same with leeway.
         key: the name of the key that signed it, b"" for a key that never changes.
+        exchange: exchanges the token, None if the deployment exchanges none.
     """
 
     principal: Principal | None
@@ -74,6 +77,7 @@ class VerifiedToken:
     expires_at: float
     ends_at: float
     key: bytes
+    exchange: Exchange | None = None
 
     def grants(self, scopes: frozenset[str]) -> bool:
         """Return whether the token allows all of these scopes; the anonymous caller may do everything."""
@@ -119,6 +123,7 @@ class TokenVerifier:
         cache_entries: how many verified tokens are cached; the least recently used one is dropped first.
         challenges: writes the `WWW-Authenticate` header for a refused caller.
         claims: the names of the claims that tools see.
+        exchange: exchanges callers' tokens, or None.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -135,6 +140,7 @@ class TokenVerifier:
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         challenges: Challenges | None = None,
         claims: Iterable[str] = (),
+        exchange: TokenExchange | None = None,
     ) -> None:
         self._keys = keys
         self._audiences = audiences
@@ -145,6 +151,7 @@ class TokenVerifier:
         self._cache_entries = cache_entries
         self._challenges = challenges or Challenges()
         self._claims = tuple(claims)
+        self._exchange = exchange
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         # A token whose key is gone must not stay in the cache.
         keys.on_change(self._verified.clear)
@@ -253,7 +260,8 @@ class TokenVerifier:
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
         principal = _principal(claims, _selected(claims, self._claims))
-        return VerifiedToken(principal, principal.scopes, expires_at, ends_at, self._keys.name_of(key))
+        exchange = None if self._exchange is None else self._exchange.for_token(token, principal)
+        return VerifiedToken(principal, principal.scopes, expires_at, ends_at, self._keys.name_of(key), exchange)
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()
@@ -300,6 +308,7 @@ def make_verifier(
         clock=clock,
         challenges=challenges,
         claims=settings.jwt_claims,
+        exchange=TokenExchange.of(settings),
     )
 
 

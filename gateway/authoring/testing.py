@@ -24,6 +24,7 @@ from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.questions import InputRequired as Asking
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
+from gateway.authoring.token_exchange import exchange_of
 from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
@@ -58,6 +59,7 @@ class Options(TypedDict, total=False):
     """The options of `run`; see `run_async`."""
 
     principal: Principal | None
+    tokens: Mapping[str, str] | None
     can: Callable[[str], bool]
     limit_seconds: float | None
     checkpoint: tuple[int, Any] | None
@@ -182,6 +184,7 @@ async def run_async(
     *,
     answers: Answers | None = None,
     principal: Principal | None = None,
+    tokens: Mapping[str, str] | None = None,
     can: Callable[[str], bool] = lambda _capability: True,
     limit_seconds: float | None = 60,
     checkpoint: tuple[int, Any] | None = None,
@@ -195,6 +198,7 @@ async def run_async(
         args: see `run`.
         answers: see `run`.
         principal: the caller, which the tool sees as `ctx.principal`.
+        tokens: the tokens that `ctx.exchange_token` returns, by audience. Any other audience is refused.
         can: returns whether the client declares a capability, by its name in `ctx.can`. By default it declares all.
         limit_seconds: the time limit of each leg.
         checkpoint: the version and the value of a checkpoint from an earlier leg. Use it to test migrations.
@@ -211,7 +215,8 @@ async def run_async(
     run_ = Run[Any]()
     host = AsyncioHost(limit_seconds, "test", on_change=run_.changed.append)
     call = _Call(tool, run_, host, None if checkpoint is None else Checkpoint(*checkpoint), as_task)
-    bound = functools.partial(tool.bind, args or {}, principal)
+    exchange = None if tokens is None else exchange_of(tokens)
+    bound = functools.partial(tool.bind, args or {}, principal, exchange=exchange)
     try:
         async with open_all(_lifespans(tool)):
             for _ in range(MAX_LEGS):

@@ -379,6 +379,18 @@ class Settings(BaseSettings):
             "`email,groups`."
         ),
     )
+    token_exchange_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
+        default=None,
+        description=(
+            "The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."
+        ),
+    )
+    token_exchange_client_id: _Line | None = Field(
+        default=None, description="The client id of this deployment at the token endpoint."
+    )
+    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = Field(
+        default=None, description="The secret of that client."
+    )
     public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
         default=None,
         description=("The URL of this deployment as clients see it, with or without `/mcp`."),
@@ -759,7 +771,8 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: settings are missing or contradict each other; the error lists all problems.
         """
-        self._check([*self._common_problems(), *(self._token_problems() if self.auth == "jwt" else ())])
+        identity = [*self._token_problems(), *self._exchange_problems()] if self.auth == "jwt" else []
+        self._check([*self._common_problems(), *identity])
 
     def check_working(self) -> None:
         """Check that a worker has what it needs: tools, keys, an audience, and a task store.
@@ -836,6 +849,17 @@ class Settings(BaseSettings):
                 "audience",
                 "GATEWAY_AUDIENCE: not set; set it to a name for the whole deployment, such as its public URL",
             )
+
+    def _exchange_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the problems with exchanging tokens, in the same form."""
+        fields = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
+        given = [name for name in fields if getattr(self, name) is not None]
+        for name in fields:
+            if given and name not in given:
+                yield (
+                    f"{name} {given[0]}",
+                    f"{variable(name)}: not set, but {variable(given[0])} is; an exchange of tokens needs both",
+                )
 
     def _token_problems(self) -> Iterator[tuple[str, str]]:
         """Yield the problems with verifying bearer tokens, in the same form."""
