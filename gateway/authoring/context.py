@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
@@ -15,8 +15,11 @@ from gateway.authoring.content import content_block
 from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
+from gateway.authoring.token_exchange import no_exchange, token_wanted
+from gateway.engine.exchanged_token import ExchangedToken
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
+from gateway.protocol.caller import Exchange
 from gateway.protocol.capabilities import capability_path
 from gateway.protocol.versions import LOG_LEVELS, LogLevel
 from gateway.sealing.principal import Principal
@@ -79,13 +82,20 @@ class Answers:
 class PlainContext:
     """The methods of the context that do not wait. A function without `async` receives only these."""
 
-    __slots__ = ("_declared", "_leg", "principal")
+    __slots__ = ("_declared", "_exchange", "_leg", "principal")
 
-    def __init__(self, leg: Leg, principal: Principal | None, declared: Mapping[str, Ask[Any]]) -> None:
+    def __init__(
+        self,
+        leg: Leg,
+        principal: Principal | None,
+        declared: Mapping[str, Ask[Any]],
+        exchange: Exchange | None = None,
+    ) -> None:
         self._leg = leg
         self._declared = declared
+        self._exchange = exchange
         self.principal = principal
-        """The authenticated caller (issuer, subject and client id), or None if the caller is anonymous."""
+        """The authenticated caller (identity, scopes and chosen claims), or None if the caller is anonymous."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in AWAITED:
@@ -393,6 +403,30 @@ class Context(PlainContext):
             AuthoringError: the tool is declared with `task="forbidden"`.
         """
         return await self._leg.detach()
+
+    async def exchange_token(
+        self, audience: str, *, scopes: Iterable[str] = (), resource: str | None = None
+    ) -> ExchangedToken:
+        """Exchange the caller's token for one that another service accepts (RFC 8693).
+
+        Call it in the `step` that makes the request to that service. The token is cached per caller and audience, until
+        shortly before it expires. No journal can hold it, and the caller's own token stays hidden.
+
+        Args:
+            audience: the service, by the name that the identity provider knows it by.
+            scopes: the scopes that the token should grant; by default the provider decides.
+            resource: the URL of the service, for providers that require one.
+
+        Raises:
+            TokenExchangeError: the identity provider refused or did not answer, the caller is anonymous, or the
+                deployment exchanges no tokens.
+            AuthoringError: the call is a task, which has no caller's token any more.
+        """
+        self._leg.check_running()
+        wanted = token_wanted(audience, scopes, resource)
+        if self._exchange is None or self._leg.in_task:
+            raise no_exchange(self.principal, in_task=self._leg.in_task)
+        return await self._exchange(wanted)
 
 
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
