@@ -16,6 +16,7 @@ from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
+from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.questions import InputRequired
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError, GatewayError
@@ -31,9 +32,6 @@ MAX_PLACE_CHARACTERS = 100
 
 MAX_MESSAGE_CHARACTERS = 4000
 """A message may quote what the caller sent; longer messages are cut."""
-
-_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
-"""Libraries with a `Context` of their own."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -179,6 +177,7 @@ def _split_signature(
     function: Callable[..., Any], hints: Mapping[str, Any]
 ) -> tuple[str | None, list[inspect.Parameter]]:
     """Return the name of the parameter that takes the context, or None, and the other parameters."""
+    refuse_other_libraries(function, hints)
     context_name: str | None = None
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
@@ -194,7 +193,7 @@ def _split_signature(
             _check_context(function, parameter.name, annotation)
             context_name = parameter.name
         else:
-            _refuse_other_context(function, parameter.name, annotation)
+            _refuse_context_in(function, parameter.name, annotation)
             parameters.append(parameter)
     return context_name, parameters
 
@@ -213,18 +212,12 @@ def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> 
         )
 
 
-def _refuse_other_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
-    """Refuse a context in a union, and the `Context` of another library. Both would become arguments of clients."""
+def _refuse_context_in(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Refuse a context in a union, which would become an argument of clients."""
     for kind in classes_in(annotation):
         if kind is PlainContext:
             raise AuthoringError(
                 f"{_name_of(function)}: annotate the context as `{name}: Context`, without anything else"
-            )
-        library = kind.__module__.partition(".")[0]
-        if kind.__name__ == "Context" and library in _OTHER_LIBRARIES:
-            raise AuthoringError(
-                f"{_name_of(function)}: the parameter {name!r} takes the Context of {library}; use "
-                "`from gateway import Context`"
             )
 
 
