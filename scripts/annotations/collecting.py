@@ -193,5 +193,5 @@ def _choices(asked: ast.List) -> str:
         elif isinstance(item, ast.Dict):
             texts.append("{'a': {'title': 'A'}}")
         else:
-            texts.append(repr("a") if isinstance(getattr(item, "value", ""), str) else ast.unparse(item))
+            texts.append("'a', 'b'" if isinstance(getattr(item, "value", ""), str) else ast.unparse(item))
     return f"[{', '.join(unique(texts))}]"

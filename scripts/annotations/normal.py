@@ -127,7 +127,7 @@ def _choice(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return "Enum.A"
     value = node.value if isinstance(node, ast.Constant) else -1
-    return {bool: "True", int: "1", str: "'a'"}.get(type(value), repr(value))
+    return {bool: "True", int: "1, 2", str: "'a', 'b'"}.get(type(value), repr(value))
 
 
 def _call(node: ast.Call, scopes: Scopes, depth: int) -> str:
