@@ -70,9 +70,13 @@ def refuse_unknown_options(kind: str, options: Iterable[str], *takers: Callable[
     known = frozenset().union(*map(_keywords_of, takers))
     for name in options:
         if name not in known:
-            similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            advice = f"did you mean {similar[0]!r}?" if similar else f"its options are {', '.join(sorted(known))}"
-            raise AuthoringError(f"@{kind} has no option {name!r}; {advice}")
+            raise AuthoringError(f"@{kind} has no option {name!r}; {known_name(name, known, 'its options are')}")
+
+
+def known_name(name: str, known: Iterable[str], listing: str, likeness: float = 0.8) -> str:
+    """Return advice for an unknown name: the one that is meant, or all that there are."""
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
+    return f"did you mean {similar[0]!r}?" if similar else f"{listing} {', '.join(sorted(known))}"
 
 
 @functools.cache
