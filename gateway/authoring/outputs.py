@@ -1,4 +1,4 @@
-"""What the return annotation of a tool promises: an output schema, and results that fit it."""
+"""Output schemas made from return annotations, and results that fit them."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _references(schema: Any) -> Iterator[str]:
 
 
 def _schemas(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and every schema in it. Values such as a default are no schemas."""
+    """Yield a schema and every schema in it. A default, or another value, is not a schema."""
     waiting = [schema]
     while waiting:
         part = waiting.pop()

@@ -181,7 +181,7 @@ def _is_filled(cell: types.CellType) -> bool:
 
 
 UNSERVABLE: Final = (PydanticUserError, NameError, TypeError, RecursionError, SchemaError)
-"""What pydantic raises for an annotation that it cannot serve."""
+"""The errors of pydantic for an annotation that it cannot serve."""
 
 
 def adapter_of(annotation: Any, config: ConfigDict | None = None) -> TypeAdapter[Any]:
@@ -272,7 +272,7 @@ def _is_hashable(annotation: Any) -> bool:
 
 
 def written_value(value: object, where: str) -> Json:
-    """Return a value without an annotation as JSON. What is not JSON itself is written as pydantic does.
+    """Return a value without an annotation as JSON. Pydantic writes the parts that are not JSON themselves.
 
     Raises:
         AuthoringError: a part of the value has no JSON form; the message names the part.
