@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
     from gateway.process.mounting import draining, mount
+    from gateway.protocol.versions import LogLevel
     from gateway.sealing.principal import Principal
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "ElicitUrl",
     "InputRequired",
     "InvalidArguments",
+    "LogLevel",
     "PlainContext",
     "Principal",
     "ProtocolError",
@@ -78,6 +80,7 @@ _HOMES = {
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.process.mounting": ("draining", "mount"),
+    "gateway.protocol.versions": ("LogLevel",),
     "gateway.sealing.binding": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

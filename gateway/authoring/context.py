@@ -6,9 +6,13 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
+
+from typing_extensions import TypeForm
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
+from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
@@ -17,7 +21,7 @@ from gateway.protocol.versions import LOG_LEVELS, LogLevel
 from gateway.sealing.principal import Principal
 
 T = TypeVar("T")
-D = TypeVar("D")
+D = TypeVarWithDefault("D", default=Never)
 P = ParamSpec("P")
 
 CAPABILITIES = frozenset(
@@ -190,24 +194,26 @@ class Context(PlainContext):
     __slots__ = ()
 
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T]) -> T: ...
+    async def elicit(self, key: str, message: str, schema: type[T], *, default: D = ...) -> T | D: ...
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T], *, default: D) -> T | D: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any]) -> dict[str, Any]: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any], *, default: D) -> dict[str, Any] | D: ...
-
     async def elicit(
-        self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
-    ) -> Any:
+        self, key: str, message: str, schema: Mapping[str, Any], *, default: D = ...
+    ) -> dict[str, Any] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: Choices, *, default: D = ...) -> str | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: SeveralChoices, *, default: D = ...) -> list[str] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: TypeForm[T], *, default: D = ...) -> T | D: ...
+
+    async def elicit(self, key: str, message: str, schema: Any, *, default: Any = MISSING) -> Any:
         """Ask the user to fill in a form, and return what they entered.
 
         Args:
             key: identifies the question in this call; it must not contain `~`. Answers are recorded by key, so use
                 a new key for a question with a new meaning.
             message: the text that the user reads.
-            schema: a flat pydantic model, to get an instance of it, or a JSON Schema, to get a dict.
+            schema: what to ask for; see `Elicit`.
             default: returned, instead of an error, if the user declines or dismisses the form or the client
                 answers with an error.
 
@@ -287,6 +293,8 @@ class Context(PlainContext):
         """
         return await self._leg.ask_one(key, Roots(default).question(key))
 
+    @overload
+    async def ask(self, /, **questions: Elicit[T, D]) -> dict[str, T | D]: ...
     @overload
     async def ask(self, /, **questions: Ask[T]) -> dict[str, T]: ...
     @overload

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from gateway.authoring.asyncio_host import AsyncioHost
-from gateway.authoring.form_schemas import form_values
+from gateway.authoring.form_schemas import form_content
 from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.questions import InputRequired as Asking
 from gateway.authoring.resources import Resource
@@ -391,10 +391,12 @@ def _answer(question: Question, given: Any) -> Answer:
     given = _in_dicts(given)
     if _is_whole_answer(given):
         return given  # type: ignore[no-any-return]  # a dict by now
-    if isinstance(given, BaseModel):
-        given = form_values(given)
     if question.method == ELICIT:
+        if not isinstance(given, dict):
+            given = form_content(question.params.get("requestedSchema", {}), given)
         return {"result": {"action": "accept", "content": given}}
+    if isinstance(given, BaseModel):
+        given = given.model_dump(mode="json")
     if question.method == ROOTS:
         return {"result": {"roots": [{"uri": root} if isinstance(root, str) else root for root in given]}}
     if isinstance(given, str):

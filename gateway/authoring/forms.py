@@ -1,0 +1,248 @@
+"""Forms: what a client shows for a type or a list of choices, and how its answers become values."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, NewType, TypeAlias, Union, get_args, get_origin
+
+import msgspec
+from pydantic import (
+    BaseModel,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    create_model,
+)
+from pydantic_core import SchemaValidator
+from typing_extensions import TypeAliasType, is_typeddict
+
+from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, flat_form, property_names, type_name
+from gateway.authoring.model_validators import stopping_schema_validator
+from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
+from gateway.errors import AuthoringError
+
+Choices: TypeAlias = list[str] | list[tuple[str, str]]
+"""The texts to choose from, or pairs of a text and the title that the user sees instead."""
+
+SeveralChoices: TypeAlias = list[list[str]] | list[list[tuple[str, str]]]
+"""The same in a list, to let the user choose several."""
+
+MAX_PROBLEMS: Final = 10
+"""A reason with more problems than this only counts them."""
+
+MAX_REASON_CHARACTERS: Final = 500
+"""A reason may quote what the user entered; longer reasons are cut."""
+
+MOST_FORMS: Final = 10_000
+"""How many forms are known by their digest. A tool that creates a model in each call must not fill the memory."""
+
+_EXACT_FLOATS: Final = 2**53
+"""Below this, a float with an integral value is exactly that integer."""
+
+_forms: Final[dict[bytes, Form | None]] = {}
+
+
+class Form:
+    """A form and the reader of its answers.
+
+    Attributes:
+        kind: the type that it asks for.
+        schema: the `requestedSchema`.
+        digest: the digest of a question that shows this form.
+    """
+
+    def __init__(
+        self,
+        kind: Any,
+        schema: dict[str, Any],
+        texts: Mapping[str, Texts],
+        validator: SchemaValidator,
+        *,
+        has_one_field: bool,
+    ) -> None:
+        self.schema = schema
+        self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
+        self.kind = kind
+        self._texts = texts
+        self._validator = validator
+        self._has_one_field = has_one_field
+        if len(_forms) < MOST_FORMS:
+            known = _forms.get(self.digest, self)
+            _forms[self.digest] = self if known is not None and known.kind == kind else None
+
+    def titled(self, title: str) -> dict[str, Any]:
+        """Return the `requestedSchema`, with a title for a field that only has the name `value`."""
+        if not title or not self._has_one_field:
+            return self.schema
+        return {**self.schema, "properties": {FIELD: {"title": title, **self.schema["properties"][FIELD]}}}
+
+    def read(self, content: Mapping[str, Any]) -> Any:
+        """Return the value that a client's answer stands for.
+
+        Raises:
+            InvalidAnswer: the answer does not fit the form.
+        """
+        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
+        for name, texts in self._texts.items():
+            if name in given:
+                given[name] = _chosen(texts, given[name])
+        value = read_json(self._validator, given, of_one_field=self._has_one_field)
+        return getattr(value, FIELD) if self._has_one_field else value
+
+
+def form_of(kind: Any) -> Form:
+    """Return the form that asks for a type, or for one of a list of choices.
+
+    Raises:
+        AuthoringError: no form can ask for it.
+    """
+    if isinstance(kind, type):
+        return _form_of_class(kind)
+    if isinstance(kind, Form):
+        return kind
+    if isinstance(kind, list):
+        return _form_of_choices(kind)
+    if get_origin(kind) is None and not isinstance(kind, NewType | TypeAliasType):
+        instead = "use bool to let the user confirm" if kind is None else "use one of these"
+        raise AuthoringError(f"{kind!r} is neither a type, a list of choices nor a JSON Schema; {instead}")
+    # Python takes two Literals for the same if only the order of their choices differs.
+    return _form_of_type(kind, repr(kind)) if _is_hashable(kind) else _made(kind)
+
+
+def form_by_digest(digest: bytes) -> Form | None:
+    """Return the form that this process has made with a digest; None if there is none, or more than one."""
+    return _forms.get(digest)
+
+
+@lru_cache(maxsize=1024)
+def _form_of_class(kind: type[Any]) -> Form:
+    return _made(kind)
+
+
+@lru_cache(maxsize=1024)
+def _form_of_type(kind: Hashable, _order: str) -> Form:
+    return _made(kind)
+
+
+def _form_of_choices(given: list[Any]) -> Form:
+    several = len(given) == 1 and isinstance(given[0], list)
+    pairs = [(choice, "") if isinstance(choice, str) else choice for choice in (given[0] if several else given)]
+    if not pairs or not all(_is_pair(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
+        raise AuthoringError(
+            f"{given!r} is not a list of choices; use different texts, or pairs of a text and a title, at least one"
+        )
+    return _form_of_pairs(tuple(pairs), several=several)
+
+
+def _is_pair(given: Any) -> bool:
+    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given)
+
+
+@lru_cache(maxsize=1024)
+def _form_of_pairs(pairs: tuple[tuple[str, str], ...], *, several: bool) -> Form:
+    one: Any = Literal[tuple(text for text, _ in pairs)]
+    kind: Any = list[one] if several else one
+    if any(title for _, title in pairs):
+        titled = [{"const": text, "title": title or text} for text, title in pairs]
+        field = {"type": "array", "items": {"anyOf": titled}} if several else {"type": "string", "oneOf": titled}
+        kind = Annotated[kind, WithJsonSchema(field)]
+    return _made(kind)
+
+
+def _is_hashable(kind: Any) -> bool:
+    try:
+        hash(kind)
+    except TypeError:  # its annotations are not
+        return False
+    return True
+
+
+def _made(kind: Any) -> Form:
+    try:
+        if _has_fields(kind):
+            return _form_of_fields(kind)
+        return _form_of_one_field(kind)
+    except PydanticSchemaGenerationError:
+        raise AuthoringError(
+            f"{type_name(kind)}: no form can ask for this type; use a flat pydantic model, a dataclass, str, int, "
+            "float, bool, a date, or a choice (Literal or Enum)"
+        ) from None
+    except PydanticUserError as error:
+        raise AuthoringError(f"{type_name(kind)}: {error.message.splitlines()[0]}") from None
+
+
+def _has_fields(kind: Any) -> bool:
+    base = get_origin(kind) or kind
+    if not isinstance(base, type):
+        return False
+    return issubclass(base, BaseModel) or dataclasses.is_dataclass(base) or is_typeddict(base)
+
+
+def _form_of_fields(kind: Any) -> Form:
+    adapter = TypeAdapter[Any](kind)
+    schema = adapter.json_schema(schema_generator=FormSchemas)
+    annotations: dict[str, Any] = dict(getattr(kind, "__annotations__", {}))
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        names = property_names(kind)
+        annotations = {names[name]: field.annotation for name, field in kind.model_fields.items()}
+    form, texts = flat_form(schema, type_name(kind), annotations)
+    return Form(kind, form, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
+
+
+def _form_of_one_field(kind: Any) -> Form:
+    field: Any = (kind, None) if _may_be_none(kind) else kind
+    model = create_model("Form", **{FIELD: field})
+    schema = TypeAdapter[Any](model).json_schema(schema_generator=FormSchemas)
+    form, texts = flat_form(schema, "", {FIELD: kind})
+    return Form(kind, form, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True)
+
+
+def _may_be_none(kind: Any) -> bool:
+    if get_origin(kind) is Annotated:
+        return _may_be_none(kind.__origin__)
+    return get_origin(kind) in (Union, UnionType) and type(None) in get_args(kind)
+
+
+def _chosen(texts: Texts, given: Any) -> Any:
+    """Return the values of the choices that stand in the form as texts."""
+    if isinstance(given, list):
+        return [texts.get(item, item) if isinstance(item, str) else item for item in given]
+    return texts.get(given, given) if isinstance(given, str) else given
+
+
+def _integral(value: float) -> int | float:
+    """Return 5.0 as 5: they are the same number in JSON Schema, and a form's integer accepts both."""
+    return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
+
+
+def read_json(validator: SchemaValidator, content: Mapping[str, Any], *, of_one_field: bool = False) -> Any:
+    """Validate strictly as JSON: `"5"` is not a number, but a string can be a date.
+
+    Raises:
+        InvalidAnswer: it is not valid.
+    """
+    try:  # as `model_validate_json` does, without its options
+        return validator.validate_json(msgspec.json.encode(content), strict=True)
+    except ValidationError as error:
+        raise InvalidAnswer(_reason(error, of_one_field=of_one_field)) from None
+    except (ValueError, RecursionError):
+        raise InvalidAnswer from None
+
+
+def _reason(error: ValidationError, *, of_one_field: bool) -> str:
+    """Return what is wrong with an answer in pydantic's words, each with the name of its field."""
+    if error.error_count() > MAX_PROBLEMS:
+        return f"It is wrong in {error.error_count()} places."
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    lines = [": ".join((*map(str, problem["loc"][of_one_field:]), problem["msg"])) for problem in problems]
+    return cut("; ".join(lines))
+
+
+def cut(reason: str) -> str:
+    """Return a reason without what is too long to read."""
+    return reason if len(reason) <= MAX_REASON_CHARACTERS else reason[:MAX_REASON_CHARACTERS] + "…"
