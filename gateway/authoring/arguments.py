@@ -105,6 +105,23 @@ class Arguments:
         return first
 
 
+def refuse_composite(arguments: Arguments, owner: object, senders: str) -> None:
+    """Refuse arguments that are lists or objects, in what clients fill with text.
+
+    Args:
+        arguments: of the prompt or resource.
+        owner: the prompt or resource, for errors.
+        senders: who sends text, for errors.
+
+    Raises:
+        AuthoringError: no value of an argument can be sent as text.
+    """
+    for name, schema in arguments.schema.get("properties", {}).items():
+        options = schema.get("anyOf", [schema])
+        if all("$ref" in option or option.get("type") in ("array", "object", "null") for option in options):
+            raise AuthoringError(f"{owner}: the argument {name!r} must be text; {senders}")
+
+
 class SchemaArguments(Arguments):
     """The arguments of a function with its own schema: they are checked against it and passed on unchanged.
 
