@@ -17,6 +17,8 @@ _BASES: Final = ("Enum", "StrEnum", "IntEnum", "TypedDict", "NamedTuple", "Proto
 _OLD_NAMES: Final = {"Dict": "dict", "FrozenSet": "frozenset", "List": "list", "Set": "set", "Tuple": "tuple"}
 _CONTEXTS: Final = frozenset({"Context", "ServerRequestContext"})
 _GENERIC: Final = frozenset({"Model", "Dataclass", "Class"})
+_LOWER: Final = frozenset({*vars(builtins), "date", "datetime", "time", "timedelta"})
+"""Types with a name in lower case. Any other such name, if nothing binds it, is a variable."""
 _MAKERS: Final = frozenset({"Enum", "NewType", "TypeAliasType", "TypeVar", "create_model", "namedtuple"})
 _MOST_NAMES: Final = 8
 """More names than this that stand for one another are a circle."""
@@ -76,7 +78,7 @@ def _name(node: ast.Name, scopes: Scopes, depth: int) -> str:
         return _made(found, scopes, depth)
     if isinstance(found, (ast.Subscript, ast.BinOp)) or (isinstance(found, ast.Name) and found.id != node.id):
         return normal(found, scopes, depth + 1)
-    if found is None and node.id.islower() and not hasattr(builtins, node.id):
+    if found is None and node.id.islower() and node.id not in _LOWER:
         return VARIABLE
     return _OLD_NAMES.get(node.id, node.id)
 
@@ -114,7 +116,8 @@ def _subscript(node: ast.Subscript, scopes: Scopes, depth: int) -> str:
         return head
     if head == "Literal":
         return f"Literal[{', '.join(unique(map(_choice, items)))}]"
-    parts = [normal(item, scopes, depth) if item is items[0] or not _is_text(item) else "'text'" for item in items]
+    texts = items[1:] if head == "Annotated" else []
+    parts = ["'text'" if item in texts and _is_text(item) else normal(item, scopes, depth) for item in items]
     parts = ["..." if part == "Ellipsis" else part for part in parts]
     return f"{head}[{', '.join(parts)}]"
 

@@ -58,9 +58,15 @@ def cases(function: ast.FunctionDef | ast.AsyncFunctionDef, scopes: Scopes) -> d
             names, values = decorator.args[:2]
             if isinstance(values, ast.Name):
                 values = _expression(find(values.id, scopes))
-            if isinstance(names, ast.Constant) and isinstance(values, ast.List):
-                found.update(_columns([name.strip() for name in str(names.value).split(",")], values.elts))
+            if isinstance(values, ast.List):
+                found.update(_columns(_names(names), values.elts))
     return found
+
+
+def _names(node: ast.expr) -> list[str]:
+    items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else [node]
+    texts = [str(item.value) for item in items if isinstance(item, ast.Constant)]
+    return [name.strip() for text in texts for name in text.split(",")]
 
 
 def _columns(names: list[str], rows: list[ast.expr]) -> Iterator[tuple[str, Cases]]:
