@@ -12,7 +12,7 @@ import pathlib
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import annotated_types
 import pydantic
@@ -61,6 +61,9 @@ class ExampleEnum(enum.Enum):
 class ExampleClass:
     """A class that pydantic knows nothing of."""
 
+    def __repr__(self) -> str:
+        return "ExampleClass()"
+
 
 class ExampleProtocol(Protocol):
     def switch(self) -> None: ...
@@ -82,20 +85,25 @@ def entries() -> list[Entry]:
         return [Entry(row["kind"], row["annotation"], int(row["uses"]), row["example"]) for row in rows]
 
 
-def evaluated(annotation: str, names: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+class Names(dict[str, Any]):
+    """The meaning of names of libraries. The names of Python and pydantic need none."""
+
+
+def evaluated(annotation: str, names: Names | None = None) -> tuple[Any, Any]:
     """Return the type of an annotation and its default; `...` stands for no annotation and no default.
 
     Args:
         annotation: in the form of the table.
-        names: the meaning of the names that come from other libraries.
+        names: the names that come from other libraries.
 
     Raises:
         NameError: it has another name of a library.
     """
     kind, _, default = annotation.partition(" = ")
-    known = {**_NAMES, **(names or {}), "Field": _field_for(kind)}
-    read = ... if kind.startswith("(none") else eval(kind, dict(known))
-    return read, eval(default, dict(known)) if default else ...
+    known = names if names is not None else Names()
+    known.update({**_NAMES, **known, "Field": _field_for(kind)})
+    read = ... if kind.startswith("(none") else eval(kind, {}, known)
+    return read, eval(default, {}, known) if default else ...
 
 
 def _field_for(kind: str) -> Callable[..., Any]:
@@ -120,11 +128,14 @@ _NAMES: dict[str, Any] = {
     "Enum": ExampleEnum,
     "Gt": lambda _: annotated_types.Gt(0),
     "Model": ExampleModel,
+    "LightState": ExampleTypedDict,
+    "LoggingLevel": Literal["debug", "info"],
     "NamedTuple": ExampleNamedTuple,
     "Path": pathlib.Path,
     "Protocol": ExampleProtocol,
     "SecretStr": pydantic.SecretStr,
     "StrictInt": pydantic.StrictInt,
+    "Textarea": Annotated[str, pydantic.Field(json_schema_extra={"format": "textarea"})],
     "TypedDict": ExampleTypedDict,
     "UUID": uuid.UUID,
     "WithJsonSchema": lambda _: pydantic.WithJsonSchema({"type": "string"}),
@@ -135,7 +146,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-def function_with(entry: Entry, names: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+def function_with(entry: Entry, names: Names | None = None) -> Callable[..., Any]:
     """Return a function whose parameter `x`, or whose result, has the annotation.
 
     The one with a parameter returns its type and value as text. The other returns an example of its type.
@@ -150,13 +161,23 @@ def function_with(entry: Entry, names: Mapping[str, Any] | None = None) -> Calla
         takes.__defaults__ = None if default is ... else (default,)
         return takes
 
-    value = None if kind in (None, ...) else TypeAdapter(kind).validate_python(example(kind, "serialization"))
-
     def gives() -> Any:
         return value
 
-    gives.__annotations__ = {} if kind is ... else {"return": kind}
-    return gives
+    def generates() -> Any:
+        yield value
+
+    value = _value_of(kind)
+    function = generates if entry.annotation.startswith(("AsyncIterator[", "Iterator[")) else gives
+    function.__annotations__ = {} if kind is ... else {"return": kind}
+    return function
+
+
+def _value_of(kind: Any) -> Any:
+    try:
+        return None if kind in (None, ...) else TypeAdapter(kind).validate_python(example(kind, "serialization"))
+    except pydantic.PydanticSchemaGenerationError:
+        return kind() if isinstance(kind, type) else None
 
 
 def shown(value: Any) -> str:
@@ -171,10 +192,15 @@ def argument_for(entry: Entry) -> Any:
     return value if entry.kind.startswith("tool") or isinstance(value, str) else json.dumps(value)
 
 
+_ANY_CLASS = pydantic.ConfigDict(arbitrary_types_allowed=True)
+
+
 def asked_for(entry: Entry) -> Any:
     """Return what a question asks for: a type, or choices. A field gets a model of its own."""
     kind, _ = evaluated(entry.annotation)
-    return pydantic.create_model("Form", x=(kind, ...)) if entry.kind == "question field" else kind
+    return (
+        pydantic.create_model("Form", __config__=_ANY_CLASS, x=(kind, ...)) if entry.kind == "question field" else kind
+    )
 
 
 def example(kind: Any, mode: Any = "validation") -> Any:
@@ -222,6 +248,8 @@ def plain(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
     }
     if parts.get("additionalProperties") in (False, True):
         del parts["additionalProperties"]
+    if "enum" in parts and all(isinstance(choice, str) for choice in parts["enum"]):
+        parts.pop("type", None)
     for keyword in ("anyOf", "required"):
         if keyword in parts:
             parts[keyword] = sorted(parts[keyword], key=json.dumps)

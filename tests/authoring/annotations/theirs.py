@@ -1,6 +1,7 @@
 """Print what the official SDK and fastmcp do with each collected annotation that needs no class of their own.
 
-Usage: python -m tests.authoring.annotations.theirs, in an environment with both libraries. `theirs.json` has the output.
+Usage: python -m tests.authoring.annotations.theirs >tests/authoring/annotations/theirs.json, in an environment with
+both libraries: `.venvs/fastmcp`.
 """
 
 from __future__ import annotations
@@ -73,14 +74,15 @@ async def _in_sdk(entry: Entry) -> Any:
     if entry.kind.startswith("question"):
 
         async def asks(ctx: Context) -> str:
-            result = await ctx.elicit("?", schema=asked_for(entry))
+            result: Any = await ctx.elicit("?", schema=asked_for(entry))
             return shown(result.data)
 
         asks.__annotations__["ctx"] = Context
         server.add_tool(asks, name="f")
     else:
         _register(server, entry)
-    async with Client(server, mode="legacy", elicitation_callback=answer) as client:
+    callback: Any = answer
+    async with Client(server, mode="legacy", elicitation_callback=callback) as client:
         return await _seen(client, client, entry, forms)
 
 
