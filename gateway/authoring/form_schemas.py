@@ -200,9 +200,13 @@ def _include_limits(flat: dict[str, Any]) -> None:
 
 def type_name(annotation: Any) -> str:
     """Return the name of a type as authors write it."""
-    if get_origin(annotation) is Annotated:
-        return type_name(annotation.__origin__)
+    annotation = bare(annotation)
     return annotation.__name__ if isinstance(annotation, type) else repr(annotation).replace("typing.", "")
+
+
+def bare(annotation: Any) -> Any:
+    """Return the type in an `Annotated`, or any other type unchanged."""
+    return annotation.__origin__ if get_origin(annotation) is Annotated else annotation
 
 
 def property_names(model: type[BaseModel]) -> dict[str, str]:

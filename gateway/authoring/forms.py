@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
-from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, flat_form, property_names, type_name
+from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.model_validators import stopping_schema_validator
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
@@ -47,13 +47,45 @@ _EXACT_FLOATS: Final = 2**53
 _forms: Final[dict[bytes, Form | None]] = {}
 
 
-class Form:
+class Reader:
+    """Reads what a client answers as a type.
+
+    It validates strictly as JSON: `"5"` is not a number, but a string can be a date.
+    """
+
+    def __init__(
+        self, validator: SchemaValidator, texts: Mapping[str, Texts] | None = None, *, has_one_field: bool = False
+    ) -> None:
+        self.has_one_field = has_one_field
+        self._validate = validator.validate_json
+        self._texts = texts
+
+    def read(self, content: Mapping[str, Any]) -> Any:
+        """Return the value that the content of an answer stands for.
+
+        Raises:
+            InvalidAnswer: the content does not fit the type.
+        """
+        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
+        if self._texts:
+            given |= {name: _chosen(texts, given[name]) for name, texts in self._texts.items() if name in given}
+        try:  # as `model_validate_json` does, without its options
+            value = self._validate(msgspec.json.encode(given), strict=True)
+        except ValidationError as error:
+            raise InvalidAnswer(_reason(error, of_one_field=self.has_one_field)) from None
+        except (ValueError, RecursionError):
+            raise InvalidAnswer from None
+        return getattr(value, FIELD) if self.has_one_field else value
+
+
+class Form(Reader):
     """A form and the reader of its answers.
 
     Attributes:
         kind: the type that it asks for.
         schema: the `requestedSchema`.
         digest: the digest of a question that shows this form.
+        has_one_field: whether the type is that of the only field, `value`.
     """
 
     def __init__(
@@ -65,34 +97,17 @@ class Form:
         *,
         has_one_field: bool,
     ) -> None:
+        super().__init__(validator, texts, has_one_field=has_one_field)
+        self.kind = kind
         self.schema = schema
         self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
-        self.kind = kind
-        self._texts = texts
-        self._validator = validator
-        self._has_one_field = has_one_field
-        if len(_forms) < MOST_FORMS:
-            known = _forms.get(self.digest, self)
-            _forms[self.digest] = self if known is not None and known.kind == kind else None
 
-    def titled(self, title: str) -> dict[str, Any]:
-        """Return the `requestedSchema`, with a title for a field that only has the name `value`."""
-        if not title or not self._has_one_field:
+    def titled(self, message: str) -> dict[str, Any]:
+        """Return the `requestedSchema`, with the first line of the message as the title of the field `value`."""
+        title = message.partition("\n")[0]
+        if not title or not self.has_one_field:
             return self.schema
         return {**self.schema, "properties": {FIELD: {"title": title, **self.schema["properties"][FIELD]}}}
-
-    def read(self, content: Mapping[str, Any]) -> Any:
-        """Return the value that a client's answer stands for.
-
-        Raises:
-            InvalidAnswer: the answer does not fit the form.
-        """
-        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
-        for name, texts in self._texts.items():
-            if name in given:
-                given[name] = _chosen(texts, given[name])
-        value = read_json(self._validator, given, of_one_field=self._has_one_field)
-        return getattr(value, FIELD) if self._has_one_field else value
 
 
 def form_of(kind: Any) -> Form:
@@ -102,16 +117,18 @@ def form_of(kind: Any) -> Form:
         AuthoringError: no form can ask for it.
     """
     if isinstance(kind, type):
-        return _form_of_class(kind)
+        return form_of_class(kind)
     if isinstance(kind, Form):
         return kind
     if isinstance(kind, list):
         return _form_of_choices(kind)
     if get_origin(kind) is None and not isinstance(kind, NewType | TypeAliasType):
-        instead = "use bool to let the user confirm" if kind is None else "use one of these"
-        raise AuthoringError(f"{kind!r} is neither a type, a list of choices nor a JSON Schema; {instead}")
+        given = "None" if kind is None else f"an object of the type {type_name(type(kind))}"
+        raise AuthoringError(
+            f"{given} is neither a type, a list of choices nor a JSON Schema; to let the user confirm, use bool"
+        )
     # Python takes two Literals for the same if only the order of their choices differs.
-    return _form_of_type(kind, repr(kind)) if _is_hashable(kind) else _made(kind)
+    return _form_of_type(kind, repr(kind)) if _is_hashable(kind) else _remembered(_made(kind))
 
 
 def form_by_digest(digest: bytes) -> Form | None:
@@ -120,22 +137,29 @@ def form_by_digest(digest: bytes) -> Form | None:
 
 
 @lru_cache(maxsize=1024)
-def _form_of_class(kind: type[Any]) -> Form:
-    return _made(kind)
+def form_of_class(kind: type[Any]) -> Form:
+    """Return the form that asks for a class, at the cost of a look-up."""
+    return _remembered(_made(kind))
 
 
 @lru_cache(maxsize=1024)
 def _form_of_type(kind: Hashable, _order: str) -> Form:
-    return _made(kind)
+    return _remembered(_made(kind))
+
+
+def _remembered(form: Form) -> Form:
+    """Let `form_by_digest` find a form. Those of choices can be read by their schema, and may differ in each call."""
+    if len(_forms) < MOST_FORMS:
+        known = _forms.get(form.digest, form)
+        _forms[form.digest] = form if known is not None and known.kind == form.kind else None
+    return form
 
 
 def _form_of_choices(given: list[Any]) -> Form:
     several = len(given) == 1 and isinstance(given[0], list)
     pairs = [(choice, "") if isinstance(choice, str) else choice for choice in (given[0] if several else given)]
     if not pairs or not all(_is_pair(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
-        raise AuthoringError(
-            f"{given!r} is not a list of choices; use different texts, or pairs of a text and a title, at least one"
-        )
+        raise AuthoringError("a list of choices needs different texts, or pairs of a text and a title, at least one")
     return _form_of_pairs(tuple(pairs), several=several)
 
 
@@ -143,7 +167,7 @@ def _is_pair(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, str) for part in given)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _form_of_pairs(pairs: tuple[tuple[str, str], ...], *, several: bool) -> Form:
     one: Any = Literal[tuple(text for text, _ in pairs)]
     kind: Any = list[one] if several else one
@@ -177,7 +201,7 @@ def _made(kind: Any) -> Form:
 
 
 def _has_fields(kind: Any) -> bool:
-    base = get_origin(kind) or kind
+    base = get_origin(bare(kind)) or bare(kind)
     if not isinstance(base, type):
         return False
     return issubclass(base, BaseModel) or dataclasses.is_dataclass(base) or is_typeddict(base)
@@ -186,10 +210,11 @@ def _has_fields(kind: Any) -> bool:
 def _form_of_fields(kind: Any) -> Form:
     adapter = TypeAdapter[Any](kind)
     schema = adapter.json_schema(schema_generator=FormSchemas)
-    annotations: dict[str, Any] = dict(getattr(kind, "__annotations__", {}))
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        names = property_names(kind)
-        annotations = {names[name]: field.annotation for name, field in kind.model_fields.items()}
+    base = bare(kind)
+    annotations: dict[str, Any] = dict(getattr(base, "__annotations__", {}))
+    if isinstance(base, type) and issubclass(base, BaseModel):
+        names = property_names(base)
+        annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
     form, texts = flat_form(schema, type_name(kind), annotations)
     return Form(kind, form, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
 
@@ -203,9 +228,7 @@ def _form_of_one_field(kind: Any) -> Form:
 
 
 def _may_be_none(kind: Any) -> bool:
-    if get_origin(kind) is Annotated:
-        return _may_be_none(kind.__origin__)
-    return get_origin(kind) in (Union, UnionType) and type(None) in get_args(kind)
+    return get_origin(bare(kind)) in (Union, UnionType) and type(None) in get_args(bare(kind))
 
 
 def _chosen(texts: Texts, given: Any) -> Any:
@@ -218,20 +241,6 @@ def _chosen(texts: Texts, given: Any) -> Any:
 def _integral(value: float) -> int | float:
     """Return 5.0 as 5: they are the same number in JSON Schema, and a form's integer accepts both."""
     return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
-
-
-def read_json(validator: SchemaValidator, content: Mapping[str, Any], *, of_one_field: bool = False) -> Any:
-    """Validate strictly as JSON: `"5"` is not a number, but a string can be a date.
-
-    Raises:
-        InvalidAnswer: it is not valid.
-    """
-    try:  # as `model_validate_json` does, without its options
-        return validator.validate_json(msgspec.json.encode(content), strict=True)
-    except ValidationError as error:
-        raise InvalidAnswer(_reason(error, of_one_field=of_one_field)) from None
-    except (ValueError, RecursionError):
-        raise InvalidAnswer from None
 
 
 def _reason(error: ValidationError, *, of_one_field: bool) -> str:

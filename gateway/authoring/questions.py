@@ -11,7 +11,7 @@ import msgspec
 from pydantic import BaseModel
 from typing_extensions import TypeForm, TypeVar
 
-from gateway.authoring.forms import Choices, SeveralChoices, cut, form_by_digest, form_of, read_json
+from gateway.authoring.forms import Choices, Reader, SeveralChoices, cut, form_by_digest, form_of, form_of_class
 from gateway.authoring.model_validators import stopping_validator
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
@@ -25,6 +25,9 @@ D2 = TypeVar("D2")
 
 Accepted: TypeAlias = Literal["accept"]
 """The value of a question that sends the user to a URL: the user agreed to go there."""
+
+
+_FORM: Final = ("elicitation", "form")
 
 
 class _Missing:
@@ -53,12 +56,9 @@ class Ask(Generic[T]):
             method=method,
             params=params,
             capability=capability,
-            digest=self._digest(method, params),
+            digest=question_digest(method, params),
             read=lambda answer: self._read(key, answer),
         )
-
-    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
-        return question_digest(method, params)
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         raise NotImplementedError
@@ -151,21 +151,38 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
         def __init__(self, message: str, schema: TypeForm[V], default: D = ...) -> None: ...
         def __init__(self, message: str, schema: Any, default: Any = ...) -> None: ...
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        title = self.message.partition("\n")[0]
-        params = {"mode": "form", "message": self.message, "requestedSchema": requested_schema(self.schema, title)}
-        return ELICIT, params, ("elicitation", "form")
+    def question(self, key: str) -> Question:
+        """Return the engine's form of this question under the author's key."""
+        schema = self.schema
+        if isinstance(schema, type):
+            form = form_of_class(schema)
+        elif isinstance(schema, Mapping):
+            return super().question(key)
+        else:
+            form = form_of(schema)
+        shown = form.titled(self.message) if form.has_one_field else form.schema
+        return Question(
+            method=ELICIT,
+            params={"mode": "form", "message": self.message, "requestedSchema": shown},
+            capability=_FORM,
+            digest=form.digest,
+            read=lambda answer: self._read(key, answer),
+        )
 
-    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
-        return super()._digest(method, params) if _is_json_schema(self.schema) else form_of(self.schema).digest
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        params = {"mode": "form", "message": self.message, "requestedSchema": _given_schema(self.schema)}
+        return ELICIT, params, _FORM
 
     def _value(self, result: Mapping[str, Any]) -> Any:
         content = result.get("content", {})
         if not isinstance(content, dict):
             raise InvalidAnswer
-        if not _is_json_schema(self.schema):
-            return form_of(self.schema).read(content)
-        problem = _schema_validator(_canonical(self.schema)).problem(content)
+        schema: Any = self.schema
+        if isinstance(schema, type):
+            return form_of_class(schema).read(content)
+        if not isinstance(schema, Mapping):
+            return form_of(schema).read(content)
+        problem = _schema_validator(_canonical(schema)).problem(content)
         if problem is not None:
             raise InvalidAnswer(cut(problem))
         return copy_json(dict(content))
@@ -210,6 +227,9 @@ class Completion(BaseModel):
         """The text of all text blocks, joined."""
         blocks = self.content if isinstance(self.content, list) else [self.content]
         return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+
+
+_COMPLETION: Final = Reader(stopping_validator(Completion))
 
 
 @dataclass(frozen=True)
@@ -268,7 +288,7 @@ class Sample(Ask[Completion | D], Generic[D]):
         return SAMPLE, params, ("sampling",)
 
     def _value(self, result: Mapping[str, Any]) -> Completion:
-        completion: Completion = read_json(stopping_validator(Completion), result)
+        completion: Completion = _COMPLETION.read(result)
         return completion
 
 
@@ -281,6 +301,9 @@ class Root(BaseModel):
 
 class _RootsResult(BaseModel):
     roots: list[Root]
+
+
+_ROOTS: Final = Reader(stopping_validator(_RootsResult))
 
 
 @dataclass(frozen=True)
@@ -301,7 +324,7 @@ class Roots(Ask[list[Root] | D], Generic[D]):
         return ROOTS, {}, ("roots",)
 
     def _value(self, result: Mapping[str, Any]) -> list[Root]:
-        roots: _RootsResult = read_json(stopping_validator(_RootsResult), result)
+        roots: _RootsResult = _ROOTS.read(result)
         return roots.roots
 
 
@@ -326,28 +349,14 @@ def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     return Elicit[Any]("", form)
 
 
-def requested_schema(schema: Any, title: str = "") -> dict[str, Any]:
-    """Return the `requestedSchema` of a form: made from a type or a list of choices, or a JSON Schema unchanged.
-
-    Args:
-        schema: the type, the choices or the JSON Schema.
-        title: what the field is called, if the form has only one and no name for it.
-
-    Raises:
-        AuthoringError: no form can ask for it.
-    """
-    if not _is_json_schema(schema):
-        return form_of(schema).titled(title)
+def _given_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an author's JSON Schema unchanged, after checking that a form can have it."""
     if schema.get("type") != "object":
         raise AuthoringError(
             "the schema of a form must have type 'object'; for choices with titles, use a list of pairs"
         )
     _schema_validator(_canonical(schema))
     return dict(schema)
-
-
-def _is_json_schema(schema: Any) -> bool:
-    return not isinstance(schema, type) and isinstance(schema, Mapping)
 
 
 @lru_cache(maxsize=1024)

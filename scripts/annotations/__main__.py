@@ -1,7 +1,8 @@
 """Print the annotations that the tests and documents of MCP libraries use: kind, annotation, uses, an example.
 
-Usage: python -m scripts.annotations PROJECT…, unpacked source distributions, as `pip download --no-deps
---no-binary :all: fastmcp mcp` gets them. Nothing in them is imported or run.
+Usage: python -m scripts.annotations PROJECT… >tests/authoring/annotations/collected.tsv, with the folders of unpacked
+source distributions: `pip download --no-deps --no-binary fastmcp,mcp fastmcp==… mcp==…`, in the versions of
+`tests/peers/fastmcp/locked.txt`. Nothing in them is imported or run.
 """
 
 from __future__ import annotations

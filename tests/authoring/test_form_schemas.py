@@ -92,6 +92,8 @@ class Everything(BaseModel):
     sizes: list[Size] = [Size.SMALL]
     levels: list[Literal[1, 2]]
     shown: Annotated[str, Field(json_schema_extra={"oneOf": [{"const": "a", "title": "A"}]})] = "a"
+    named: Annotated[str, Field(json_schema_extra={"enum": ["a"], "enumNames": ["A"]})]
+    listed: Annotated[list[str], Field(json_schema_extra={"items": {"type": "string", "enum": ["a"]}})]
     example: Annotated[str, Field(examples=["x"], deprecated=True)] = ""
     maybe: int | None
     maybe_default: str | None = None
@@ -149,6 +151,8 @@ SIZES = [{"const": "1", "title": "SMALL"}, {"const": "2", "title": "LARGE"}]
         ("sizes", {"type": "array", "items": {"anyOf": SIZES}, "default": ["1"]}),
         ("levels", {"type": "array", "items": {"type": "string", "enum": ["1", "2"]}}),
         ("shown", {"type": "string", "oneOf": [{"const": "a", "title": "A"}], "default": "a"}),
+        ("named", {"type": "string", "enum": ["a"], "enumNames": ["A"]}),
+        ("listed", {"type": "array", "items": {"type": "string", "enum": ["a"]}}),
         ("example", {"type": "string", "default": ""}),
         ("maybe", {"type": "integer"}),
         ("maybe_default", {"type": "string"}),

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, AnyUrl, Field, SecretStr, TypeAdapter, With
 from typing_extensions import TypeAliasType, TypedDict
 
 from gateway import AuthoringError, Context, Elicit, InputRequired, PlainContext, tool
+from gateway.authoring import forms
 from gateway.authoring.forms import form_of
 from gateway.authoring.questions import wire_ask
 from gateway.engine.questions import InvalidAnswer, Question
@@ -151,22 +152,23 @@ def test_what_does_not_fit_is_asked_again_with_the_reason_alone(kind: Any, given
         (dict[str, int], r"dict\[str, int\]: forms are flat"),
         (list[str], r"list\[str\]: a list in a form must offer text choices, so list\[str\] .* use list\[Literal"),
         (int | str, r"int \| str: forms are flat"),
-        (Any, "Any"),
+        (Any, "Any: forms are flat"),
+        (object, "object: "),
         (Decimal, "Decimal: forms are flat"),
         (bytes, "bytes: a form has no field for the format 'binary'"),
         (time, "time: a form has no field for the format 'time', .* WithJsonSchema"),
         (SecretStr, "SecretStr: a form must not ask for secrets; send the user to a page with elicit_url"),
         (Annotated[float, Field(gt=0)], "float: a form has no 'exclusiveMinimum', .* use ge instead of gt"),
         (Literal["a", 1], "forms are flat, .* use choices that are all texts, or all numbers"),
-        ([], "not a list of choices; use different texts"),
-        ([[]], "not a list of choices"),
-        ([1, 2], "not a list of choices"),
-        (["a", "a"], "not a list of choices"),
-        ([("a", 1)], "not a list of choices"),
-        ([["a"], ["b"]], "not a list of choices"),
+        ([], "a list of choices needs different texts, or pairs of a text and a title"),
+        ([[]], "a list of choices needs different texts"),
+        ([1, 2], "a list of choices needs different texts"),
+        (["a", "a"], "a list of choices needs different texts"),
+        ([("a", 1)], "a list of choices needs different texts"),
+        ([["a"], ["b"]], "a list of choices needs different texts"),
         (("a", "b"), "neither a type, a list of choices nor a JSON Schema"),
-        (None, "use bool to let the user confirm"),
-        ("str", "neither a type"),
+        (None, "None is neither a type, .* to let the user confirm, use bool"),
+        ("str", "an object of the type str is neither a type"),
         ({"low": {"title": "Low"}}, "for choices with titles, use a list of pairs"),
     ],
     ids=str,
@@ -186,6 +188,7 @@ def test_a_dataclass_and_a_typed_dict_are_forms_like_a_model() -> None:
     size = {"type": "string", "oneOf": SIZES, "default": "1"}
     assert place.params["requestedSchema"]["properties"] == {"city": {"type": "string"}, "size": size}
     assert place.read(accept({"city": "Ulm", "size": "2"})) == Place("Ulm", Size.LARGE)
+    assert asked(Annotated[Place, "a note"]).read(accept({"city": "Ulm"})) == Place("Ulm")
     assert asked(Drink).read(accept({"name": "tea"})) == {"name": "tea"}
     with pytest.raises(InvalidAnswer, match="name: Field required"):
         asked(Drink).read(accept({}))
@@ -215,6 +218,21 @@ def choices_of(kind: Any) -> list[str]:
 def test_a_form_is_made_once() -> None:
     for make in (lambda: str, lambda: Literal["a", "z"], lambda: ["a", "z"], lambda: list[Colour], lambda: Place):
         assert form_of(make()) is form_of(make())
+
+
+def test_lists_of_choices_that_differ_in_each_call_do_not_fill_the_memory() -> None:
+    before = len(forms._forms)
+    for number in range(3):
+        asked([f"file-{number}"]).read(accept({"value": f"file-{number}"}))
+    assert len(forms._forms) == before
+
+
+def test_a_stored_choice_is_read_by_its_schema() -> None:
+    question = asked(["tea", "milk"])
+    again = wire_ask(question.method, question.params, question.digest).question("k")
+    again.read(accept({"value": "tea"}))
+    with pytest.raises(InvalidAnswer):
+        again.read(accept({"value": "coffee"}))
 
 
 def test_a_stored_question_is_read_as_its_type() -> None:
