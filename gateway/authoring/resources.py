@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from gateway.authoring.arguments import refuse_composite
 from gateway.authoring.content import resource_contents
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.authoring.uri_templates import UriTemplate, is_template
@@ -60,6 +61,7 @@ class Resource(Served[P, R_co]):
         if variables != parameters:
             told = f"the variables {sorted(variables)}, but its function has the parameters {sorted(parameters)}"
             raise AuthoringError(f"{self}: its URI has {told}")
+        refuse_composite(self._arguments, self, "each variable of a URI is one text")
 
     @property
     def label(self) -> str:
