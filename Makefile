@@ -11,6 +11,7 @@ FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
+TYPING_STAMP := .venvs/typing/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -22,10 +23,14 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
-# The website needs MkDocs, so `make ci` tests it after `make docs`.
-WEBSITE := tests/docs/test_site.py
+# pyright has an environment of its own, so `make check` tests the types of user programs.
+TYPES := tests/typing
+# The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
+AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
 CORE := tests/engine tests/protocol tests/sealing tests/admission tests/http tests/web tests/auth tests/authoring tests/observability/test_audit.py tests/observability/test_line_writer.py tests/repository/test_compiled.py
+# Tests that `make test` runs once; `make ci` also runs their repetitions on other data and servers, on compiled code.
+REPEATED := tests/storage tests/security/test_mutated_tokens.py
 # Tests of the packages without I/O, which `make quick` runs.
 PURE := tests/engine tests/protocol tests/sealing tests/tasks
 CODE := gateway gateway_pytest workers deploy loadtest bench scripts tests
@@ -53,8 +58,9 @@ quick: $(STAMP) ## After every edit: check format, lint, types, imports; test th
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(PURE)
 
-check: $(STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
+check: $(STAMP) $(TYPING_STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
 	@$(check_sources)
+	@$(RUN) pytest -n 2 -q $(TYPES)
 	@$(RUN) scripts.prose
 	@$(RUN) coverage report
 
@@ -103,9 +109,9 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory check
 	@$(MAKE) --no-print-directory docs
-	@$(RUN) pytest -n 2 $(WEBSITE)
+	@$(RUN) pytest -n 2 $(AFTER_DOCS)
 	@$(MAKE) --no-print-directory compiled
-	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE)
+	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE) && $(RUN) pytest -n 4 -m repeats $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
@@ -128,7 +134,7 @@ command -v redis-server >/dev/null || sh scripts/need.sh redis-server "the Redis
 endef
 
 define need_curl
-command -v curl >/dev/null || sh scripts/need.sh curl "curl, which tests the recipes of docs/start/connect.md"
+command -v curl >/dev/null || sh scripts/need.sh curl "curl, which tests the pages for clients and authors"
 endef
 
 define need_haproxy
@@ -167,7 +173,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(WEBSITE) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -181,7 +187,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from gateway.authoring.prompts import prompt
     from gateway.authoring.questions import Completion, Elicit, ElicitUrl, InputRequired, Root, Roots, Sample
     from gateway.authoring.resources import resource
+    from gateway.authoring.server import server
     from gateway.authoring.tools import tool
     from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
     from gateway.process.mounting import draining, mount
+    from gateway.protocol.versions import LogLevel
     from gateway.sealing.principal import Principal
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "ElicitUrl",
     "InputRequired",
     "InvalidArguments",
+    "LogLevel",
     "PlainContext",
     "Principal",
     "ProtocolError",
@@ -54,6 +57,7 @@ __all__ = [
     "mount",
     "prompt",
     "resource",
+    "server",
     "testing",
     "tool",
 ]
@@ -75,9 +79,11 @@ _HOMES = {
         "Sample",
     ),
     "gateway.authoring.resources": ("resource",),
+    "gateway.authoring.server": ("server",),
     "gateway.authoring.tools": ("tool",),
     "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
     "gateway.process.mounting": ("draining", "mount"),
+    "gateway.protocol.versions": ("LogLevel",),
     "gateway.sealing.binding": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -46,9 +46,6 @@ UNMEASURED = (
 Measuring makes a test up to three times as slow.
 """
 
-OTHER_SERVERS = ("redis-6.2", "valkey")
-"""Task stores on which tests of `storage` repeat what they do on Redis; they are not measured there."""
-
 MEASURED_PROCESSES = (
     *("cli/test_dev.py", "observability/tracing", "process/test_reload.py", "wires/draft/test_first_form.py"),
     *("wires/draft/test_persistent.py", "workers/test_leaving.py"),
@@ -118,7 +115,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         os.environ.update(_measuring)
     elif MEASURED in os.environ:
         _measuring[MEASURED] = os.environ.pop(MEASURED)
-    if measured and not is_generated(item) and not is_on_another_server(item):
+    if measured and not is_generated(item):
         return (yield)
     with unmeasured():
         return (yield)
@@ -140,12 +137,6 @@ def is_in(places: tuple[str, ...], path: Path) -> bool:
 def is_generated(item: pytest.Item) -> bool:
     """Return whether hypothesis generates the examples of a test; the written examples run the same lines."""
     return getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
-
-
-def is_on_another_server(item: pytest.Item) -> bool:
-    """Return whether a test repeats on another task store what it does on Redis."""
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and callspec.params.get("server") in OTHER_SERVERS
 
 
 def is_measured() -> bool:

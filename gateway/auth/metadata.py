@@ -47,11 +47,12 @@ class ResourceMetadata:
         """The paths that serve it: the endpoint's path here, the root, and the path seen by clients behind a prefix."""
         return frozenset({WELL_KNOWN_PATH, WELL_KNOWN_PATH + ENDPOINT_PATH, urlsplit(self.url).path})
 
-    def document(self, scopes: Iterable[str]) -> dict[str, Any]:
+    def document(self, scopes: Iterable[str], name: str | None = None) -> dict[str, Any]:
         """Return the document (RFC 9728 section 2); empty lists are left out (section 3.2).
 
         Args:
             scopes: those that tools, prompts and resources require.
+            name: the name of the server for people, if it has one.
         """
         document: dict[str, Any] = {"resource": self.resource}
         if self.authorization_servers:
@@ -62,4 +63,6 @@ class ResourceMetadata:
         if supported:
             document["scopes_supported"] = supported
         document["bearer_methods_supported"] = ["header"]
+        if name is not None:
+            document["resource_name"] = name
         return document

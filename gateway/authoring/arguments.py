@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from gateway.authoring.content import ToolResult
 from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
-from gateway.authoring.model_schemas import model_schema
+from gateway.authoring.model_schemas import model_schema, type_schema
 from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
-from gateway.authoring.questions import InputRequired
+from gateway.authoring.schema_inlining import inlined
 from gateway.authoring.schema_validation import SchemaValidator
+from gateway.authoring.typed_dicts import readable
+from gateway.authoring.typed_values import UNSERVABLE, adapter_of, outer_names, unservable
 from gateway.errors import AuthoringError, GatewayError
 
 MAX_PROBLEMS = 10
@@ -73,12 +73,13 @@ class Arguments:
             self._names[field] = parameter.name
         try:
             model = create_model("Arguments", __config__=ConfigDict(extra="forbid"), **fields)
-            self.schema = _input_schema(model)
-        except PydanticUserError as error:
-            raise AuthoringError(f"{name}: {error.message.splitlines()[0]}") from None
+            schema = _input_schema(model)
+        except UNSERVABLE as error:
+            raise _unservable(name, hints, parameters, error) from None
+        self.schema = inlined(schema)
         self._model = model
         self._validate = stopping_validator(model).validate_python
-        self._nesting = NestingLimit(self.schema)
+        self._nesting = NestingLimit(schema)
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments for the function.
@@ -147,27 +148,13 @@ class SchemaArguments(Arguments):
         return {name: value for name, value in arguments.items() if name in self._taken}
 
 
-def return_model(function: Callable[..., Any]) -> type[BaseModel] | None:
-    """Return the pydantic model in a function's return annotation, or None if there is not exactly one.
-
-    `-> Model | InputRequired` and `-> Model | ToolResult` count too, because clients only ever see the model.
-    """
-    annotation = _hints(function).get("return")
-    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
-    options = set(typing.get_args(annotation)) - {InputRequired, ToolResult} if is_union else {annotation}
-    model = options.pop() if len(options) == 1 else None
-    if isinstance(model, type) and issubclass(model, BaseModel) and not issubclass(model, ToolResult):
-        return model
-    return None
-
-
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(function, None, outer_names(inspect.unwrap(function)), include_extras=True)
     except NameError as error:
         message = f"{_name_of(function)}: the annotation {error.name!r} is not defined in its module"
         raise AuthoringError(message) from None
@@ -200,16 +187,11 @@ def _split_signature(
 
 
 def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
-    """Refuse an annotation that promises the function another context than it gets."""
-    is_async = inspect.iscoroutinefunction(function)
-    if annotation is Context and not is_async:
+    """Refuse an annotation that promises more than the function gets."""
+    if annotation is Context and not inspect.iscoroutinefunction(function):
         raise AuthoringError(
             f"{_name_of(function)}: a function without `async` gets no Context; use `async def`, or annotate "
             f"`{name}: PlainContext`"
-        )
-    if annotation is PlainContext and is_async:
-        raise AuthoringError(
-            f"{_name_of(function)}: an `async def` function gets a Context; annotate `{name}: Context`"
         )
 
 
@@ -231,11 +213,25 @@ def _refuse_other_context(function: Callable[..., Any], name: str, annotation: A
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
     """Return pydantic's definition of an argument. The author's `Field(…)` may be a default or in `Annotated`."""
     default = parameter.default
+    annotation = readable(annotation)
     if isinstance(default, FieldInfo):
         return Annotated[annotation, default], Field(alias=parameter.name)
     if default is inspect.Parameter.empty:
         return annotation, Field(alias=parameter.name)
     return annotation, Field(default, alias=parameter.name)
+
+
+def _unservable(
+    name: str, hints: Mapping[str, Any], parameters: list[inspect.Parameter], error: Exception
+) -> AuthoringError:
+    """Return an error that names the parameter whose type pydantic cannot serve."""
+    for parameter in parameters:
+        annotation = hints.get(parameter.name, Any)
+        try:
+            type_schema(adapter_of(annotation), "validation")
+        except UNSERVABLE as own:
+            return unservable(annotation, f"{name}: the parameter {parameter.name!r}", own)
+    return AuthoringError(f"{name}: its parameters cannot be arguments: {str(error).splitlines()[0]}")
 
 
 def _input_schema(model: type[BaseModel]) -> dict[str, Any]:

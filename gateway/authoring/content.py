@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
+from gateway.authoring.mistakes import known_name
+from gateway.authoring.typed_values import why_not_written, written_value
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
@@ -94,13 +97,30 @@ def resource_blob(uri: str, contents: bytes, mime_type: str = "application/octet
 
 
 class ToolResult(BaseModel):
-    """A tool's result with every field spelled out: `content` blocks, `structured` content and `is_error`."""
+    """A tool's result with every field spelled out.
+
+    Attributes:
+        content: the blocks.
+        structured: the `structuredContent`. It must fit the tool's output schema, if it has one.
+        is_error: whether the result explains an error to the model.
+        meta: the `_meta` of the result, for clients; models do not see it.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
     content: list[dict[str, Any]]
     structured: Any = None
     is_error: bool = False
+    meta: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, fields: Any) -> Any:
+        for name in fields if isinstance(fields, dict) else ():
+            if name not in cls.model_fields:
+                advice = known_name(str(name), cls.model_fields, "its fields are", likeness=0.7)
+                raise AuthoringError(f"ToolResult has no field {name!r}; {advice}")
+        return fields
 
 
 def error(message: str) -> ToolResult:
@@ -111,8 +131,8 @@ def error(message: str) -> ToolResult:
 def tool_result(value: object) -> dict[str, Any]:
     """Return the fields of a `CallToolResult` for a tool's return value.
 
-    Text and numbers become one text block, and content blocks stay as they are. A list becomes one block per item.
-    A model or a dict becomes `structuredContent`, plus a text block with its JSON.
+    Text and other scalars become one text block, and content blocks stay as they are. A list becomes one block per
+    item. A model, a dataclass or a dict becomes `structuredContent`, plus a text block with its JSON.
 
     Raises:
         AuthoringError: the value, or a part of it, cannot be written as JSON.
@@ -123,12 +143,36 @@ def tool_result(value: object) -> dict[str, Any]:
         result: dict[str, Any] = {"content": json_value(value.content, "the content"), "isError": value.is_error}
         if value.structured is not None:
             result["structuredContent"] = _structured(value.structured)
+        if value.meta is not None:
+            result["_meta"] = written_value(value.meta, "the result's meta")
         return result
-    if isinstance(value, (BaseModel, Mapping)) and not isinstance(value, Content):
+    if (isinstance(value, (BaseModel, Mapping)) and not isinstance(value, Content)) or is_dataclass(value):
         structured = _structured(value)
         return {"content": [_json_block(structured)], "structuredContent": structured, "isError": False}
     blocks = value if isinstance(value, (list, tuple)) else () if value is None else (value,)
     return {"content": [content_block(item) for item in blocks], "isError": False}
+
+
+def typed_result(value: object, written: Any, structured: Any) -> dict[str, Any]:
+    """Return the fields of a `CallToolResult` whose structured content is known. The blocks are as in `tool_result`.
+
+    Args:
+        value: the tool's return value.
+        written: its JSON.
+        structured: the object that has this JSON.
+    """
+    if isinstance(written, list) and isinstance(value, (list, tuple)):
+        pairs = list(zip(value, written, strict=False))
+    else:
+        pairs = [] if written is None else [(value, written)]
+    return {"content": [_block(item, part) for item, part in pairs], "structuredContent": structured, "isError": False}
+
+
+def _block(item: object, written: Any) -> dict[str, Any]:
+    if isinstance(item, Content) and isinstance(written, dict):
+        return written
+    is_text = isinstance(item, str) and isinstance(written, str)
+    return {"type": "text", "text": written} if is_text else _json_block(written)
 
 
 def content_block(item: object) -> dict[str, Any]:
@@ -151,12 +195,12 @@ def _json_block(value: object) -> dict[str, Any]:
 def _structured(value: object) -> Any:
     if isinstance(value, BaseModel):
         try:
-            value = value.model_dump(mode="json", by_alias=True)
+            value = value.model_dump(mode="json", by_alias=True, warnings="error")
         except Exception as failure:
             raise AuthoringError(
-                f"the result: {type(value).__name__} cannot be converted to JSON: {failure}"
+                f"the result: {type(value).__name__} cannot be converted to JSON: {why_not_written(failure)}"
             ) from failure
-    return json_value(value, "the result")
+    return written_value(value, "the result")
 
 
 def prompt_messages(value: object) -> list[dict[str, Any]]:

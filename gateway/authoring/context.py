@@ -6,10 +6,15 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
+
+from typing_extensions import TypeForm
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
+from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
+from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
 from gateway.protocol.capabilities import capability_path
@@ -17,7 +22,7 @@ from gateway.protocol.versions import LOG_LEVELS, LogLevel
 from gateway.sealing.principal import Principal
 
 T = TypeVar("T")
-D = TypeVar("D")
+D = TypeVarWithDefault("D", default=Never)
 P = ParamSpec("P")
 
 CAPABILITIES = frozenset(
@@ -102,10 +107,22 @@ class PlainContext:
         """The answers that the call has so far, for functions that return `InputRequired`."""
         return Answers(self._leg, self._declared)
 
-    def resumed(self, default: T) -> T:
-        """Return the last checkpoint of an earlier leg, or `default` if there is none."""
-        value: T = self._leg.resumed(default)
-        return value
+    @overload
+    def resumed(self, default: T) -> T: ...
+    @overload
+    def resumed(self, default: D, type: type[T]) -> T | D: ...
+
+    def resumed(self, default: Any, type: Any = None) -> Any:  # noqa: A002 - what it is
+        """Return the last checkpoint of an earlier leg, or `default` if there is none.
+
+        Args:
+            default: returned if there is no checkpoint.
+            type: of the checkpoint; by default the class of `default`.
+
+        Raises:
+            AuthoringError: the checkpoint is not of that type.
+        """
+        return self._leg.resumed(default, resumed_recorder(default, type))
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress.
@@ -190,24 +207,26 @@ class Context(PlainContext):
     __slots__ = ()
 
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T]) -> T: ...
+    async def elicit(self, key: str, message: str, schema: type[T], *, default: D = ...) -> T | D: ...
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T], *, default: D) -> T | D: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any]) -> dict[str, Any]: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any], *, default: D) -> dict[str, Any] | D: ...
-
     async def elicit(
-        self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
-    ) -> Any:
+        self, key: str, message: str, schema: Mapping[str, Any], *, default: D = ...
+    ) -> dict[str, Any] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: Choices, *, default: D = ...) -> str | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: SeveralChoices, *, default: D = ...) -> list[str] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: TypeForm[T], *, default: D = ...) -> T | D: ...
+
+    async def elicit(self, key: str, message: str, schema: Any, *, default: Any = MISSING) -> Any:
         """Ask the user to fill in a form, and return what they entered.
 
         Args:
             key: identifies the question in this call; it must not contain `~`. Answers are recorded by key, so use
                 a new key for a question with a new meaning.
             message: the text that the user reads.
-            schema: a flat pydantic model, to get an instance of it, or a JSON Schema, to get a dict.
+            schema: what to ask for; see `Elicit`.
             default: returned, instead of an error, if the user declines or dismisses the form or the client
                 answers with an error.
 
@@ -288,6 +307,8 @@ class Context(PlainContext):
         return await self._leg.ask_one(key, Roots(default).question(key))
 
     @overload
+    async def ask(self, /, **questions: Elicit[T, D]) -> dict[str, T | D]: ...
+    @overload
     async def ask(self, /, **questions: Ask[T]) -> dict[str, T]: ...
     @overload
     async def ask(self, /, **questions: Ask[Any]) -> dict[str, Any]: ...
@@ -318,18 +339,37 @@ class Context(PlainContext):
 
         Args:
             key: identifies the step in this call.
-            function: what to run. It must return a JSON value.
+            function: what to run. Its result is recorded as JSON, and restored by its return annotation. Without one,
+                it must be JSON already.
             args: the arguments of the function.
             kwargs: its keyword arguments.
-        """
-        return await self._leg.step(key, partial(function, **kwargs) if kwargs else function, args)
 
-    async def checkpoint(self, value: object) -> None:
-        """Save a JSON value from which a long computation can continue in another leg, and yield once.
+        Raises:
+            AuthoringError: the result does not fit the annotation, or cannot be restored from JSON.
+        """
+        try:
+            recorder = result_recorder(function)
+        except AuthoringError as error:
+            raise self._leg.broken(error) from None
+        return await self._leg.step(key, partial(function, **kwargs) if kwargs else function, args, recorder)
+
+    async def checkpoint(self, value: object, type: Any = None) -> None:  # noqa: A002 - what it is
+        """Save a value from which a long computation can continue in another leg, and yield once.
 
         Only the last checkpoint is kept. `resumed` returns it.
+
+        Args:
+            value: JSON, or anything that pydantic can write as JSON and restore.
+            type: of the value, for a container of values that JSON lacks; by default the class of the value.
+
+        Raises:
+            AuthoringError: the value is not of that type, or cannot be restored from JSON.
         """
-        await self._leg.checkpoint(value)
+        try:
+            recorder = checkpoint_recorder(value, type)
+        except AuthoringError as error:
+            raise self._leg.broken(error) from None
+        await self._leg.checkpoint(value, recorder)
 
     async def emit(self, block: object) -> None:
         """Add a block to the tool's result now, before the blocks of the return value.

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+from gateway.authoring.mistakes import place_of, place_of_error
 from gateway.errors import AuthoringError, ConfigurationError
 
 T = TypeVar("T")
@@ -16,6 +17,7 @@ class Lifespan(Generic[T]):
 
     def __init__(self, function: Callable[[], AsyncIterator[T]]) -> None:
         self.name = function.__name__
+        self.place = place_of(function)
         self._open = contextlib.asynccontextmanager(function)
         self._values: list[T] = []
 
@@ -88,5 +90,6 @@ async def open_at_start(lifespans: Iterable[Lifespan[Any]], stack: contextlib.As
         try:
             await stack.enter_async_context(entry.opened())
         except (Exception, SystemExit) as error:
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            where = place_of_error(error, entry.place)
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())} ({where})"
             raise ConfigurationError(f"the lifespan {entry.name!r} failed to open: {problem}") from error

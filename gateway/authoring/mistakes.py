@@ -10,12 +10,17 @@ import traceback
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import CodeType
-from typing import Any, Final
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Final, Literal, NoReturn
 
 from gateway.errors import AuthoringError
 
+MAX_EXPLANATION_CHARACTERS: Final = 2000
+"""An error may say anything; longer texts are cut."""
+
 _OURS: Final = Path(__file__).parents[1]
+_PACKAGES: Final = frozenset({"gateway", "gateway_workers"})
+_DEMO: Final = "gateway.demo"
 _LIBRARIES: Final = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _RECEIVERS: Final = frozenset({"self", "cls"})
 
@@ -33,11 +38,11 @@ def refuse_unservable(function: Any, kind: str) -> None:
     name = getattr(function, "__qualname__", repr(function))
     if inspect.isclass(function):
         raise AuthoringError(f"@{kind} cannot decorate the class {name!r}; decorate a function that uses it")
+    if isinstance(function, (classmethod, staticmethod)):
+        _refuse_method(function, kind, f"of the class: {function.__name__} = {_decorator(kind)}({name})")
     if _is_method(function):
-        raise AuthoringError(
-            f"@{kind} cannot decorate the method {name!r} in its class; decorate a function outside the class, or the "
-            f"method of an object: {function.__name__} = {kind}(my_object.{function.__name__})"
-        )
+        method = f"my_object.{function.__name__}"
+        _refuse_method(function, kind, f"of an object: {function.__name__} = {_decorator(kind)}({method})")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         parts = ", or send each part with `await ctx.emit(part)`" if kind == "tool" else ""
         raise AuthoringError(
@@ -45,10 +50,19 @@ def refuse_unservable(function: Any, kind: str) -> None:
         )
 
 
+def _refuse_method(function: Any, kind: str, whose: str) -> NoReturn:
+    raise AuthoringError(
+        f"@{kind} cannot decorate the method {function.__qualname__!r} in its class; decorate a function outside the "
+        f"class, or the method {whose}"
+    )
+
+
+def _decorator(kind: str) -> str:
+    return "resource(uri)" if kind == "resource" else kind
+
+
 def _is_method(function: Any) -> bool:
     """Return whether this is a method that its class still has to bind to an object."""
-    if isinstance(function, (classmethod, staticmethod)):
-        return True
     if not inspect.isfunction(function):
         return False
     scope = function.__qualname__.rpartition(".")[0]
@@ -70,9 +84,13 @@ def refuse_unknown_options(kind: str, options: Iterable[str], *takers: Callable[
     known = frozenset().union(*map(_keywords_of, takers))
     for name in options:
         if name not in known:
-            similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            advice = f"did you mean {similar[0]!r}?" if similar else f"its options are {', '.join(sorted(known))}"
-            raise AuthoringError(f"@{kind} has no option {name!r}; {advice}")
+            raise AuthoringError(f"@{kind} has no option {name!r}; {known_name(name, known, 'its options are')}")
+
+
+def known_name(name: str, known: Iterable[str], listing: str, likeness: float = 0.8) -> str:
+    """Return advice for an unknown name: the one that is meant, or all that there are."""
+    similar = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
+    return f"did you mean {similar[0]!r}?" if similar else f"{listing} {', '.join(sorted(known))}"
 
 
 @functools.cache
@@ -93,26 +111,92 @@ def place_of(function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     if not isinstance(code, CodeType):
         return repr(function)
-    return _place(code.co_filename, code.co_firstlineno)
+    return place_of_code(code, code.co_firstlineno)
 
 
-def place_of_error(error: BaseException) -> str | None:
-    """Return the place in the author's code that an error comes from, as `file:line`, or None if none is known."""
+def place_of_code(code: CodeType, line: int) -> str:
+    """Return the place of a line of code, as `file:line`."""
+    return _place(code.co_filename, line)
+
+
+def place_of_error(error: BaseException, otherwise: str | None = None) -> str | None:
+    """Return the place in the author's code that an error comes from, as `file:line`.
+
+    Args:
+        error: the error.
+        otherwise: what to return if none of the author's code ran. By default, it is a place in a library, if any.
+    """
     if isinstance(error, SyntaxError) and error.filename is not None:
         return _place(error.filename, error.lineno)
-    places = [
-        (Path(frame.filename), frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_OURS)
-    ]
-    authors = [place for place in places if not any(place[0].is_relative_to(folder) for folder in _LIBRARIES)]
-    for path, line in reversed(authors or places):
-        return _place(str(path), line)
-    return None
+    places = [part for part in _parts(error) if _owner(part.tb_frame) != "gateway"]
+    authors = [part for part in places if _owner(part.tb_frame) == "author"]
+    for part in reversed(authors or (places if otherwise is None else [])):
+        return _place(part.tb_frame.f_code.co_filename, part.tb_lineno)
+    return otherwise
+
+
+def explain(error: BaseException) -> str:
+    """Return what an error says, on one line, with the name of its class if it is not about the authoring API."""
+    text = str(error) if isinstance(error, AuthoringError) else "".join(traceback.format_exception_only(error))
+    line = " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+    return line if len(line) <= MAX_EXPLANATION_CHARACTERS else line[:MAX_EXPLANATION_CHARACTERS] + "…"
+
+
+def cut_to_author(error: BaseException) -> None:
+    """Make tracebacks begin at the author's code, and drop the gateway's frames, in an error and all that led to it.
+
+    A traceback without the author's code stays whole, unless a rule of the authoring API was broken.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        each = waiting.pop()
+        if each is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = _cut(each)
+        waiting += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions
+
+
+def _cut(error: BaseException) -> TracebackType | None:
+    parts = list(_parts(error))
+    owners = [_owner(part.tb_frame) for part in parts]
+    if "author" not in owners:
+        return None if isinstance(error, AuthoringError) else error.__traceback__
+    cut: TracebackType | None = None
+    calls_gateway = False
+    for part, owner in reversed(list(zip(parts, owners, strict=True))[owners.index("author") :]):
+        calls_gateway = owner == "gateway" or (owner == "library" and calls_gateway)
+        if not calls_gateway:
+            cut = TracebackType(cut, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return cut
+
+
+def _parts(error: BaseException) -> Iterator[TracebackType]:
+    part = error.__traceback__
+    while part is not None:
+        yield part
+        part = part.tb_next
+
+
+def _owner(frame: FrameType) -> Literal["gateway", "library", "author"]:
+    """Return whose code a frame runs."""
+    path, module = Path(frame.f_code.co_filename), frame.f_globals.get("__name__", "")
+    # Compiled modules have no path. The demo tools are an author's.
+    if (module.partition(".")[0] in _PACKAGES or path.is_relative_to(_OURS)) and not module.startswith(_DEMO):
+        return "gateway"
+    if path.name.startswith("<") or any(path.is_relative_to(folder) for folder in _LIBRARIES):
+        return "library"
+    return "author"
 
 
 def _place(filename: str, line: int | None) -> str:
     path = Path(filename)
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # somebody has removed it
+        return f"{path}:{line}"
     shown = path.relative_to(here) if path.is_relative_to(here) else path
     return f"{shown}:{line}"

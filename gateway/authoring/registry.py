@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from gateway.authoring.modules import import_tools
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
+from gateway.authoring.server import Introduction, two_introductions
 from gateway.authoring.tools import Tool
 from gateway.errors import ConfigurationError
 
@@ -28,9 +29,10 @@ class Registry:
         resources: by URI.
         templates: resource templates, by URI template.
         lifespans: in the order in which they open.
+        introduction: what the tool modules say of their server, if they do.
 
     Raises:
-        ConfigurationError: two different entries have the same name.
+        ConfigurationError: two different entries have the same name, or one hides another in its module.
     """
 
     def __init__(self, entries: Iterable[object] = ()) -> None:
@@ -39,9 +41,12 @@ class Registry:
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, Resource] = {}
         self.lifespans: list[Lifespan[Any]] = []
+        self.introduction: Introduction | None = None
         self._completers: dict[tuple[int, str], Completer] = {}
-        for entry in entries:
+        found = list(entries)
+        for entry in found:
             self._add(entry)
+        _refuse_hidden([entry for entry in found if isinstance(entry, Served)])
 
     def _add(self, entry: object) -> None:
         if isinstance(entry, Tool):
@@ -53,6 +58,10 @@ class Registry:
         elif isinstance(entry, Lifespan):
             if entry not in self.lifespans:
                 self.lifespans.append(entry)
+        elif isinstance(entry, Introduction):
+            if self.introduction is not None and self.introduction != entry:
+                raise ConfigurationError(two_introductions(self.introduction, entry))
+            self.introduction = entry
         elif isinstance(entry, Completer):
             place = (id(entry.target), entry.argument)
             if self._completers.setdefault(place, entry) is not entry:
@@ -109,16 +118,22 @@ class Registry:
 
 
 def _put(served: dict[str, ServedT], name: str, entry: ServedT) -> None:
-    if entry.hides is not None:
-        raise ConfigurationError(
-            f"{entry} at {entry.place} hides {entry.hides} at {entry.hides.place}, because their functions have the "
-            "same name; rename one of the functions"
-        )
     other = served.setdefault(name, entry)
     if other is not entry:
         raise ConfigurationError(
             f"two {entry.KIND}s are named {name!r}, at {other.place} and at {entry.place}; rename one of them"
         )
+
+
+def _refuse_hidden(entries: Sequence[Served]) -> None:
+    """Refuse an entry that takes the place of another one in its module, unless that one is served all the same."""
+    for entry in entries:
+        hidden = entry.hides
+        if hidden is not None and not any(served is hidden for served in entries):
+            raise ConfigurationError(
+                f"{entry} at {entry.place} hides {hidden} at {hidden.place}, because their functions have the same "
+                "name; rename one of the functions"
+            )
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
@@ -133,7 +148,7 @@ def load_registry(modules: Iterable[str]) -> Registry:
     """
     loaded = [(entry, import_tools(entry)) for entry in modules]
     for entry, module in loaded:
-        if not any(isinstance(value, (Served, Lifespan, Completer)) for value in vars(module).values()):
+        if not any(isinstance(value, (Served, Lifespan, Completer, Introduction)) for value in vars(module).values()):
             raise ConfigurationError(_empty(entry, module))
     return Registry(value for _, module in loaded for value in vars(module).values())
 

@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
@@ -45,13 +45,24 @@ _LIMITS: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
 }
 
 
+Show: TypeAlias = Callable[[Any], str]
+"""Returns how a message names a part of the value."""
+
+
 class _Exhausted(Exception):
     """The search has looked at enough parts."""
 
 
-def find_problem(schema: Mapping[str, Any], references: References, value: Any) -> str:
-    """Return why the schema does not allow a value: `reason`, or `place: reason` if the problem is inside."""
-    search = _Search(references)
+def find_problem(schema: Mapping[str, Any], references: References, value: Any, *, quotes: bool = True) -> str:
+    """Return why the schema does not allow a value: `reason`, or `place: reason` if the problem is inside.
+
+    Args:
+        schema: the schema.
+        references: resolves its references.
+        value: the value.
+        quotes: whether the text may quote the value and the names in it.
+    """
+    search = _Search(references, _shown if quotes else _named)
     try:
         found = search.problem(schema, value, "")
     except (_Exhausted, RecursionError):
@@ -67,10 +78,12 @@ class _Search:
 
     Args:
         references: resolves the references of the schema.
+        show: returns how a message names a part of the value.
     """
 
-    def __init__(self, references: References) -> None:
+    def __init__(self, references: References, show: Show) -> None:
         self._references = references
+        self._show = show
         self._left = MOST_STEPS
 
     def problem(self, schema: Any, value: Any, place: str) -> tuple[str, str] | None:
@@ -79,13 +92,13 @@ class _Search:
         if self._left < 0:
             raise _Exhausted
         if schema is False:
-            return place, f"{_shown(value)} is not allowed here"
+            return place, f"{self._show(value)} is not allowed here"
         if not isinstance(schema, Mapping):
             return None
         self._left -= len(_list(schema.get("enum"))) // COMPARISONS_OF_STEP
         if "pattern" in schema and isinstance(value, str):
             self._left -= len(value) // MATCHED_CHARACTERS_OF_STEP
-        reason = _plain_problem(schema, value)
+        reason = _plain_problem(schema, value, self._show)
         if reason is not None:
             return place, reason
         for other in self._all_of(schema):
@@ -116,11 +129,14 @@ class _Search:
         for name, item in value.items():
             part = properties.get(name, True if patterns else rest)
             if part is False and name not in properties:
-                return place, f"{_shown(name)} is not an allowed property"
-            found = self.problem(part, item, place + _step(name))
+                return place, f"{self._show(name)} is not an allowed property"
+            found = self.problem(part, item, place + self._step(name, properties))
             if found is not None:
                 return found
         return None
+
+    def _step(self, name: str, properties: Mapping[str, Any]) -> str:
+        return _step(name) if name in properties or self._show is _shown else "[…]"
 
     def _in_array(self, schema: Mapping[str, Any], value: list[Any], place: str) -> tuple[str, str] | None:
         first = _list(schema.get("prefixItems"))
@@ -144,32 +160,32 @@ class _Search:
             inside = [problem for problem in found if problem is not None and problem[0] != place]
             if len(inside) == 1:
                 return inside[0]
-            return place, f"{_shown(value)} matches none of the choices in {keyword}"
+            return place, f"{self._show(value)} matches none of the choices in {keyword}"
         return None
 
 
-def _plain_problem(schema: Mapping[str, Any], value: Any) -> str | None:
+def _plain_problem(schema: Mapping[str, Any], value: Any, show: Show) -> str | None:
     """Return the problem that one schema has with a value itself, ignoring its parts."""
     wanted = schema.get("type")
     types = [wanted] if isinstance(wanted, str) else _list(wanted)
     if types and not any(_is_type(value, name) for name in types):
-        return f"{_shown(value)} is not of type {_cut(', '.join(repr(name) for name in types))}"
+        return f"{show(value)} is not of type {_cut(', '.join(repr(name) for name in types))}"
     if "const" in schema and value != schema["const"]:
         return f"{_shown(schema['const'])} was expected"
     choices = schema.get("enum")
     if isinstance(choices, list) and len(choices) <= MOST_STEPS and value not in choices:
-        return f"{_shown(value)} is not one of {_shown(choices)}"
-    return _limit_problem(schema, value)
+        return f"{show(value)} is not one of {_shown(choices)}"
+    return _limit_problem(schema, value, show)
 
 
-def _limit_problem(schema: Mapping[str, Any], value: Any) -> str | None:
+def _limit_problem(schema: Mapping[str, Any], value: Any, show: Show) -> str | None:
     """Return which limit of its type a value breaks."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return _number_problem(schema, value)
+        return _number_problem(schema, value, show)
     if isinstance(value, str):
-        return _text_problem(schema, value)
+        return _text_problem(schema, value, show)
     if isinstance(value, list):
         return _count_problem(schema, len(value), "minItems", "maxItems", "items")
     return _object_problem(schema, value) if isinstance(value, dict) else None
@@ -182,22 +198,22 @@ def _object_problem(schema: Mapping[str, Any], value: Mapping[str, Any]) -> str 
     return _count_problem(schema, len(value), "minProperties", "maxProperties", "properties")
 
 
-def _number_problem(schema: Mapping[str, Any], value: float) -> str | None:
+def _number_problem(schema: Mapping[str, Any], value: float, show: Show) -> str | None:
     for keyword, (breaks, words) in _LIMITS.items():
         limit = schema.get(keyword)
         if isinstance(limit, int | float) and not isinstance(limit, bool) and breaks(value, limit):
-            return f"{_shown(value)} is {words} {_shown(limit)}"
+            return f"{show(value)} is {words} {_shown(limit)}"
     divisor = schema.get("multipleOf")
     if isinstance(divisor, int) and isinstance(value, int) and value % divisor:
-        return f"{_shown(value)} is not a multiple of {_shown(divisor)}"
+        return f"{show(value)} is not a multiple of {_shown(divisor)}"
     return None
 
 
-def _text_problem(schema: Mapping[str, Any], value: str) -> str | None:
+def _text_problem(schema: Mapping[str, Any], value: str, show: Show) -> str | None:
     problem = _count_problem(schema, len(value), "minLength", "maxLength", "characters")
     pattern = schema.get("pattern")
     if problem is None and isinstance(pattern, str) and not _matcher(pattern).is_valid(value):
-        return f"{_shown(value)} does not match {_shown(pattern)}"
+        return f"{show(value)} does not match {_shown(pattern)}"
     return problem
 
 
@@ -253,6 +269,11 @@ def _shown(value: Any) -> str:
     elif isinstance(value, dict | list) and len(value) > SHOWN_CHARACTERS // 4:
         return "an array" if isinstance(value, list) else "an object"
     return _cut(repr(_shortened(value, 3)))
+
+
+def _named(_value: Any) -> str:
+    """Return what a message calls a value that it must not quote."""
+    return "the value"
 
 
 def _shortened(value: Any, depth: int) -> Any:

@@ -59,8 +59,13 @@ class SchemaValidator:
         self._free_bytes = FREE_UNITS / max(1.0, most.scalar + most.object_ + most.array + most.byte)
         self._minds_numbers = costs.has_unique or costs.has_multiples
 
-    def problem(self, value: Any) -> str | None:
-        """Return what is wrong with `value`, and where, or None if it is valid."""
+    def problem(self, value: Any, *, quotes: bool = True) -> str | None:
+        """Return what is wrong with `value`, and where, or None if it is valid.
+
+        Args:
+            value: anything.
+            quotes: whether the text may quote the value and the names in it.
+        """
         refusal = self._too_costly(value)
         if refusal is not None:
             return refusal
@@ -69,7 +74,7 @@ class SchemaValidator:
                 return None
         except (ValueError, OverflowError):  # a number or a depth that JSON cannot have
             return "it contains a value that cannot be checked"
-        return find_problem(self._schema, self._references, value)
+        return find_problem(self._schema, self._references, value, quotes=quotes)
 
     def _too_costly(self, value: Any) -> str | None:
         """Return why checking a value would cost too much, or None."""

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args, overload
 
-from pydantic import BaseModel, ValidationError
-
-from gateway.authoring.arguments import Arguments, SchemaArguments, return_model
+from gateway.authoring.arguments import Arguments, SchemaArguments
 from gateway.authoring.content import ToolResult, tool_result
 from gateway.authoring.mistakes import refuse_unknown_options
-from gateway.authoring.model_schemas import model_schema
+from gateway.authoring.outputs import output_of
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
+from gateway.authoring.typed_values import return_annotation
 from gateway.errors import AuthoringError
 from gateway.protocol.param_headers import InvalidParamHeader, compile_param_headers
 
@@ -74,11 +73,9 @@ class Tool(Served[P, R_co]):
         self._check_task_options()
         self.input_schema = self._arguments.schema
         self.annotations = annotations
-        self._output_model = None if output_schema is not None else return_model(function)
         self._output_validator = None if output_schema is None else SchemaValidator(output_schema)
-        self.output_schema: Mapping[str, Any] | None = output_schema
-        if self._output_model is not None:
-            self.output_schema = model_schema(self._output_model, mode="serialization")
+        self._output = None if output_schema is not None else output_of(return_annotation(function), str(self))
+        self.output_schema = output_schema if self._output is None else self._output.schema
         try:
             self.param_headers = compile_param_headers(self.input_schema)
         except InvalidParamHeader as error:
@@ -121,16 +118,19 @@ class Tool(Served[P, R_co]):
 
     def result(self, value: Any, _target: str) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` (MCP "Tools", Tool Result)."""
-        if isinstance(value, ToolResult) and value.is_error:
+        is_spelled_out = isinstance(value, ToolResult)
+        if is_spelled_out and value.is_error:
             return tool_result(value)
-        if self._output_model is not None and not isinstance(value, (self._output_model, ToolResult)):
-            value = _as_model(self._output_model, value, str(self))
+        if self._output is not None and not is_spelled_out:
+            return self._output.result(value, self)
         try:
             result = tool_result(value)
         except AuthoringError as error:
             raise AuthoringError(f"{self}: {error}") from error.__cause__
         if self.output_schema is not None and "structuredContent" not in result:
             raise AuthoringError(f"{self} has an output schema but returned no structured value")
+        if self._output is not None:
+            self._output.check(result["structuredContent"], self)
         if self._output_validator is not None:
             problem = self._output_validator.problem(result["structuredContent"])
             if problem is not None:
@@ -148,15 +148,6 @@ class Tool(Served[P, R_co]):
         if self.annotations is not None:
             entry["annotations"] = dict(self.annotations)
         return entry
-
-
-def _as_model(model: type[BaseModel], value: Any, where: str) -> BaseModel:
-    try:
-        return model.model_validate(value)
-    except ValidationError as error:
-        raise AuthoringError(
-            f"{where} did not return a valid {model.__name__}: {error.error_count()} problems"
-        ) from None
 
 
 @overload
@@ -199,15 +190,15 @@ def tool(function_or_name: Callable[..., Any] | str | None = None, /, **options:
             return a + b
 
     The parameters of the function are the tool's arguments: their type hints become the input schema. A parameter
-    annotated `Context` receives the context instead. The function returns text, a number, content blocks, a model, a
-    dict, a list of these, or a `ToolResult`.
+    annotated `Context` receives the context instead. The function returns text, content blocks, any value that
+    pydantic can write as JSON, a list of these, or a `ToolResult`. Its return annotation becomes the output schema.
 
     Args:
         function_or_name: the function itself, or a name to use instead of the function's name.
         **options: any of these, as keywords:
 
             - `input_schema`: a JSON Schema that clients receive unchanged, and that replaces the type hints.
-            - `output_schema`: a JSON Schema for a result that is not a pydantic model.
+            - `output_schema`: a JSON Schema of the result, which replaces the return annotation.
             - `annotations`: hints for clients (`ToolAnnotations`).
             - `task`: whether calls may (`"optional"`) or must (`"required"`) become tasks. By default they never do
               (`"forbidden"`).

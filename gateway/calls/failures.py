@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from gateway.authoring.arguments import InvalidArguments
+from gateway.authoring.mistakes import cut_to_author, explain, place_of_error
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.journal import Journal
@@ -26,10 +27,12 @@ class Failures:
 
     Args:
         random_bytes: the source of reference ids.
+        shows_errors: whether callers learn what went wrong in the author's code, and where. Only for development.
     """
 
-    def __init__(self, random_bytes: RandomBytes) -> None:
+    def __init__(self, random_bytes: RandomBytes, *, shows_errors: bool = False) -> None:
         self._random_bytes = random_bytes
+        self._shows_errors = shows_errors
 
     def result(self, served: Served, error: Exception, journal: Journal) -> dict[str, Any]:
         """Return the result of a failed tool: the blocks it had emitted, then what went wrong.
@@ -50,19 +53,24 @@ class Failures:
         if isinstance(error, AskError) and not isinstance(served, Tool):
             raise NotAnswered(error)
         told = isinstance(error, (AskError, CannotContinue))
-        message = str(error) if told else self._crash(served.name, error)
+        message = str(error) if told else self._crash(served, error)
         if isinstance(served, Tool):
             return message
         raise InternalError(message)
 
-    def _crash(self, name: str, error: Exception) -> str:
-        reference = self._random_bytes(REFERENCE_BYTES).hex()
+    def _crash(self, served: Served, error: Exception) -> str:
+        name, reference = served.name, self._random_bytes(REFERENCE_BYTES).hex()
         fields = {"tool": name, "reference": reference}
         if isinstance(error, LegTimedOut):
             log.warning("tool timed out", extra={**fields, "limit_seconds": error.seconds})
             return f"{name} did not finish within {error.seconds:g} seconds (reference {reference})"
-        log.error("tool failed", extra=fields, exc_info=error)
-        return f"{name} failed (reference {reference})"
+        if not self._shows_errors:
+            log.error("tool failed", extra=fields, exc_info=error)
+            return f"{name} failed (reference {reference})"
+        where = place_of_error(error, served.place)
+        cut_to_author(error)
+        log.error("tool failed", extra={**fields, "where": where}, exc_info=error)
+        return f"{name} failed: {explain(error)} ({where}, reference {reference})"
 
 
 def failed_result(message: str, emitted: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -156,6 +156,7 @@ class CallRunner:
         max_answers: how many answers one leg may carry.
         tasks: turns calls into tasks, None without a task store.
         strict_asks: whether a function that declares its questions may ask only those.
+        shows_errors: whether callers learn what went wrong in the author's code, and where.
         shedding: decides at checkpoints whether a leg should end so another replica can continue, or None.
         tracing: traces legs and steps, or None.
     """
@@ -171,6 +172,7 @@ class CallRunner:
         max_answers: int = MAX_ANSWERS,
         tasks: TaskCalls | None = None,
         strict_asks: bool = False,
+        shows_errors: bool = False,
         shedding: Shedding | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -178,7 +180,7 @@ class CallRunner:
         self.carrier: Final = carrier
         self.host: Final = host
         self._telemetry = telemetry
-        self.failures: Final = Failures(keys.random_bytes)
+        self.failures: Final = Failures(keys.random_bytes, shows_errors=shows_errors)
         self.tasks: Final = tasks
         self._audit = audit
         self.max_answers: Final = max_answers

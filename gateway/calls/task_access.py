@@ -145,11 +145,14 @@ class TaskAccess:
 
 
 def misfit(question: WireQuestion, answer: Answer) -> str | None:
-    """Return why an answer does not fit the question, or None if it does. Declining is an answer."""
+    """Return why an answer does not fit the question, or None if it does. Declining is an answer.
+
+    The reason has nothing from the answer, because refusals are logged.
+    """
     try:
         wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
     except InvalidAnswer as invalid:
-        return str(invalid)
+        return invalid.unquoted
     except AskError:
         pass
     return None

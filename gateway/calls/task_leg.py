@@ -21,7 +21,6 @@ from gateway.engine.outcomes import Completed, Failed, InputRequired, NotKept, O
 from gateway.engine.questions import Question
 from gateway.errors import InternalError, RpcError
 from gateway.protocol.strict_json import encode
-from gateway.runtime.sources import RandomBytes
 from gateway.sealing.principal import Principal
 from gateway.tasks.ports import TaskQuestion
 
@@ -78,7 +77,7 @@ async def run_task_leg(
     *,
     keeper: Keeper,
     host: Host,
-    random_bytes: RandomBytes,
+    failures: Failures,
     notices: Notices | None = None,
     strict_asks: bool = False,
     stepping: Stepping | None = None,
@@ -89,7 +88,7 @@ async def run_task_leg(
         task: the task.
         keeper: stores what the leg learns while it runs.
         host: runs the leg, within the host's time limit.
-        random_bytes: the source of reference ids.
+        failures: turns what goes wrong into results and errors.
         notices: receives progress and log messages.
         strict_asks: whether a tool that declares its questions may ask only those.
         stepping: watches steps as they run, or None.
@@ -115,7 +114,7 @@ async def run_task_leg(
         detaching=Detaching.DONE,
         stepping=stepping,
     )
-    return _report(task.tool, await _outcome(task, leg), journal, Failures(random_bytes))
+    return _report(task.tool, await _outcome(task, leg), journal, failures)
 
 
 def error_of(error: RpcError) -> dict[str, Any]:

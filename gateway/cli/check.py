@@ -20,6 +20,7 @@ from gateway.auth import inspect_provider
 from gateway.auth.fetch import FetchFailed
 from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
+from gateway.authoring.server import identity_of
 from gateway.errors import AuthoringError, ConfigurationError, TaskStoreDown
 from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.process.preflight import find_problems, find_tool_problems
@@ -177,7 +178,9 @@ def _describe_tools(settings: Settings) -> list[str]:
             "yours"
         )
     counts = {kind: sum(entry["kind"] == kind for entry in entries) for kind in ("tool", "prompt", "resource")}
+    identity = identity_of(settings, registry.introduction)
     notes = [", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items() if count)]
+    notes.append(f"served as {identity.summary}")
     refused = ", ".join(tool.name for tool in registry.tools.values() if not tool.has_portable_name)
     if refused:
         notes.append(f"some clients refuse the tool name {refused}: use 1 to 64 of A-Z a-z 0-9 _ -")

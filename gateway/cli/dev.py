@@ -150,7 +150,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     # A user who sets a way to verify tokens wants authentication.
     if not any(filled.get(name) for name in ("GATEWAY_AUTH", *WAYS_TO_VERIFY)):
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
-    for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS"):
+    for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS", "GATEWAY_SHOW_ERRORS"):
         filled[name] = filled.get(name) or "on"
     filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
     filled["PYTHONUNBUFFERED"] = "1"

@@ -474,6 +474,7 @@ def _token(arguments: argparse.Namespace) -> int:
 def _tools(arguments: argparse.Namespace) -> int:
     from gateway.authoring.inventory import inventory
     from gateway.authoring.registry import load_registry
+    from gateway.authoring.server import identity_of
     from gateway.process.preflight import find_tool_problems
     from gateway.settings.model import Settings
     from gateway.settings.problems import Problems
@@ -484,8 +485,12 @@ def _tools(arguments: argparse.Namespace) -> int:
         settings.check_tools()
     find_tool_problems(settings, problems, serves=False)
     problems.raise_any()
-    entries = inventory(load_registry(settings.tools))
-    print(json.dumps(entries, indent=2) if arguments.json else _as_text(entries))
+    registry = load_registry(settings.tools)
+    entries = inventory(registry)
+    if arguments.json:
+        print(json.dumps(entries, indent=2))
+    else:
+        print(f"{_as_text(entries)}\n\nserved as {identity_of(settings, registry.introduction).summary}")
     return 0
 
 

@@ -26,7 +26,16 @@ _DATA = frozenset({"enum", "const", "dependentRequired", "enumNames", "examples"
 
 
 class InvalidAnswer(Exception):
-    """The client's answer does not fit the question; it is asked again. The message says why, if that is known."""
+    """The client's answer does not fit the question; it is asked again.
+
+    Args:
+        reason: why, for the user, "" if that is not known. It may quote the answer.
+        unquoted: why, for everyone else: it has nothing from the answer.
+    """
+
+    def __init__(self, reason: str = "", unquoted: str = "") -> None:
+        super().__init__(reason)
+        self.unquoted = unquoted
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import gc
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -127,10 +127,15 @@ class GatewayApp:
         )
 
     def _metadata(self, paths: frozenset[str] | None) -> Metadata | None:
-        metadata, dispatcher = self._services.metadata, self._services.wires.dispatcher
+        metadata, wires = self._services.metadata, self._services.wires
         if metadata is None:
             return None
-        return Metadata(lambda: metadata.document(dispatcher.registry.scopes), paths or metadata.paths)
+
+        def read() -> dict[str, Any]:
+            registry = wires.dispatcher.registry
+            return metadata.document(registry.scopes, wires.identity_of(registry).display_name)
+
+        return Metadata(read, paths or metadata.paths)
 
     def _load_again(self) -> Registry:
         """Load the tools from their current files; raise if anything is wrong with them."""

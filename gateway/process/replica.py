@@ -52,8 +52,6 @@ if TYPE_CHECKING:  # a process without traces or a task store never loads OpenTe
 
 log = logging.getLogger(__name__)
 
-SERVER_INFO = {"name": "sealed-gateway", "version": __version__}
-
 
 @dataclass(slots=True)
 class Services:
@@ -130,6 +128,7 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         max_answers=settings.max_answers,
         tasks=None if store is None else TaskCalls(store, _task_limits(settings), os.urandom),
         strict_asks=settings.strict_asks,
+        shows_errors=settings.show_errors,
         shedding=load,
         tracing=tracing,
     )
@@ -143,7 +142,6 @@ def _build(settings: Settings, keys: KeyHolder, registry: Registry, audit: OpenA
         settings,
         keys,
         registry,
-        server_info=SERVER_INFO,
         calls=calls,
         host=host,
         store=store,

@@ -177,6 +177,10 @@ def _check_page(url: str) -> str:
     return _check_url(url, is_web_url(url, query=True), shown=re.split("[?#]", url)[0])
 
 
+def _check_pages(urls: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_check_page(url) for url in urls)
+
+
 def _check_place(url: str) -> str:
     return _check_url(url, is_web_url(url))
 
@@ -275,6 +279,35 @@ class Settings(BaseSettings):
             "The Python modules that define the tools, separated by commas: names, such as `bugs`, or paths of files, "
             "such as `bugs.py`."
         ),
+    )
+    server_name: _Line | None = Field(
+        default=None,
+        description="The name of the server for programs. Unset: that of the tool modules, else `sealed-gateway`.",
+    )
+    server_title: _Line | None = Field(
+        default=None, description="The name of the server for people. Unset: that of the tool modules."
+    )
+    server_version: _Line | None = Field(
+        default=None,
+        description="The version of what is served. Unset: that of the tool modules, else the gateway's own.",
+    )
+    server_instructions: (
+        Annotated[str, BeforeValidator(_strip), Field(min_length=1, max_length=65536), Expects("a text")] | None
+    ) = Field(
+        default=None,
+        description=("How to use the server, for the language model. Unset: the instructions of the tool modules."),
+    )
+    server_website_url: Annotated[_Text, AfterValidator(_check_page), Expects(_A_URL)] | None = Field(
+        default=None, description="The URL of the server's website. Unset: that of the tool modules."
+    )
+    server_icons: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_pages),
+        Expects("a comma-separated list of https URLs"),
+    ] = Field(
+        default=(),
+        description="The URLs of the server's icons, separated by commas. Unset: those of the tool modules.",
     )
     seal_keys: Annotated[SecretStr, Expects("what `gateway keys new` prints")] | None = Field(
         default=None,
@@ -481,6 +514,13 @@ class Settings(BaseSettings):
         default=False,
         description=(
             "Whether a tool that declares questions may ask only those. `gateway dev` turns it on for its replicas."
+        ),
+    )
+    show_errors: _Switch = Field(
+        default=False,
+        description=(
+            "Whether the client of a tool that failed gets the error and the line of code. `gateway dev` turns it on "
+            "for all its processes."
         ),
     )
     allowed_hosts: Annotated[

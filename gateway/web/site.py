@@ -58,6 +58,7 @@ class ProtectedResource(BaseModel):
     authorization_servers: list[str] | None = None
     scopes_supported: list[str] | None = None
     bearer_methods_supported: list[str]
+    resource_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from gateway.authoring.registry import Registry
+from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
 from gateway.calls.changes import ChangeHub
 from gateway.calls.ports import Tracing
@@ -18,6 +18,7 @@ from gateway.observability.audit import AuditLog
 from gateway.observability.metrics import Telemetry
 from gateway.protocol.capabilities import HANDSHAKE_TASKS, TASKS
 from gateway.protocol.draft.rounds import DraftResults
+from gateway.protocol.identity import Identity
 from gateway.protocol.legacy.results import LegacyResults
 from gateway.protocol.released.results import ResultWriter
 from gateway.protocol.versions import BEFORE_TASKS, DRAFT, LEGACY
@@ -60,7 +61,6 @@ class Wires:
         settings: the settings of the replica.
         keys: seal and open tokens.
         registry: the tools, prompts and resources to serve.
-        server_info: the `Implementation` object of this server.
         calls: runs legs.
         host: runs completions.
         store: the task store, or None without tasks.
@@ -85,7 +85,6 @@ class Wires:
         keys: KeyHolder,
         registry: Registry,
         *,
-        server_info: Mapping[str, Any],
         calls: CallRunner,
         host: Host,
         store: TaskStore | None,
@@ -100,7 +99,6 @@ class Wires:
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._server_info = server_info
         self._calls = calls
         self._host = host
         self._has_tasks = store is not None
@@ -108,7 +106,9 @@ class Wires:
         self._telemetry = telemetry
         self._waiting = waiting
         self._authorities = authorities
-        self._released_words = ResultWriter(server_info, empty_requests=settings.shed_input_requests)
+        self._released_words = ResultWriter(
+            self.identity_of(registry).brief, empty_requests=settings.shed_input_requests
+        )
         self._draft_words = DraftResults()
         self._legacy_words = LegacyResults()
         self._replica = ReplicaAddress(settings.replica_url or "", waiting.boot)
@@ -138,6 +138,7 @@ class Wires:
     def serve(self, registry: Registry) -> None:
         """Serve another registry from the next request on."""
         self._telemetry.serve(registry.names)
+        self._released_words.name_server(self.identity_of(registry).brief)
         self.dispatcher.replace(self._released_catalogue(registry), self._handshake_catalogues(registry))
         self._authorities.serve(registry)
 
@@ -145,6 +146,10 @@ class Wires:
         """Build the catalogues of a registry and discard them, to find out whether it can be served."""
         self._released_catalogue(registry)
         self._handshake_catalogues(registry)
+
+    def identity_of(self, registry: Registry) -> Identity:
+        """Return how the server introduces itself while it serves a registry."""
+        return identity_of(self._settings, registry.introduction)
 
     @property
     def _has_identity(self) -> bool:
@@ -154,7 +159,8 @@ class Wires:
     def _released_catalogue(self, registry: Registry) -> Catalogue:
         capabilities = released_capabilities(registry, tasks=self._has_tasks)
         tasks = TASKS if self._settings.hide_task_tools else None
-        return Catalogue(registry, self._released_words, self._keys, capabilities, tasks=tasks)
+        identity = self.identity_of(registry)
+        return Catalogue(registry, self._released_words, self._keys, capabilities, identity=identity, tasks=tasks)
 
     def _handshake_catalogues(self, registry: Registry) -> dict[str, Catalogue]:
         """Build the catalogues of the handshake wires, by version."""
@@ -162,11 +168,17 @@ class Wires:
         draft = draft_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         legacy = handshake_capabilities(registry, tasks=has_tasks, lists_tasks=lists)
         before_tasks = handshake_capabilities(registry, tasks=False, lists_tasks=False)
-        tasks = HANDSHAKE_TASKS if self._settings.hide_task_tools else None
+        make = functools.partial(
+            Catalogue,
+            registry,
+            keys=self._keys,
+            identity=self.identity_of(registry),
+            tasks=HANDSHAKE_TASKS if self._settings.hide_task_tools else None,
+        )
         return {
-            DRAFT: Catalogue(registry, self._draft_words, self._keys, draft, entry=handshake_entry, tasks=tasks),
-            LEGACY: Catalogue(registry, self._legacy_words, self._keys, legacy, entry=handshake_entry, tasks=tasks),
-            BEFORE_TASKS: Catalogue(registry, self._legacy_words, self._keys, before_tasks, tasks=tasks),
+            DRAFT: make(words=self._draft_words, capabilities=draft, entry=handshake_entry),
+            LEGACY: make(words=self._legacy_words, capabilities=legacy, entry=handshake_entry),
+            BEFORE_TASKS: make(words=self._legacy_words, capabilities=before_tasks),
         }
 
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
@@ -233,6 +245,5 @@ class Wires:
             calls,
             task_handlers,
             sessions=self._sessions,
-            server_info=self._server_info,
             has_identity=self._has_identity,
         )

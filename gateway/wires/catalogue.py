@@ -15,6 +15,7 @@ from gateway.errors import InvalidParams
 from gateway.protocol.caller import Caller
 from gateway.protocol.capabilities import TASKS
 from gateway.protocol.draft.streaming import MODES
+from gateway.protocol.identity import Identity
 from gateway.protocol.result_format import CacheScope, Words
 from gateway.sealing.envelope import Rejected
 from gateway.tokens.key_holder import KeyHolder
@@ -26,6 +27,7 @@ PAGE_SIZE = 250
 """The number of entries on one page of a list."""
 
 _NOTHING: Final[Mapping[str, Any]] = {}
+_ANONYMOUS: Final = Identity()
 
 
 class Catalogue:
@@ -37,6 +39,7 @@ class Catalogue:
         keys: make cursors that every replica can read.
         capabilities: the capabilities that the server declares.
         page_size: the number of entries on one page.
+        identity: how the server introduces itself.
         entry: returns the list entry of a tool, prompt or resource.
         tasks: the capability of clients that support tasks. Other clients do not see tools that run only as tasks. None
             shows these tools to everyone.
@@ -50,11 +53,13 @@ class Catalogue:
         capabilities: Mapping[str, Any],
         page_size: int = PAGE_SIZE,
         *,
+        identity: Identity = _ANONYMOUS,
         entry: Callable[[Served], dict[str, Any]] = methodcaller("catalogue_entry"),
         tasks: CapabilityPath | None = None,
     ) -> None:
         self.registry = registry
         self.capabilities = capabilities
+        self.identity = identity
         self._words = words
         self._keys = keys
         self._page_size = page_size

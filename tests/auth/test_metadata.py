@@ -87,6 +87,7 @@ def test_scopes_have_one_order_and_an_empty_list_is_left_out() -> None:
         "bearer_methods_supported": ["header"],
     }
     assert "scopes_supported" not in told.document([])
+    assert told.document([], "The shop")["resource_name"] == "The shop"
 
 
 def test_where_operators_say_what_clients_ask_for_at_first_it_is_that_alone() -> None:

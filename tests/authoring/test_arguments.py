@@ -183,7 +183,7 @@ def maybe_context(ctx: Context | None) -> None: ...
         ),
         (star_context, "star_context: the parameter 'ctx' must be named, not positional-only, *args or **kwargs"),
         (two_contexts, "two_contexts: only one parameter can take the context"),
-        (a_callable, "a_callable: Cannot generate a JsonSchema"),
+        (a_callable, "a_callable: the parameter 'x': the type Callable[[], int] has no JSON form"),
         (broken, "broken: its annotations cannot be read"),
         (maybe_context, "maybe_context: annotate the context as `ctx: Context`, without anything else"),
         (functools.partial(later), "its annotations cannot be read"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import mcp_types
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, ValidationError, model_serializer
+from pydantic import BaseModel, Field, model_serializer
 
 from gateway.authoring import content
 from gateway.authoring.content import Content, ToolResult, tool_result
@@ -29,6 +32,24 @@ class Report(BaseModel):
 
 
 REPORT = Report(day=date(2024, 1, 2), total=3)
+
+
+@dataclass
+class Place:
+    at: tuple[int, Decimal]
+
+
+MIXED = (
+    {"id": UUID(int=1), "report": REPORT, "places": [Place((1, Decimal("2.50")))], 3: {b"x"}, "colour": Colour.RED},
+    {
+        "id": "00000000-0000-0000-0000-000000000001",
+        "report": {"day": "2024-01-02", "sum": 3},
+        "places": [{"at": [1, "2.50"]}],
+        "3": ["x"],
+        "colour": "red",
+    },
+)
+"""A value without a useful annotation, and its JSON."""
 
 
 def text(value: str) -> dict[str, str]:
@@ -52,6 +73,10 @@ def text(value: str) -> dict[str, str]:
         (content.text("a"), [text("a")]),
         ([{"a": 1}, REPORT], [text('{"a":1}'), text('{"day":"2024-01-02","sum":3}')]),
         ([[1, 2]], [text("[1,2]")]),
+        (date(2024, 1, 2), [text('"2024-01-02"')]),
+        (b"bytes", [text('"bytes"')]),
+        ({3}, [text("[3]")]),
+        ([UUID(int=1), Decimal("1.50")], [text('"00000000-0000-0000-0000-000000000001"'), text('"1.50"')]),
     ],
     ids=repr,
 )
@@ -61,7 +86,13 @@ def test_values_become_blocks(value: Any, blocks: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize(
     ("value", "structured"),
-    [(REPORT, {"day": "2024-01-02", "sum": 3}), ({"a": (1, 2)}, {"a": [1, 2]}), ({}, {}), ({"n": 2**70}, {"n": 2**70})],
+    [
+        (REPORT, {"day": "2024-01-02", "sum": 3}),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        ({}, {}),
+        ({"n": 2**70}, {"n": 2**70}),
+        MIXED,
+    ],
     ids=repr,
 )
 def test_a_model_or_a_dict_becomes_structured_content_and_its_json(value: Any, structured: Any) -> None:
@@ -102,11 +133,13 @@ LOOP.append(LOOP)
     ("value", "message"),
     [
         (object(), "the result: object is not"),
-        (b"bytes", "the result: bytes is not"),
-        ({1, 2}, "the result: set is not"),
+        (b"\xff", "the result: bytes is not"),
+        ({object()}, "the result: set is not"),
         (numbers(), "the result: generator is not"),
         ({"a": object()}, "the result.a: object is not"),
-        ({1: 2}, "the result: 1 is not a JSON name"),
+        ({1: 2, "1": 3}, "the result: two keys of the dict are equal in JSON"),
+        ({object(): 2}, "the result: a key of type object is not a JSON name"),
+        ({UUID(int=1): {"a": object()}}, "the result.00000000-0000-0000-0000-000000000001.a: object is not"),
         (float("nan"), "the result: nan is not"),
         ("\ud800", "the result: text with a lone surrogate"),
         (10**5000, "the result: an integer of"),
@@ -115,7 +148,7 @@ LOOP.append(LOOP)
         (Holds(thing=object()), "the result: Holds cannot be converted to JSON"),
         (Holds(thing=b"\xff"), "the result: Holds cannot be converted to JSON"),
         (ToolResult(content=[{"type": object()}]), "the content[0].type: object is not"),
-        (ToolResult(content=[], structured={1}), "the result: set is not"),
+        (ToolResult(content=[], structured={object()}), "the result: set is not"),
         (Content(type="text", text=object()), "the block's text: object is not"),
     ],
     ids=lambda value: value if isinstance(value, str) and value.startswith("the") else type(value).__name__,
@@ -188,9 +221,29 @@ def test_a_resource_that_returns_something_else_is_an_authors_error(value: Any) 
         content.resource_contents(value, "x://", None)
 
 
-@pytest.mark.parametrize("name", ["meta", "isError", "structuredContent"])
-def test_a_field_that_a_result_does_not_have_is_refused(name: str) -> None:
-    with pytest.raises(ValidationError, match=name):
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("isError", "did you mean 'is_error'?"),
+        ("structuredContent", "did you mean 'structured'?"),
+        ("_meta", "did you mean 'meta'?"),
+        ("cost", "its fields are content, is_error, meta, structured"),
+    ],
+)
+def test_a_field_that_a_result_does_not_have_is_refused(name: str, advice: str) -> None:
+    with pytest.raises(AuthoringError) as refused:
         ToolResult.model_validate({"content": [], name: {}})
-    with pytest.raises(ValidationError, match="meta"):
-        ToolResult(content=[], meta={})  # type: ignore[call-arg]  # which is the mistake
+    assert str(refused.value) == f"ToolResult has no field {name!r}; {advice}"
+
+
+def test_a_result_spelled_out_has_metadata_for_clients() -> None:
+    spelled = ToolResult(content=[], meta={"example.com/asked": date(2024, 1, 2)})
+    assert tool_result(spelled)["_meta"] == {"example.com/asked": "2024-01-02"}
+
+
+def test_an_error_about_a_result_quotes_no_value() -> None:
+    report = REPORT.model_copy(update={"total": "my secret"})
+    with pytest.raises(AuthoringError) as refused:
+        tool_result(report)
+    assert "my secret" not in str(refused.value)
+    assert "the field total has a value of the wrong type" in str(refused.value)

@@ -72,8 +72,8 @@ def rows() -> Iterator[str]:
     [
         (Desk, "@tool cannot decorate the class 'Desk'; decorate a function that uses it"),
         (Desk.book, r"method 'Desk\.book' in its class; .* object: book = tool\(my_object\.book\)"),
-        (vars(Desk)["open"], r"method 'Desk\.open' in its class"),
-        (vars(Desk)["close"], r"method 'Desk\.close' in its class"),
+        (vars(Desk)["open"], r"method 'Desk\.open' in its class; .* of the class: open = tool\(Desk\.open\)"),
+        (vars(Desk)["close"], r"method 'Desk\.close' in its class; .* of the class: close = tool\(Desk\.close\)"),
         (lines, r"generator 'lines'; replace `yield` by one `return` of a list, or .* `await ctx\.emit\(part\)`"),
         (rows, "generator 'rows'; replace `yield`"),
     ],
@@ -88,6 +88,8 @@ def test_prompts_and_resources_have_the_same_rules() -> None:
         prompt(Desk)
     with pytest.raises(AuthoringError, match=r"@prompt cannot decorate the method 'Desk\.open'"):
         prompt(vars(Desk)["open"])
+    with pytest.raises(AuthoringError, match=r"of an object: book = resource\(uri\)\(my_object\.book\)"):
+        resource("docs://desk")(Desk.book)
     with pytest.raises(AuthoringError, match=r"@resource cannot decorate the generator 'rows'; .* a list$"):
         resource("docs://rows")(rows)
 
@@ -104,7 +106,6 @@ def test_the_method_of_an_object_is_a_tool() -> None:
 
 
 def plain(ctx: Context) -> None: ...
-async def waits(ctx: PlainContext) -> None: ...
 async def maybe(ctx: Context | None = None) -> None: ...
 async def noted(call: Annotated[Context, "mine"]) -> None: ...
 async def foreign(ctx: OtherContext) -> None: ...
@@ -115,7 +116,6 @@ async def foreign_of(ctx: OtherContext[Any] | None) -> None: ...
     ("function", "message"),
     [
         (plain, "plain: a function without `async` gets no Context; use `async def`, or annotate `ctx: PlainContext`"),
-        (waits, "waits: an `async def` function gets a Context; annotate `ctx: Context`"),
         (maybe, "maybe: annotate the context as `ctx: Context`, without anything else"),
         (noted, "noted: annotate the context as `call: Context`, without anything else"),
         (foreign, "foreign: the parameter 'ctx' takes the Context of mcp; use `from gateway import Context`"),
@@ -126,6 +126,14 @@ def test_the_context_has_the_type_that_the_function_gets(function: Any, message:
     with pytest.raises(AuthoringError) as caught:
         tool(function)
     assert message in str(caught.value)
+
+
+def test_a_function_may_ask_for_less_than_it_gets() -> None:
+    @tool
+    async def waits(ctx: PlainContext) -> str:
+        return type(ctx).__name__
+
+    assert run(waits).text == "Context"
 
 
 # Names
@@ -156,6 +164,22 @@ def test_a_tool_that_another_function_hides_is_refused_with_both_places(write: W
         f"the tool '{name}' at probe_hidden.py:7 hides the tool 'report' at probe_hidden.py:3, because their functions "
         "have the same name; rename one of the functions"
     )
+
+
+def test_a_tool_that_is_served_under_another_name_is_not_hidden(write: Write) -> None:
+    source = TWICE.format(options="('summary')", name="report")
+    write("probe_kept.py", source.replace("@tool('summary')", "first = report\n\n@tool('summary')"))
+    assert list(load_registry(["probe_kept"]).tools) == ["summary", "report"]
+
+
+def test_a_place_is_known_even_if_the_working_directory_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert tool(lines_of).place.startswith(f"{__file__}:")
 
 
 def test_two_tools_of_one_name_in_two_modules_are_refused_with_both_places(write: Write) -> None:
@@ -299,7 +323,11 @@ def plain_function() -> Any:
         (in_a_dict, "the tool 'in_a_dict': the result.name is a coroutine; write `await` before the call of fetch"),
         (in_a_list, "the tool 'in_a_list': the result is a coroutine; write `await` before the call of fetch"),
         (emitted, "the result is a coroutine; write `await` before the call of fetch"),
-        (to_a_step, "an argument of step 'save' is a coroutine; write `await` before the call of fetch"),
+        (
+            to_a_step,
+            "an argument of step 'save' is a coroutine; pass the function and its arguments to the step, or write "
+            "`await` before the call of fetch",
+        ),
         (from_a_step, "the result of step 'save'[0] is a coroutine; write `await` before the call of fetch"),
         (saved, "the checkpoint.last is a coroutine; write `await` before the call of fetch"),
         (plain_function, "the return value of the tool 'plain_function' is a coroutine; write `await` before"),

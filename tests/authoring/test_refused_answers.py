@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import date
+from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel, create_model, field_validator
@@ -115,6 +116,77 @@ def test_a_reason_stays_short() -> None:
     assert len(messages_of(asks_by_schema, *[{"n": "x" * 10_000}] * 3)[1]) < 600
     assert messages_of(asks, {}, {}, {})[1].endswith("not accepted. It is wrong in 11 places.")
     assert len(messages_of(asks_long, {}, {}, {})[1]) < 600
+
+
+class Account(BaseModel, extra="forbid"):
+    number: str
+    kind: Literal["main", "other"] = "main"
+    since: date | None = None
+
+    @field_validator("number")
+    @classmethod
+    def known(cls, number: str) -> str:
+        raise ValueError(f"there is no account {number.upper()}")
+
+
+SECRET = "de12-secret"
+
+
+@pytest.mark.parametrize(
+    ("given", "quoted", "unquoted"),
+    [
+        ({"number": SECRET}, "number: Value error, there is no account DE12-SECRET", "number: Value not accepted"),
+        ({"number": "1", SECRET: 2}, f"{SECRET}: Extra inputs are not permitted", "Extra inputs are not permitted"),
+        ({"number": 5}, "number: Input should be a valid string", "number: Input should be a valid string"),
+        (
+            {"number": 5, "kind": SECRET},
+            "kind: Input should be 'main' or 'other'",
+            "number: Input should be a valid string; kind: Input should be 'main' or 'other'",
+        ),
+        (
+            {"number": 5, "since": SECRET},
+            "since: Input should be a valid date in the format YYYY-MM-DD, invalid character in year",
+            "number: Input should be a valid string; since: Input should be a valid date in the format YYYY-MM-DD",
+        ),
+        ({"number": 5, "a\x1b[2J\nb": 2}, "a\\x1b[2J b: Extra", "Extra inputs are not permitted"),
+    ],
+)
+def test_only_the_user_sees_their_answer_quoted(given: Any, quoted: str, unquoted: str) -> None:
+    @tool
+    async def asks(ctx: Context) -> None:
+        await ctx.elicit("account", "Which account?", Account)
+
+    said = messages_of(asks, *[given] * 3)
+    assert quoted in said[1]
+    assert said[-1].startswith("The client's answers to 'account' do not match what was asked. ")
+    assert said[-1].endswith(unquoted)
+    assert SECRET.casefold() not in said[-1].casefold()
+
+
+FORM = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}, "size": {"enum": ["small", "large"]}, "text": {"pattern": "^a"}},
+    "additionalProperties": {"type": "integer"},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "unquoted"),
+    [
+        ({"n": SECRET}, "n: the value is not of type 'integer'"),
+        ({"size": SECRET}, "size: the value is not one of ['small', 'large']"),
+        ({"text": SECRET}, "text: the value does not match '^a'"),
+        ({SECRET: "x"}, "[…]: the value is not of type 'integer'"),
+    ],
+)
+def test_only_the_user_sees_an_answer_to_a_schema_quoted(given: Any, unquoted: str) -> None:
+    @tool
+    async def asks(ctx: Context) -> None:
+        await ctx.elicit("form", "Which?", FORM)
+
+    said = messages_of(asks, *[given] * 3)
+    assert SECRET in said[1]
+    assert said[-1] == f"The client's answers to 'form' do not match what was asked. {unquoted}"
 
 
 def test_what_another_kind_of_question_got_is_reported_at_the_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 from gateway import Context, ProtocolError, tool
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.tools import Tool
+from gateway.calls.failures import Failures
 from gateway.calls.task_leg import Finished, HandedBack, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.errors import LeaseLost, MissingCapability
@@ -65,10 +67,12 @@ async def run(
     segments: Sequence[Mapping[str, Any]] = (),
     keeper: Keeper | None = None,
     strict_asks: bool = False,
+    shows_errors: bool = False,
 ) -> TaskOutcome:
     can = {"elicitation": {}} if capabilities is None else capabilities
     leg = TaskLeg(served, arguments or {}, ADA, can, journal or rest(), segments)
-    return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, random_bytes=bytes, strict_asks=strict_asks)
+    failures = Failures(bytes, shows_errors=shows_errors)
+    return await run_task_leg(leg, keeper=keeper or Keeper(), host=host, failures=failures, strict_asks=strict_asks)
 
 
 def text(value: str) -> dict[str, Any]:
@@ -268,3 +272,44 @@ async def test_a_question_without_a_form_in_json_is_a_failure(host: AsyncioHost)
     assert isinstance(done, Finished)
     assert done.result is not None
     assert done.result["isError"] is True
+
+
+async def test_an_authors_mistake_is_shown_only_if_asked_for(
+    host: AsyncioHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write() -> None:
+        raise LookupError("no such table")
+
+    @tool(task="required")
+    async def save(ctx: Context) -> None:
+        try:
+            await ctx.step("save", write)
+        except LookupError as error:
+            raise RuntimeError("not saved") from error
+
+    hidden = await run(save, host)
+    assert isinstance(hidden, Finished)
+    assert hidden.result == {"content": [text("save failed (reference 000000000000)")], "isError": True}
+    assert "gateway/engine/driver" in caplog.text
+    caplog.clear()
+    shown = await run(save, host, shows_errors=True)
+    line = int(save.place.rpartition(":")[2]) + 5
+    assert isinstance(shown, Finished)
+    assert shown.result is not None
+    (block,) = shown.result["content"]
+    assert re.fullmatch(
+        rf"save failed: RuntimeError: not saved \(\S*test_task_leg\.py:{line}, reference 0{{12}}\)", block["text"]
+    )
+    files = re.findall(r'File "(.+)", line \d+, in (\w+)', caplog.text)
+    assert files == [(__file__, "save"), (__file__, "write"), (__file__, "save")]
+
+
+async def test_a_mistake_without_a_line_of_the_authors_is_shown_with_the_tools_place(host: AsyncioHost) -> None:
+    @tool(task="required")
+    async def odd() -> Any:
+        return object()
+
+    shown = await run(odd, host, shows_errors=True)
+    assert isinstance(shown, Finished)
+    assert shown.result is not None
+    assert f"({odd.place}, reference " in shown.result["content"][0]["text"]

@@ -16,6 +16,7 @@ import redis
 
 from gateway.cli.check import Finding, Report, examine
 from gateway.observability.process_metrics import ProcessTelemetry
+from gateway.runtime.version import __version__
 from gateway.sealing.keyring import KeyRing
 from gateway.storage import RedisTaskStore, connect
 from gateway.tokens.key_holder import KeyHolder
@@ -74,7 +75,7 @@ def test_a_good_configuration_is_described_by_subject() -> None:
     assert [line.split(maxsplit=2) for line in report.as_text().splitlines()][:3] == [
         ["settings", "ok"],
         ["keys", "ok", f"{first} seals, {second} opens"],
-        ["tools", "ok", "1 tool"],
+        ["tools", "ok", f"1 tool; served as sealed-gateway {__version__}"],
     ]
     assert KEY not in report.as_text() + report.as_json()
 
@@ -262,7 +263,7 @@ def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says
     report = json.loads(result.stdout)
     assert report["exit_code"] == 1
     assert [subject["state"] for subject in report["subjects"]] == ["ok", "ok", "ok", "unreachable", "ok"]
-    assert report["subjects"][2]["notes"] == ["1 tool"]
+    assert report["subjects"][2]["notes"] == ["1 tool", f"served as sealed-gateway {__version__}"]
     assert result.stderr == "hello\n"
     assert str(REPOSITORY) not in result.stdout
 
@@ -274,4 +275,4 @@ def test_a_tool_name_that_some_clients_refuse_is_noted(tmp_path: Path, monkeypat
     monkeypatch.syspath_prepend(str(tmp_path))
     finding = found(GOOD, "dotted_tools")["tools"]
     assert finding.state == "ok"
-    assert finding.notes == ["2 tools", "some clients refuse the tool name a.b: use 1 to 64 of A-Z a-z 0-9 _ -"]
+    assert finding.notes[::2] == ["2 tools", "some clients refuse the tool name a.b: use 1 to 64 of A-Z a-z 0-9 _ -"]

@@ -28,6 +28,25 @@ ROOT = Path(__file__).parent.parent.parent
 STOP_SECONDS = 60
 
 
+CHATTY = """\
+print("hello from a tool module")
+from gateway.demo import *
+from gateway import Context, tool
+
+@tool
+async def save(ctx: Context) -> None:
+    await ctx.step("save", write)
+
+async def write() -> None:
+    raise LookupError("no such table")
+
+@tool
+async def forget(ctx: Context) -> None:
+    await ctx.step("once", list)
+    await ctx.step("once", list)
+"""
+
+
 class Dev:
     """A running `gateway dev`. It is forked; what it starts is started as users start it."""
 
@@ -45,6 +64,7 @@ class Dev:
             )
         finally:
             os.close(writer)
+        self.folder = cwd
         self.said: list[str] = []
         self.port = 0
 
@@ -129,7 +149,7 @@ def storeless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One replica whose tools print something, without workers or metrics."""
     folder = tmp_path_factory.mktemp("lonely")
-    (folder / "chatty.py").write_text("print('hello from a tool module')\nfrom gateway.demo import *\n")
+    (folder / "chatty.py").write_text(CHATTY)
     settings = {"GATEWAY_TOOLS": "chatty", "GATEWAY_METRICS_PORT": "off"}
     with closing(Dev("--replicas", "1", "--workers", "0", cwd=folder, **settings)) as dev:
         dev.read_until_ready()
@@ -225,6 +245,21 @@ def test_metrics_can_be_off(lonely: Dev) -> None:
 
 def test_the_output_of_a_tool_is_marked_with_its_replica(lonely: Dev) -> None:
     assert "[r1] hello from a tool module\n" in lonely.said
+
+
+def test_an_authors_mistake_reaches_the_client_with_reason_and_line(lonely: Dev) -> None:
+    def error(name: str) -> str:
+        return str(send(lonely, calling(name)).message["result"]["content"][0]["text"])
+
+    place = r"\(chatty\.py:10, reference [0-9a-f]{12}\)"
+    assert re.fullmatch(rf"save failed: LookupError: no such table {place}", error("save"))
+    lonely.read_until("tool failed .* where=chatty.py:10")
+    first = len(lonely.said)
+    lonely.read_until(r"] +LookupError: no such table")
+    file = f"{lonely.folder}/chatty.py"
+    frames = re.findall(r'File "(.+)", line (\d+), in (\w+)', "".join(lonely.said[first:]))
+    assert frames == [(file, "7", "save"), (file, "10", "write")]
+    assert re.match(r"forget failed: the key 'once' is used twice .* \(chatty\.py:15, reference ", error("forget"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent was killed")

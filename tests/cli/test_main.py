@@ -428,7 +428,9 @@ def test_tools_as_json_shows_how_a_tool_becomes_a_task() -> None:
 def test_tools_lists_below_each_name_what_matters_to_a_call_under_another_release(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         """
-from gateway import ElicitUrl, Roots, Sample, prompt, resource, tool
+from gateway import ElicitUrl, Roots, Sample, prompt, resource, server, tool
+
+server(name="shop", title="The shop", version="2.1")
 
 @tool(version=2, task="optional", scopes=["buy", "a"], asks={"pay": ElicitUrl("", ""), "text": Sample("", 1)})
 async def buy() -> str: ...
@@ -461,6 +463,8 @@ async def goods() -> str: ...
         "",
         "RESOURCE  VERSION  DESCRIPTION",
         "goods     1",
+        "",
+        "served as shop 2.1 (The shop)",
     ], result.stderr
 
 

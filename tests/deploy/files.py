@@ -92,9 +92,9 @@ def drain_seconds(environ: Mapping[str, str], *, worker: bool) -> float:
     return drain + (WORKER_LAST_WRITES_SECONDS if worker else float(environ["GATEWAY_DRAIN_NOTICE_SECONDS"]))
 
 
-def dockerfile() -> Iterator[tuple[str, str]]:
-    """Yield each instruction of the Dockerfile and its arguments, without comments and with joined lines."""
-    lines = [line for line in DOCKERFILE.read_text().splitlines() if not line.lstrip().startswith("#")]
+def dockerfile(text: str = DOCKERFILE.read_text()) -> Iterator[tuple[str, str]]:
+    """Yield each instruction of a Dockerfile and its arguments, without comments and with joined lines."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
         if line.strip():
             instruction, _, arguments = line.partition(" ")

@@ -36,6 +36,8 @@ CONSOLE: Final = [block for block in BLOCKS if block.language == "console"]
 
 RECIPES: Final = "tests/docs/test_connect.py::test_every_recipe_is_run_here_or_with_the_other_clients"
 
+TUTORIAL: Final = "tests/docs/test_tutorial.py::test_every_block_does_what_the_page_shows"
+
 PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ("docs/build/protocol.md", "http"): "tests/docs/test_protocol.py::test_each_request_is_answered_as_the_page_says",
     ("docs/run/sizing.md", "console"): "tests/docs/test_sizing.py::test_the_example_prints_what_is_shown",
@@ -63,6 +65,10 @@ PLAYED: Final[Mapping[tuple[str, str], str]] = {
     ): RECIPES,
     ("docs/start/connect.md", "python"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
     ("docs/start/connect.md", "text"): "tests/docs/test_connect.py::test_a_program_prints_what_is_shown",
+    **{
+        ("docs/build/tutorial.md", language): TUTORIAL
+        for language in ("bash", "console", "diff", "dockerfile", "json", "python", "text")
+    },
 }
 """Blocks of one language on one page → the test that runs all of them."""
 

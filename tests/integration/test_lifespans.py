@@ -61,9 +61,9 @@ def serve(folder: Path, fail: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("fail", "reason"),
     [
-        ('raise OSError("no\\ndatabase")', "OSError: no database"),
-        ('sys.exit("no database")', "SystemExit: no database"),
-        ("return", "RuntimeError: generator didn't yield"),
+        ('raise OSError("no\\ndatabase")', "OSError: no database (failing_tools.py:15)"),
+        ('sys.exit("no database")', "SystemExit: no database (failing_tools.py:15)"),
+        ("return", "RuntimeError: generator didn't yield (failing_tools.py:13)"),
     ],
 )
 def test_a_lifespan_that_fails_to_open_is_one_line_and_exit_code_2(tmp_path: Path, fail: str, reason: str) -> None:

@@ -17,6 +17,7 @@ import redis
 import uvicorn
 
 from gateway.auth.tokens import mint
+from gateway.calls.failures import Failures
 from gateway.process.app import GatewayApp
 from gateway.process.replica import build
 from gateway.runtime.file_watcher import FileWatcher
@@ -210,7 +211,7 @@ async def working(services: WorkerServices) -> AsyncIterator[None]:
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        random_bytes=os.urandom,
+        failures=Failures(os.urandom),
     )
     heart = Heart(
         partial(services.make_queue, telemetry), services.settings.task_lease_seconds, asyncio.get_running_loop()

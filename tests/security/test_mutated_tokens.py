@@ -49,7 +49,7 @@ def material_for(seed: int) -> Material:
     return Material(tokens, [key.key_id for key in RING.keys], seed, longest=MAX_CHARS)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("shard", [0, *(pytest.param(shard, marks=pytest.mark.repeats) for shard in range(1, SHARDS))])
 def test_of_a_million_mutated_tokens_none_opens(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is rejected with the same type of error, after work bounded by its size, and leaves nothing behind."""
     material = material_for(shard)

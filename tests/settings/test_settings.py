@@ -49,6 +49,16 @@ class Example:
 EXAMPLES = {
     "GATEWAY_SEAL_KEYS": Example(None, "0" * 64, SecretStr("0" * 64), None),
     "GATEWAY_TOOLS": Example((), " one , two.three,", ("one", "two.three"), "not a module"),
+    "GATEWAY_SERVER_NAME": Example(None, "shop", "shop", "two\nlines"),
+    "GATEWAY_SERVER_TITLE": Example(None, " The shop ", "The shop", "two\nlines"),
+    "GATEWAY_SERVER_VERSION": Example(None, "2.1", "2.1", "two\nlines"),
+    "GATEWAY_SERVER_INSTRUCTIONS": Example(None, "Search.\nOrder.", "Search.\nOrder.", " "),
+    "GATEWAY_SERVER_WEBSITE_URL": Example(
+        None, "https://shop.example.com/?a=1", "https://shop.example.com/?a=1", "shop.example.com"
+    ),
+    "GATEWAY_SERVER_ICONS": Example(
+        (), "https://a.example/1.png, https://a.example/2", ("https://a.example/1.png", "https://a.example/2"), "1.png"
+    ),
     "GATEWAY_AUDIENCE": Example(None, "here", "here", "two\nlines"),
     "GATEWAY_STATE_TTL_SECONDS": Example(3600, "60", 60, "0"),
     "GATEWAY_FLOW_MAX_SECONDS": Example(86400, "120", 120, "1e3"),
@@ -100,6 +110,7 @@ EXAMPLES = {
     "GATEWAY_REPLICA_HEADER": Example(True, "Off", False, "perhaps"),
     "GATEWAY_CONNECTION_CLOSE": Example(False, "1", True, "2"),
     "GATEWAY_STRICT_ASKS": Example(False, "on", True, "strict"),
+    "GATEWAY_SHOW_ERRORS": Example(False, "on", True, "all"),
     "GATEWAY_ALLOWED_HOSTS": Example(
         (),
         "mcp.example.com, mcp.example.com:8443",

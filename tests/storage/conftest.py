@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.deployments import Deployment, keys_without_lifetime, numbers
-from tests.storage.servers import Server, make_cluster
+from tests.storage.servers import SERVERS, Server, make_cluster
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def short_directory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="session", params=["redis", "redis-6.2", "valkey"])
+@pytest.fixture(scope="session", params=SERVERS)
 def server(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
     """A server for all tests that need no special setup."""
     directory = short_directory / request.param

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -15,6 +16,9 @@ from cryptography.x509.oid import NameOID
 
 from loadtest.cluster import RedisServer, free_port, wait_until
 from loadtest.cluster.common import find_program
+
+SERVERS = ("redis", *(pytest.param(name, marks=pytest.mark.repeats) for name in ("redis-6.2", "valkey")))
+"""The names of all servers, as parameters of a fixture."""
 
 
 def binary(name: str) -> str | None:

@@ -16,13 +16,13 @@ from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.storage import connect
 from loadtest.cluster import REPOSITORY, clean_environment, free_port
 from tests.storage.deployments import Deployment
-from tests.storage.servers import Server
+from tests.storage.servers import SERVERS, Server
 
 PASSWORD = "hunter2-hunter2"
 WRONG = "swordfish-swordfish"
 
 
-@pytest.fixture(scope="module", params=["redis", "redis-6.2", "valkey"])
+@pytest.fixture(scope="module", params=SERVERS)
 def locked(request: pytest.FixtureRequest, short_directory: Path) -> Iterator[Server]:
     """A server with a password, and a user who may only read."""
     directory = short_directory / f"locked-{request.param}"

@@ -18,8 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.auth.tokens import mint
+from gateway.authoring.registry import Registry
+from gateway.authoring.server import Introduction
 from gateway.process.app import GatewayApp
 from gateway.protocol.method_table import METHODS, Method
+from gateway.runtime.version import __version__
 from gateway.sealing import base64url
 from gateway.web.endpoint import _takes_streams
 from tests.asgi import HOST, Client, make_app, raw_headers
@@ -446,6 +449,15 @@ async def test_discovery_names_the_server_and_what_it_serves(app: GatewayApp) ->
     assert "tools" in result["capabilities"]
     assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "sealed-gateway"
     assert META_CAPABILITIES not in result["_meta"]
+
+
+async def test_reloaded_tools_introduce_the_server_anew() -> None:
+    app = make_app()
+    app._services.wires.serve(Registry([Introduction({"name": "shop", "title": "The shop"}, "shop.py:1")]))
+    named = {"name": "shop", "version": __version__}
+    found = [(await Client(app).post(request(method))).result["_meta"] for method in ("server/discover", "tools/list")]
+    info = "io.modelcontextprotocol/serverInfo"
+    assert [meta[info] for meta in found] == [{**named, "title": "The shop"}, named]
 
 
 class Full:

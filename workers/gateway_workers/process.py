@@ -19,6 +19,7 @@ import uvloop
 
 from gateway.authoring.lifespans import open_at_start
 from gateway.authoring.registry import Registry, load_registry
+from gateway.calls.failures import Failures
 from gateway.observability.metrics_server import start_metrics_server
 from gateway.observability.task_totals import TaskTotals
 from gateway.process.exit import Ending, exit_now
@@ -85,7 +86,7 @@ async def _work(
         host=services.host,
         telemetry=telemetry,
         audit=services.audit.log,
-        random_bytes=os.urandom,
+        failures=Failures(os.urandom, shows_errors=settings.show_errors),
         strict_asks=settings.strict_asks,
         tracing=services.tracing,
     )

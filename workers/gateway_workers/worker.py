@@ -12,14 +12,13 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.authoring.tools import Tool
-from gateway.calls.failures import failed_result
+from gateway.calls.failures import Failures, failed_result
 from gateway.calls.ports import Tracing
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, error_of, run_task_leg
 from gateway.engine.host import Host
 from gateway.errors import AuditLogDown, InternalError, LeaseLost, TaskStoreDown, ValueTooLarge
 from gateway.observability.audit import AuditLog
 from gateway.observability.logs import FLOW
-from gateway.runtime.sources import RandomBytes
 from gateway.tasks.ports import Claim, Heartbeat, WorkQueue
 from gateway_workers.heartbeats import Heart
 from gateway_workers.keeper import TaskKeeper
@@ -58,7 +57,7 @@ class Work:
         host: runs legs without a time limit, since a task is limited by its time to live.
         telemetry: counts legs and tasks.
         audit: records each leg.
-        random_bytes: the source of reference ids.
+        failures: turns what goes wrong in tools into results and errors.
         strict_asks: whether a tool that declares questions may ask only those.
         tracing: traces legs and steps; None if tracing is off.
     """
@@ -68,7 +67,7 @@ class Work:
     host: Host
     telemetry: WorkerTelemetry
     audit: AuditLog
-    random_bytes: RandomBytes
+    failures: Failures
     strict_asks: bool = False
     tracing: Tracing | None = None
 
@@ -337,7 +336,7 @@ class Worker:
                 ),
                 keeper=running.keeper,
                 host=self._work.host,
-                random_bytes=self._work.random_bytes,
+                failures=self._work.failures,
                 notices=running.keeper,
                 strict_asks=self._work.strict_asks,
                 stepping=None if self._work.tracing is None else self._work.tracing.step,

@@ -10,7 +10,8 @@ import msgspec
 from gateway.errors import InvalidParams
 from gateway.protocol.capabilities import check_capabilities
 from gateway.protocol.fields import read_object
-from gateway.protocol.versions import negotiate
+from gateway.protocol.identity import Identity
+from gateway.protocol.versions import BEFORE_TASKS, negotiate
 
 
 class Initialize(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ def read_initialize(params: Mapping[str, Any]) -> Initialize:
     return Initialize(negotiate(params.get("protocolVersion")), capabilities)
 
 
-def initialize_result(version: str, capabilities: Mapping[str, Any], server_info: Mapping[str, Any]) -> dict[str, Any]:
+def initialize_result(version: str, capabilities: Mapping[str, Any], identity: Identity) -> dict[str, Any]:
     """Return an `InitializeResult`."""
-    return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": server_info}
+    info = identity.titled if version == BEFORE_TASKS else identity.whole
+    return {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info, **identity.guidance}

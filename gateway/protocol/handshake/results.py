@@ -22,8 +22,8 @@ class HandshakeResults:
         self._with_progress = with_progress
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return a result with these fields."""
-        return {**fields, "_meta": meta} if meta else dict(fields)
+        """Return a result with these fields, and additional `_meta` if given."""
+        return {**fields, "_meta": {**(fields.get("_meta") or {}), **meta}} if meta else dict(fields)
 
     def cacheable(self, fields: Mapping[str, Any], *, ttl_ms: int, scope: CacheScope) -> dict[str, Any]:  # noqa: ARG002
         """Return a result with these fields. These wires have no caching hints."""

@@ -22,19 +22,27 @@ class ResultWriter:
     """Writes results that name this server; implements `gateway.protocol.result_format.Words`.
 
     Args:
-        server_info: the `Implementation` object of this server: `name` and `version`.
+        server_info: see `name_server`.
         empty_requests: whether a result without questions still has an empty `inputRequests`.
     """
 
     wire: Final = Wire.RELEASED
 
     def __init__(self, server_info: Mapping[str, Any], *, empty_requests: bool = False) -> None:
-        self._meta = {META_SERVER_INFO: dict(server_info)}
+        self._meta: dict[str, Any] = {}
+        self.name_server(server_info)
         self._no_requests: Mapping[str, Any] = {"inputRequests": {}} if empty_requests else {}
+
+    def name_server(self, server_info: Mapping[str, Any]) -> None:
+        """Set the `Implementation` object of this server: `name` and `version`."""
+        self._meta = {META_SERVER_INFO: dict(server_info)}
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a final result with these fields, and additional `_meta` if given."""
-        return {"resultType": "complete", **fields, "_meta": {**self._meta, **meta} if meta else self._meta}
+        own = fields.get("_meta")
+        if own or meta:
+            return {"resultType": "complete", **fields, "_meta": {**(own or {}), **self._meta, **(meta or {})}}
+        return {"resultType": "complete", **fields, "_meta": self._meta}
 
     def task_created(self, view: TaskView) -> dict[str, Any]:
         """Return a `CreateTaskResult` (extension `io.modelcontextprotocol/tasks`, Task Creation)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from gateway.calls.runner import Ran
 from gateway.errors import MethodNotFound, ResourceNotFound, RpcError
@@ -42,7 +42,6 @@ class HandshakeVersion:
         calls: answers calls.
         task_handlers: the handlers of the task methods; None without tasks.
         sessions: starts sessions.
-        server_info: the `Implementation` object of this server.
         has_identity: whether callers are authenticated.
     """
 
@@ -54,13 +53,11 @@ class HandshakeVersion:
         task_handlers: Mapping[str, Handler] | None,
         *,
         sessions: Sessions,
-        server_info: Mapping[str, Any],
         has_identity: bool,
     ) -> None:
         self.methods = methods
         self._calls = calls
         self._sessions = sessions
-        self._server_info = server_info
         handlers: dict[str, Handler] = {
             **methods.everywhere,
             INITIALIZE: self._initialize,
@@ -93,7 +90,8 @@ class HandshakeVersion:
         request = incoming.request
         wanted = read_initialize(request.params)
         session_id = self._sessions.begin(wanted, incoming.caller)
-        result = initialize_result(wanted.version, self.methods.catalogue.capabilities, self._server_info)
+        catalogue = self.methods.catalogue
+        result = initialize_result(wanted.version, catalogue.capabilities, catalogue.identity)
         return Answered(result_response(request.id, result), [(SESSION_ID, session_id.encode("ascii"))])
 
     async def _get_prompt(self, incoming: Incoming) -> Reply:

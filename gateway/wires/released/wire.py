@@ -13,7 +13,7 @@ from gateway.protocol.jsonrpc import Message, Notification, Response
 from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, read_tool_call
-from gateway.protocol.versions import RELEASED, SUPPORTED_VERSIONS
+from gateway.protocol.versions import META_SERVER_INFO, RELEASED, SUPPORTED_VERSIONS
 from gateway.wires.catalogue import TTL_MS
 from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods
@@ -68,8 +68,11 @@ class ReleasedWire:
         return await handler(Incoming(request, headers, caller, client))
 
     async def _discover(self, incoming: Incoming) -> Reply:
-        told = {"supportedVersions": SUPPORTED_VERSIONS, "capabilities": self.methods.catalogue.capabilities}
-        return incoming.answered(self.methods.words.cacheable(told, ttl_ms=TTL_MS, scope="public"))
+        catalogue = self.methods.catalogue
+        identity = catalogue.identity
+        told = {"supportedVersions": SUPPORTED_VERSIONS, "capabilities": catalogue.capabilities, **identity.guidance}
+        result = self.methods.words.cacheable(told, ttl_ms=TTL_MS, scope="public")
+        return incoming.answered({**result, "_meta": {META_SERVER_INFO: identity.whole}})
 
     async def _call_tool(self, incoming: Incoming) -> Reply:
         request = incoming.request

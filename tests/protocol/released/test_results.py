@@ -24,6 +24,15 @@ def test_a_final_result_names_its_type_and_the_server() -> None:
     assert result == {"resultType": "complete", "content": [], "_meta": META}
 
 
+def test_a_final_result_keeps_its_own_metadata_but_not_another_servers_name() -> None:
+    fields = {"content": [], "_meta": {"example.com/cost": 1, "io.modelcontextprotocol/serverInfo": {"name": "x"}}}
+    result = WRITER.complete(fields)
+    validate_server_result("tools/call", RELEASED, result)
+    assert result["_meta"] == {**META, "example.com/cost": 1}
+    assert WRITER.complete(fields, {"a": 2})["_meta"] == {**META, "example.com/cost": 1, "a": 2}
+    assert WRITER.complete({})["_meta"] == META
+
+
 def test_a_result_to_keep_says_how_long_and_for_whom() -> None:
     result = WRITER.cacheable({"tools": []}, ttl_ms=5, scope="private")
     validate_server_result("tools/list", RELEASED, result)

@@ -13,10 +13,15 @@ from gateway import (
     lifespan,
     prompt,
     resource,
+    server,
     tool,
 )
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.tools import Tool
+
+server(name="shop", title="The shop", icons=[{"src": "https://shop.example.com/icon.png"}])
+server(name=1)  # E: arg-type reportArgumentType
+server("shop")  # E: misc reportCallIssue
 
 
 @lifespan

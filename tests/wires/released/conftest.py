@@ -12,6 +12,7 @@ import pytest
 
 from gateway.auth.tokens import mint
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.calls.failures import Failures
 from gateway.calls.task_leg import Finished, TaskLeg, TaskOutcome, Waiting, run_task_leg
 from gateway.engine.journal import Checkpoint
 from gateway.process import services as process_services
@@ -143,7 +144,7 @@ class World:
             ),
             keeper=keeper,
             host=self.host,
-            random_bytes=os.urandom,
+            failures=Failures(os.urandom),
             notices=keeper,
         )
         if isinstance(outcome, Finished):

@@ -1,0 +1,123 @@
+"""How a tool module introduces what it serves: name, title, version, instructions, website and icons."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from gateway.authoring.mistakes import place_of_code
+from gateway.authoring.served import Icons
+from gateway.errors import AuthoringError
+from gateway.protocol.identity import Identity
+
+if TYPE_CHECKING:  # loading it takes time, which authors' tests do not have
+    from gateway.settings.model import Settings
+
+MAX_LINE_CHARACTERS: Final = 512
+
+_VARIABLE: Final = "__gateway_server__"
+_WEB: Final = ("https://", "http://")
+_ICON_SOURCES: Final = (*_WEB, "data:")
+
+
+class Introduction(msgspec.Struct, frozen=True):
+    """What one call of `server` said.
+
+    Attributes:
+        fields: the fields of `Identity` that it set.
+        place: where the call is, as `file:line`.
+    """
+
+    fields: Mapping[str, Any]
+    place: str
+
+
+def server(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    version: str | None = None,
+    instructions: str | None = None,
+    website_url: str | None = None,
+    icons: Icons | None = None,
+) -> None:
+    """Say what this tool module's server is called. Settings of the deployment, such as `GATEWAY_SERVER_NAME`, win.
+
+    Call it once, at the top level of a tool module.
+
+    Args:
+        name: a name for programs.
+        title: a name for people.
+        version: the version of what you serve.
+        instructions: how to use the server, for the language model. Clients may add it to the system prompt.
+        website_url: where people read more.
+        icons: `Icon` objects of the protocol (MCP "Overview", icons).
+
+    Raises:
+        AuthoringError: a value is not valid, the call is not at the top level, or the module has another one.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - the module that calls
+    place = place_of_code(frame.f_code, frame.f_lineno)
+    if frame.f_code.co_name != "<module>":
+        raise AuthoringError("call server(…) at the top level of a tool module")
+    lines = {"name": name, "title": title, "version": version}
+    fields: dict[str, Any] = {option: _line(option, text) for option, text in lines.items() if text is not None}
+    if instructions is not None:
+        fields["instructions"] = _instructions(instructions)
+    if website_url is not None:
+        fields["website_url"] = _url("website_url", website_url, _WEB)
+    if icons is not None:
+        fields["icons"] = tuple(_icon(icon) for icon in icons)
+    introduction = Introduction(fields, place)
+    earlier = frame.f_globals.get(_VARIABLE)
+    if earlier is not None and earlier.place != place:
+        raise AuthoringError(two_introductions(earlier, introduction))
+    frame.f_globals[_VARIABLE] = introduction  # where the registry finds it, as it finds tools
+
+
+def two_introductions(first: Introduction, second: Introduction) -> str:
+    """Return the error for two calls of `server`."""
+    return f"server(…) is called at {first.place} and at {second.place}; keep one of them"
+
+
+def identity_of(settings: Settings, introduction: Introduction | None) -> Identity:
+    """Return how a deployment introduces itself: its settings, else what its tool modules say, else the defaults."""
+    given = {
+        "name": settings.server_name,
+        "title": settings.server_title,
+        "version": settings.server_version,
+        "instructions": settings.server_instructions,
+        "website_url": settings.server_website_url,
+        "icons": tuple({"src": url} for url in settings.server_icons) or None,
+    }
+    said = {} if introduction is None else introduction.fields
+    return Identity(**{**said, **{field: value for field, value in given.items() if value is not None}})
+
+
+def _line(option: str, text: Any) -> str:
+    if not isinstance(text, str) or not text.isprintable() or not 0 < len(text.strip()) <= MAX_LINE_CHARACTERS:
+        raise AuthoringError(f"server(…) has {option}={text!r}; use one line of 1 to {MAX_LINE_CHARACTERS} characters")
+    return text.strip()
+
+
+def _instructions(text: Any) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise AuthoringError(f"server(…) has instructions={text!r}; use a text")
+    return inspect.cleandoc(text)
+
+
+def _url(option: str, text: Any, schemes: tuple[str, ...]) -> str:
+    if not isinstance(text, str) or not text.isprintable() or " " in text or not text.startswith(schemes):
+        allowed = " or ".join(schemes)
+        raise AuthoringError(f"server(…) has {option}={text!r}; use a URL that starts with {allowed}")
+    return text
+
+
+def _icon(icon: Any) -> dict[str, Any]:
+    if not isinstance(icon, Mapping) or "src" not in icon:
+        raise AuthoringError(f"server(…) has the icon {icon!r}; use a mapping with the URL of the icon in 'src'")
+    return {**icon, "src": _url("the icon's src", icon["src"], _ICON_SOURCES)}
