@@ -166,15 +166,22 @@ async def run_call(
     return await call.to_its_end()
 
 
+def loop_runs() -> bool:
+    """Return whether an event loop is running in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def without_loop(running: Coroutine[Any, Any, T], called: str) -> T:
     """Run a coroutine in an event loop of its own.
 
     Raises:
         GatewayError: an event loop is already running.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not loop_runs():
         return asyncio.run(running)
     running.close()
     raise GatewayError(
