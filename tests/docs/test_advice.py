@@ -19,7 +19,7 @@ CODE: Final = ("gateway", "workers", "loadtest", "bench")
 INLINE: Final = r"`pip install\s([^`\n]*(?:\n[^`\n]+)?)`"
 IN_BLOCK: Final = r"^\$ .*\bpip install ([^\n]+)$"
 COMMAND: Final = re.compile(f"{INLINE}|{IN_BLOCK}", re.MULTILINE)
-FILE_OPTION: Final = re.compile(r"(--requirement|-r)[= ]\S+")
+FILE_OPTION: Final = re.compile(r"(--requirement|-r|--constraint|-c)[= ]\S+")
 HERE: Final = re.compile(r"\.(\[\w+\])?|[\w./*-]+\.whl(\[\w+\])?")
 """A checkout, or the file of a wheel."""
 REQUIREMENT: Final = re.compile(r"[<>=\[]")
