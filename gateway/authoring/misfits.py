@@ -18,6 +18,7 @@ MAX_REASON_CHARACTERS: Final = 500
 """A reason for the user may quote what they entered; longer reasons are cut."""
 
 _NOT_ACCEPTED: Final = "Value not accepted"
+_OF_CHOICES: Final = frozenset({"enum", "literal_error"})
 
 
 def misfit_of_schema(problem: str, unquoted: str | None) -> InvalidAnswer:
@@ -33,7 +34,8 @@ def misfit_of_schema(problem: str, unquoted: str | None) -> InvalidAnswer:
 def misfit_of_model(error: ValidationError, content: Mapping[str, Any], *, of_one_field: bool) -> InvalidAnswer:
     """Return the error for an answer that its model rejects, in pydantic's words, each with the name of its field.
 
-    A validator's own message may quote the answer. Those who are not the user then learn only which field is wrong.
+    A validator's own message may quote the answer, and choices may be the user's data. Those who are not the user then
+    learn only which field is wrong.
 
     Args:
         error: what pydantic says.
@@ -56,7 +58,9 @@ def _without_answer(problem: ErrorDetails, content: Mapping[str, Any], of_one_fi
     parser_error = problem.get("ctx", {}).get("error")
     if isinstance(parser_error, str):  # it may quote the character that is wrong
         reason = reason.removesuffix(parser_error).rstrip(" ,:")
-    if any(_quotes(reason, text) for text in _texts(content)):
+    if problem["type"] in _OF_CHOICES:
+        reason = "Input should be one of the choices"
+    elif any(_quotes(reason, text) for text in _texts(content)):
         reason = _NOT_ACCEPTED
     return ": ".join((*map(str, place), reason))
 

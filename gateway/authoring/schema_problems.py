@@ -174,7 +174,7 @@ def _plain_problem(schema: Mapping[str, Any], value: Any, show: Show) -> str | N
         return f"{_shown(schema['const'])} was expected"
     choices = schema.get("enum")
     if isinstance(choices, list) and len(choices) <= MOST_STEPS and value not in choices:
-        return f"{show(value)} is not one of {_shown(choices)}"
+        return f"{show(value)} is not one of {_shown(choices) if show is _shown else 'the choices'}"
     return _limit_problem(schema, value, show)
 
 

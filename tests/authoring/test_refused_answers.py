@@ -141,7 +141,7 @@ SECRET = "de12-secret"
         (
             {"number": 5, "kind": SECRET},
             "kind: Input should be 'main' or 'other'",
-            "number: Input should be a valid string; kind: Input should be 'main' or 'other'",
+            "number: Input should be a valid string; kind: Input should be one of the choices",
         ),
         (
             {"number": 5, "since": SECRET},
@@ -163,6 +163,16 @@ def test_only_the_user_sees_their_answer_quoted(given: Any, quoted: str, unquote
     assert SECRET.casefold() not in said[-1].casefold()
 
 
+def test_choices_are_the_users_data_too() -> None:
+    @tool
+    async def asks(ctx: Context) -> None:
+        await ctx.elicit("to", "To whom?", ["ada@example.com", "eve@example.com"])
+
+    said = messages_of(asks, *[{"value": SECRET}] * 3)
+    assert "Input should be 'ada@example.com' or" in said[1]
+    assert said[-1].endswith("'to' do not match what was asked. Input should be one of the choices")
+
+
 FORM = {
     "type": "object",
     "properties": {"n": {"type": "integer"}, "size": {"enum": ["small", "large"]}, "text": {"pattern": "^a"}},
@@ -174,7 +184,7 @@ FORM = {
     ("given", "unquoted"),
     [
         ({"n": SECRET}, "n: the value is not of type 'integer'"),
-        ({"size": SECRET}, "size: the value is not one of ['small', 'large']"),
+        ({"size": SECRET}, "size: the value is not one of the choices"),
         ({"text": SECRET}, "text: the value does not match '^a'"),
         ({SECRET: "x"}, "[…]: the value is not of type 'integer'"),
     ],
