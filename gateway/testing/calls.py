@@ -27,6 +27,7 @@ from gateway.engine.outcomes import Completed, Detached, Failed, InputRequired, 
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import copy_json
 from gateway.errors import AuthoringError, CannotContinue, GatewayError, JournalTooLarge
+from gateway.protocol.caller import Exchange
 from gateway.sealing.envelope import Sealer
 from gateway.sealing.keyring import KeyRing, generate_entry
 from gateway.sealing.packing import pack, unpack
@@ -63,6 +64,11 @@ class Setting:
     now: datetime | None = None
     seed: int | str | None = None
     state_max_bytes: int = STATE_MAX_BYTES
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The exchange that hands out `tokens`."""
+        return None if self.tokens is None else exchange_of(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +180,7 @@ class CallRun:
         while True:
             leg, taken = self._begin()
             self.run.legs += 1
-            tokens = self._setting.tokens
-            exchange = None if tokens is None else exchange_of(tokens)
-            bound = self._served.bind(self._arguments, self._setting.principal, exchange=exchange)
+            bound = self._served.bind(self._arguments, self._setting.principal, exchange=self._setting.exchange)
             outcome = self._carried(await run_leg(bound, leg), leg)
             if isinstance(outcome, NotKept):
                 self._note("crashed", ())

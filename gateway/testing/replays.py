@@ -25,7 +25,7 @@ from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.testing.calls import MemoryKeeper, lifespans_of
+from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of
 from gateway.testing.mistakes import RunError, check_served
 from gateway.testing.recordings import RecordedQuestion, Recording
 from gateway.testing.running import without_loop
@@ -87,7 +87,12 @@ class ReplayDiffers(GatewayError):
 
 
 def replay(
-    tool: Served, recording: Recording, *, principal: Principal | None = None, limit_seconds: float | None = 60
+    tool: Served,
+    recording: Recording,
+    *,
+    principal: Principal | None = None,
+    tokens: Mapping[str, str] | None = None,
+    limit_seconds: float | None = 60,
 ) -> None:
     """Check that a tool continues a recorded call as the recorded code did.
 
@@ -98,6 +103,7 @@ def replay(
         tool: the tool as it is now.
         recording: made by `record`.
         principal: the caller, if the tool needs one. The recording has none.
+        tokens: the tokens that `ctx.exchange_token` returns, by audience. The recording has none.
         limit_seconds: the time limit of each leg.
 
     Raises:
@@ -105,31 +111,36 @@ def replay(
         RunError: the arguments of this function are wrong.
     """
     check_served(tool, "replay")
-    without_loop(_replay("replay", tool, recording, principal, limit_seconds), "replay")
+    setting = Setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
+    without_loop(_replay("replay", tool, recording, setting), "replay")
 
 
 async def replay_async(
-    tool: Served, recording: Recording, *, principal: Principal | None = None, limit_seconds: float | None = 60
+    tool: Served,
+    recording: Recording,
+    *,
+    principal: Principal | None = None,
+    tokens: Mapping[str, str] | None = None,
+    limit_seconds: float | None = 60,
 ) -> None:
     """Do the same as `replay`, inside a running event loop."""
-    await _replay("replay_async", tool, recording, principal, limit_seconds)
+    setting = Setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
+    await _replay("replay_async", tool, recording, setting)
 
 
-async def _replay(
-    called: str, served: Any, recording: Any, principal: Principal | None, limit_seconds: float | None
-) -> None:
+async def _replay(called: str, served: Any, recording: Any, setting: Setting) -> None:
     check_served(served, called)
     if not isinstance(recording, Recording):
         raise RunError(f"{called}() takes a recording; load one from its file with Recording.load(path)")
     found: dict[tuple[Kind, str | None], Difference] = {}
     for difference in _of_the_call(served, recording):
         found.setdefault((difference.kind, difference.key), difference)
-    host = AsyncioHost(limit_seconds, "test")
+    host = AsyncioHost(setting.limit_seconds, "test")
     try:
         async with open_all(lifespans_of(served)):
             if not any(kind in _CANNOT_RUN for kind, _key in found):
                 for number in range(1, len(recording.legs) + 1):
-                    for difference in await _Replayed(served, recording, number, host).differences(principal):
+                    for difference in await _Replayed(served, recording, number, host).differences(setting):
                         found.setdefault((difference.kind, difference.key), difference)
     finally:
         host.close()
@@ -225,9 +236,10 @@ class _Replayed:
             running.close()  # type: ignore[attr-defined]  # see above
         self._leg.stop(NotKept(RunError(f"step {key!r} would run")))
 
-    async def differences(self, principal: Principal | None) -> list[Difference]:
+    async def differences(self, setting: Setting) -> list[Difference]:
         """Run the leg, and return what differs from the recording."""
-        outcome = await run_leg(self._served.bind(self._recording.arguments, principal), self._leg)
+        bound = self._served.bind(self._recording.arguments, setting.principal, exchange=setting.exchange)
+        outcome = await run_leg(bound, self._leg)
         found = [*self._of_the_end(outcome)]
         if not found and self._unknown_step is None:
             found = [*self._of_the_order(outcome)]

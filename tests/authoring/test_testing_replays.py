@@ -419,6 +419,15 @@ def test_the_caller_may_be_given() -> None:
         replay(order(release), recording)
 
 
+def test_exchanged_tokens_may_be_given_and_are_not_recorded() -> None:
+    async def release(ctx: Context) -> Any:
+        return (await ctx.exchange_token("files")).audience
+
+    recording = record(order(release), tokens={"files": "the-token"})
+    assert "the-token" not in recording.to_json()
+    replay(order(release), recording, tokens={"files": "another"})
+
+
 def test_a_difference_reads_as_a_line() -> None:
     assert str(Difference("step new", "ship", 2, "step 'ship' is new.")) == "leg 2: step 'ship' is new."
     assert str(Difference("tool renamed", None, 0, "x")) == "x"
