@@ -460,11 +460,9 @@ class Leg:
             version = following
         if version != self._version:
             return default
-        if recorder is not None:
-            value = self._restored(recorder, value, "the checkpoint", _MIGRATE)
         self._logs = checkpoint.logs
         self._emits = checkpoint.emits
-        return value
+        return value if recorder is None else self._restored(recorder, value, "the checkpoint", _MIGRATE)
 
     def progress(self, done: Any, total: Any, message: Any) -> None:
         """Report how far the call has got. Values that an earlier leg reported, or lower ones, are not sent again.
