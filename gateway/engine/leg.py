@@ -19,7 +19,7 @@ from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.keys import check_key, derived_random, derived_uuid
 from gateway.engine.outcomes import Detached, Failed, InputRequired, NotKept, Outcome, Shed
 from gateway.engine.questions import Answer, InvalidAnswer, Question, explained
-from gateway.engine.values import Json, copy_json, json_value, refuse_coroutine
+from gateway.engine.values import Json, Recorder, copy_json, json_value, kind_of, refuse_coroutine
 from gateway.errors import AuthoringError, CannotContinue, MissingCapability
 
 MAX_IGNORED_STOPS = 1000
@@ -47,6 +47,11 @@ Stepping: TypeAlias = Callable[[str, Awaitable[Any]], Awaitable[Any]]
 """Awaits what a step with that key runs, and returns its result."""
 
 _NO_ANSWER: Final = object()
+
+_ANNOTATE: Final = "annotate the function's return type, or return JSON"
+_NAME_TYPE: Final = "pass its type too, as in `checkpoint(value, list[Model])`"
+_NEW_KEY: Final = "let its type accept the old form too, or give the step a new key"
+_MIGRATE: Final = "let its type accept the old form too, or increase the tool's `version` and add a migration"
 
 _STEP: Final[ContextVar[tuple[str, str]]] = ContextVar("step", default=("", ""))
 """The flow id and the key of the step that runs this code."""
@@ -190,7 +195,7 @@ class Leg:
             self._claim(key)
             self._check_declared(key, question)
         except AuthoringError as error:
-            raise self._broken(error) from None
+            raise self.broken(error) from None
 
     def _value(self, key: str, question: Question, default: Any) -> Any:
         """Return the value of the recorded or fresh answer, else `default`."""
@@ -261,42 +266,65 @@ class Leg:
             raise AuthoringError(f"the tool asks questions that already have answers: {', '.join(questions)}")
         raise self._asking(missing)
 
-    async def step(self, key: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Json:
+    async def step(
+        self, key: Any, function: Callable[..., Any], args: tuple[Any, ...], recorder: Recorder | None = None
+    ) -> Any:
         """Return the recorded result of a step, or run it once and record the result.
 
         Coroutine functions are awaited; others run in the host's pool of threads. An exception is not recorded: the
         step runs again when the tool reaches it again. The returned value belongs to the tool; changing it does not
-        change the journal.
+        change the journal. The leg that runs the step reads its result from the JSON too, so every leg gets the same.
+
+        Args:
+            key: identifies the step in this call.
+            function: what to run.
+            args: its positional arguments.
+            recorder: for results that are not JSON.
 
         Raises:
-            AuthoringError: the key is malformed or used before, an argument is a coroutine, or the result is not JSON.
-                A broken rule is final, see `ask_one`.
+            AuthoringError: the key is malformed or used before, an argument is a coroutine, or the result
+                cannot be recorded or restored. A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
         try:
             self._claim(key)
         except AuthoringError as error:
-            raise self._broken(error) from None
+            raise self.broken(error) from None
         if key in self.journal.steps:
-            return copy_json(self.journal.steps[key])
+            recorded = self.journal.steps[key]
+            if recorder is None:
+                return copy_json(recorded)
+            return self._restored(recorder, recorded, f"step {key!r}", _NEW_KEY)
         try:
             for given in args:
                 refuse_coroutine(given, f"an argument of step {key!r}")
         except AuthoringError as error:
-            raise self._broken(error) from None
+            raise self.broken(error) from None
         value = await self._run_step(key, function, args)
+        where = f"the result of step {key!r}"
+        restored: Any = None
         try:
-            recorded = json_value(value, f"the result of step {key!r}")
+            if recorder is None:
+                recorded = json_value(value, where, _ANNOTATE)
+            else:
+                recorded, restored = recorder.record(value, where)
         except AuthoringError as error:
-            raise self._broken(error) from None
+            raise self.broken(error) from None
         # The result is recorded even if another part of the function has ended the leg by now.
         self.journal.steps[key] = recorded
         self._progressed = True
         if self._keeper is not None:
             await self._kept(self._keeper.keep_step(key, recorded))
         self.check_running()
-        return copy_json(recorded)
+        return copy_json(recorded) if recorder is None else restored
+
+    def _restored(self, recorder: Recorder, recorded: Json, what: str, fix: str) -> Any:
+        """Return a recorded value, which an earlier release of the tool may have recorded."""
+        try:
+            return recorder.restore(recorded, f"{what} was recorded by an earlier release as {kind_of(recorded)}; it")
+        except AuthoringError as error:
+            raise self.broken(AuthoringError(f"{error}; {fix}")) from None
 
     async def _run_step(self, key: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         outer = _STEP.get()
@@ -316,18 +344,25 @@ class Leg:
         check_key(key)
         return f"{self.journal.flow_id}:{key}"
 
-    async def checkpoint(self, value: object) -> None:
+    async def checkpoint(self, value: object, recorder: Recorder | None = None) -> None:
         """Store a value from which this computation can resume; the last one wins. Always yields once.
 
+        Args:
+            value: the author's value.
+            recorder: for a value that is not JSON.
+
         Raises:
-            AuthoringError: the value is not JSON. A broken rule is final, see `ask_one`.
+            AuthoringError: the value cannot be recorded. A broken rule is final, see `ask_one`.
         """
         if self.outcome is not None:
             await self._stop_again()
         try:
-            kept = json_value(value, "the checkpoint")
+            if recorder is None:
+                kept = json_value(value, "the checkpoint", _NAME_TYPE)
+            else:
+                kept, _restored = recorder.record(value, "the checkpoint")
         except AuthoringError as error:
-            raise self._broken(error) from None
+            raise self.broken(error) from None
         self.journal.checkpoint = Checkpoint(self._version, kept, self._logs, self._emits)
         if self._keeper is not None and await self._kept(self._keeper.keep_checkpoint(self.journal.checkpoint)):
             self.stop(Shed())
@@ -360,7 +395,7 @@ class Leg:
         if self.outcome is not None:
             await self._stop_again()
         if self._emitting:
-            raise self._broken(AuthoringError("two blocks are emitted at once; await one before you emit the next"))
+            raise self.broken(AuthoringError("two blocks are emitted at once; await one before you emit the next"))
         self._emits += 1
         if self._emits <= len(self.journal.segments):
             return
@@ -382,7 +417,7 @@ class Leg:
         if self.outcome is not None:
             await self._stop_again()
         if self._detaching is Detaching.FORBIDDEN:
-            raise self._broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
+            raise self.broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
         if self._detaching is Detaching.POSSIBLE:
             self.stop(Detached())
         return self._detaching is Detaching.DONE
@@ -394,11 +429,18 @@ class Leg:
         except Exception as error:  # noqa: BLE001 - after any failure, the leg must not continue
             self.stop(NotKept(error))
 
-    def resumed(self, default: Any) -> Any:
+    def resumed(self, default: Any, recorder: Recorder | None = None) -> Any:
         """Return the checkpoint of an earlier leg, migrated to this version, or `default`.
 
         The checkpoint is dropped if its version is newer, or older with no chain of migrations to this one. The
         computation then starts again, with its answers and steps kept.
+
+        Args:
+            default: returned if there is no checkpoint.
+            recorder: for a checkpoint that is not JSON.
+
+        Raises:
+            AuthoringError: the checkpoint cannot be restored, or a migration returns a value that is not JSON.
         """
         self.check_running()
         checkpoint = self.journal.checkpoint
@@ -413,7 +455,7 @@ class Leg:
             return default
         self._logs = checkpoint.logs
         self._emits = checkpoint.emits
-        return value
+        return value if recorder is None else self._restored(recorder, value, "the checkpoint", _MIGRATE)
 
     def progress(self, done: Any, total: Any, message: Any) -> None:
         """Report how far the call has got. Values that an earlier leg reported, or lower ones, are not sent again.
@@ -474,7 +516,7 @@ class Leg:
             await self.host.park()
         raise LegStopped
 
-    def _broken(self, error: AuthoringError) -> AuthoringError:
+    def broken(self, error: AuthoringError) -> AuthoringError:
         """Record a broken rule as the outcome: otherwise a loop around `except Exception` would run forever."""
         self._stopping(Failed(error))
         return error

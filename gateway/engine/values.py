@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import CoroutineType
-from typing import TypeAlias, Union
+from typing import Any, Final, Protocol, TypeAlias, Union
 
 from gateway.errors import AuthoringError
 
@@ -17,8 +17,49 @@ MAX_DEPTH = 100
 MAX_INTEGER_BITS = 14_000
 """The largest integer; Python writes at most 4,300 digits as text."""
 
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+}
 
-def json_value(value: object, where: str) -> Json:
+_PLAIN_VALUES: Final = (
+    "keep plain dicts, lists, strings and numbers (for a pydantic model, use model_dump(mode='json'))"
+)
+
+
+class Recorder(Protocol):
+    """Writes the values of one type as JSON, and reads them again."""
+
+    def record(self, value: object, where: str) -> tuple[Json, Any]:
+        """Return a value as JSON, and what `restore` makes of it.
+
+        Args:
+            value: the author's value.
+            where: how to name the value in an error.
+
+        Raises:
+            AuthoringError: the value does not have the type, or would not be restored as it is.
+        """
+        ...
+
+    def restore(self, recorded: Json, where: str) -> Any:
+        """Return a new value from its JSON.
+
+        Raises:
+            AuthoringError: the type does not accept it.
+        """
+        ...
+
+
+class NotJson(AuthoringError):
+    """A value has a type that JSON lacks."""
+
+
+def json_value(value: object, where: str, fix: str = _PLAIN_VALUES) -> Json:
     """Return `value` as plain JSON: tuples become lists, everything else must be JSON already.
 
     The author gets this form in the first leg too, so every replay returns an equal value.
@@ -26,13 +67,17 @@ def json_value(value: object, where: str) -> Json:
     Args:
         value: the author's value.
         where: how to name the value in the error, e.g. `step 'fetch'`.
+        fix: what the author can do about a value of another type.
 
     Raises:
-        AuthoringError: a part of the value is not JSON; the message names the part.
+        AuthoringError: a part of the value is not JSON; the message names the part. `NotJson` if it has another type.
     """
     if type(value) is str and value.isascii():
         return value
-    return _convert(value, where, MAX_DEPTH)
+    try:
+        return _convert(value, where, MAX_DEPTH)
+    except NotJson as error:
+        raise NotJson(f"{error}; {fix}") from None
 
 
 def _convert(value: object, where: str, depth: int) -> Json:
@@ -49,10 +94,7 @@ def _convert(value: object, where: str, depth: int) -> Json:
     if isinstance(value, Mapping):
         return {_name(key, where): _convert(item, f"{where}.{key}", depth - 1) for key, item in value.items()}
     refuse_coroutine(value, where)
-    raise AuthoringError(
-        f"{where}: {type(value).__name__} is not a JSON value; keep plain dicts, lists, strings and numbers"
-        " (for a pydantic model, use model_dump(mode='json'))"
-    )
+    raise NotJson(f"{where}: {type(value).__name__} is not a JSON value")
 
 
 def refuse_coroutine(value: object, where: str) -> None:
@@ -64,6 +106,14 @@ def refuse_coroutine(value: object, where: str) -> None:
     if isinstance(value, CoroutineType):
         value.close()
         raise AuthoringError(f"{where} is a coroutine; write `await` before the call of {value.__qualname__}")
+
+
+def kind_of(value: Json) -> str:
+    """Return what a JSON value is, for errors that must not quote it."""
+    for kind, name in _KINDS.items():
+        if isinstance(value, kind):
+            return name
+    return "null"
 
 
 def copy_json(value: Json) -> Json:

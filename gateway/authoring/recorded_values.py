@@ -1,0 +1,186 @@
+"""How the values of steps and checkpoints are recorded: as JSON, and restored by their type.
+
+What `step` returns is read back from the JSON, in the leg that runs the step too. So all legs get the same value, and
+a type that JSON cannot hold shows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from types import FunctionType, MethodType
+from typing import Any, Final, Never, NoReturn, TypeVar, cast, get_origin
+from weakref import WeakKeyDictionary
+
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+
+from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, return_annotation, unservable
+from gateway.engine.values import Json, Recorder, copy_json, json_value
+from gateway.errors import AuthoringError
+
+PLAIN: Final = frozenset(
+    {None, str, int, float, bool, dict, list, Any, "None", "str", "int", "float", "bool", "dict", "list", "Any"}
+    | {dict[str, Any], "dict[str, Any]", list[str], "list[str]", Never, NoReturn}
+)
+"""Return annotations whose values are JSON, so that most functions need no other look. None means unannotated too."""
+
+_LAZY: Final = (Iterable, Iterator, Generator)
+"""Pydantic reads these as iterators, which can be read only once. The author means a list."""
+
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
+_SECRETS: Final = (Secret, SecretBytes, SecretStr)
+_ARRAYS: Final = (list, tuple)
+"""JSON has one kind of array: a tuple under `Sequence` becomes a list."""
+
+
+def result_recorder(function: Callable[..., Any]) -> Recorder | None:
+    """Return how to record the results of a step's function, or None if they are JSON.
+
+    Raises:
+        AuthoringError: pydantic does not know the type that the function returns.
+    """
+    if type(function) is FunctionType:
+        try:
+            if function.__annotations__.get("return") in PLAIN:
+                return None
+        except TypeError:  # an annotation need not be hashable
+            pass
+    while isinstance(function, functools.partial):
+        function = function.func
+    if type(function) is MethodType:
+        function = function.__func__
+    # A function inside another one is made anew in each call, and may be reachable from its own annotation.
+    if "<locals>" in getattr(function, "__qualname__", "<locals>"):
+        return _result_recorder(function)
+    known: Recorder | object | None = _BY_FUNCTION.get(function, _UNKNOWN)
+    if known is _UNKNOWN:
+        known = _BY_FUNCTION[function] = _result_recorder(function)
+    return cast("Recorder | None", known)
+
+
+_BY_FUNCTION: Final[WeakKeyDictionary[Callable[..., Any], Recorder | None]] = WeakKeyDictionary()
+_UNKNOWN: Final = object()
+
+
+def _result_recorder(function: Callable[..., Any]) -> Recorder | None:
+    if not hasattr(function, "__qualname__"):  # an object that can be called
+        function = type(function).__call__
+    try:
+        annotation = return_annotation(function)
+    except AuthoringError as error:
+        # The name may exist for type checkers only, and mean something like `Mapping`.
+        return _JsonRecorder(str(error))
+    return recorder_for(annotation, f"the result of {getattr(function, '__qualname__', function)}")
+
+
+def recorder_for(annotation: Any, owner: str) -> Recorder | None:
+    """Return how to record the values of a type, or None if they are JSON.
+
+    Args:
+        annotation: the type, without forward references.
+        owner: what has this type, for errors.
+
+    Raises:
+        AuthoringError: pydantic does not know the type.
+    """
+    is_lazy = annotation in _LAZY or get_origin(annotation) in _LAZY
+    if is_lazy or isinstance(annotation, TypeVar) or annotation in (Never, NoReturn) or is_json_type(annotation):
+        return None
+    try:
+        try:
+            # Equal unions may differ in their order, which decides when a value fits two choices.
+            return _cached_recorder(annotation, "" if isinstance(annotation, type) else repr(annotation))
+        except TypeError:
+            return _TypedRecorder(annotation)  # the annotation is not hashable
+    except UNSERVABLE as error:
+        raise unservable(annotation, owner, error) from None
+
+
+def checkpoint_recorder(value: object, given: Any) -> Recorder | None:
+    """Return how to record a checkpoint: by the type that the author gives, else by the class of the value.
+
+    Raises:
+        AuthoringError: pydantic does not know the type.
+    """
+    if given is not None:
+        return recorder_for(given, "the checkpoint")
+    kind = type(value)
+    return None if kind in _CONTAINERS or kind in PLAIN else recorder_for(kind, "the checkpoint")
+
+
+def resumed_recorder(default: object, given: Any) -> Recorder | None:
+    """Return how to restore a checkpoint: by the type that the author gives, else by the class of the default.
+
+    Raises:
+        AuthoringError: pydantic does not know the type that the author gives.
+    """
+    if given is not None:
+        return recorder_for(given, "the checkpoint")
+    try:
+        return recorder_for(type(default), "the checkpoint")
+    except AuthoringError:  # the default only stands for "no checkpoint"
+        return None
+
+
+class _TypedRecorder(Codec):
+    """Records the values of a type that JSON lacks."""
+
+    def record(self, value: object, where: str) -> tuple[Json, Any]:
+        recorded = self.encode(value, where)
+        restored = self.restore(recorded, where)
+        change = _change(self._adapter.validate_python((value,))[0], restored)
+        if change is not None:
+            raise AuthoringError(f"{where} is annotated as {self.name}, which {change}")
+        return recorded, restored
+
+    def restore(self, recorded: Json, where: str) -> Any:
+        return self.decode(recorded, where)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cached_recorder(annotation: Any, _order: str) -> _TypedRecorder:
+    return _TypedRecorder(annotation)
+
+
+class _JsonRecorder:
+    """Records JSON for a function whose annotation cannot be read, and explains why nothing else is possible."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def record(self, value: object, where: str) -> tuple[Json, Any]:
+        recorded = json_value(value, where, self._reason)
+        return recorded, copy_json(recorded)
+
+    def restore(self, recorded: Json, _where: str) -> Any:
+        return copy_json(recorded)
+
+
+def _change(value: Any, restored: Any) -> str | None:
+    """Return how a restored value differs in type from the recorded one, or None if it does not.
+
+    A type may hold what JSON cannot tell apart: `Any`, `date | str`, or two models with the same fields.
+    """
+    if isinstance(value, _SECRETS):
+        return None if value == restored else "hides secrets; do not record them"
+    is_array = type(value) in _ARRAYS and type(restored) in _ARRAYS
+    if not is_array and not isinstance(value, type(restored)):
+        return f"would restore {type(value).__name__} as {type(restored).__name__}; use a type that tells them apart"
+    return next(filter(None, map(_change, _parts(value), _parts(restored))), None)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the parts of a value that are recorded; of a set, one of each type."""
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    if isinstance(value, _ARRAYS):
+        return value
+    if isinstance(value, (set, frozenset)):
+        by_type = {type(part).__name__: part for part in value}
+        return [by_type[name] for name in sorted(by_type)]
+    if isinstance(value, BaseModel):
+        return [getattr(value, name) for name, field in type(value).model_fields.items() if not field.exclude]
+    if dataclasses.is_dataclass(value):
+        return [getattr(value, field.name) for field in dataclasses.fields(value)]
+    return ()
