@@ -10,6 +10,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, overload
 
 from gateway.authoring.content import content_block
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
+from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
 from gateway.protocol.capabilities import capability_path
@@ -102,10 +103,22 @@ class PlainContext:
         """The answers that the call has so far, for functions that return `InputRequired`."""
         return Answers(self._leg, self._declared)
 
-    def resumed(self, default: T) -> T:
-        """Return the last checkpoint of an earlier leg, or `default` if there is none."""
-        value: T = self._leg.resumed(default)
-        return value
+    @overload
+    def resumed(self, default: T) -> T: ...
+    @overload
+    def resumed(self, default: D, type: type[T]) -> T | D: ...
+
+    def resumed(self, default: Any, type: Any = None) -> Any:  # noqa: A002 - what it is
+        """Return the last checkpoint of an earlier leg, or `default` if there is none.
+
+        Args:
+            default: returned if there is no checkpoint.
+            type: of the checkpoint; by default the class of `default`.
+
+        Raises:
+            AuthoringError: the checkpoint is not of that type.
+        """
+        return self._leg.resumed(default, resumed_recorder(default, type))
 
     def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress.
@@ -318,18 +331,37 @@ class Context(PlainContext):
 
         Args:
             key: identifies the step in this call.
-            function: what to run. It must return a JSON value.
+            function: what to run. Its result is recorded as JSON, and restored by its return annotation. Without one,
+                it must be JSON already.
             args: the arguments of the function.
             kwargs: its keyword arguments.
-        """
-        return await self._leg.step(key, partial(function, **kwargs) if kwargs else function, args)
 
-    async def checkpoint(self, value: object) -> None:
-        """Save a JSON value from which a long computation can continue in another leg, and yield once.
+        Raises:
+            AuthoringError: the result does not fit the annotation, or cannot be restored from JSON.
+        """
+        try:
+            recorder = result_recorder(function)
+        except AuthoringError as error:
+            raise self._leg.broken(error) from None
+        return await self._leg.step(key, partial(function, **kwargs) if kwargs else function, args, recorder)
+
+    async def checkpoint(self, value: object, type: Any = None) -> None:  # noqa: A002 - what it is
+        """Save a value from which a long computation can continue in another leg, and yield once.
 
         Only the last checkpoint is kept. `resumed` returns it.
+
+        Args:
+            value: JSON, or anything that pydantic can write as JSON and restore.
+            type: of the value, for a container of values that JSON lacks; by default the class of the value.
+
+        Raises:
+            AuthoringError: the value is not of that type, or cannot be restored from JSON.
         """
-        await self._leg.checkpoint(value)
+        try:
+            recorder = checkpoint_recorder(value, type)
+        except AuthoringError as error:
+            raise self._leg.broken(error) from None
+        await self._leg.checkpoint(value, recorder)
 
     async def emit(self, block: object) -> None:
         """Add a block to the tool's result now, before the blocks of the return value.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from types import FunctionType, MethodType
-from typing import Any, Final, Never, NoReturn, TypeVar, cast, get_origin
+import typing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from types import FunctionType, MethodType, UnionType
+from typing import Any, Final, Never, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
+from typing_extensions import is_typeddict
 
 from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, return_annotation, unservable
 from gateway.engine.values import Json, Recorder, copy_json, json_value
@@ -25,9 +27,11 @@ PLAIN: Final = frozenset(
 )
 """Return annotations whose values are JSON, so that most functions need no other look. None means unannotated too."""
 
-_LAZY: Final = (Iterable, Iterator, Generator)
-"""Pydantic reads these as iterators, which can be read only once. The author means a list."""
+_OBJECTS: Final = (dict, Mapping, MutableMapping)
+_LISTS: Final = (list, Sequence, MutableSequence, Iterable, Iterator, Generator)
+"""Pydantic would restore the last three as iterators, which can be read only once. The author means a list."""
 
+_UNIONS: Final = (typing.Union, UnionType)
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 _SECRETS: Final = (Secret, SecretBytes, SecretStr)
 _ARRAYS: Final = (list, tuple)
@@ -84,8 +88,7 @@ def recorder_for(annotation: Any, owner: str) -> Recorder | None:
     Raises:
         AuthoringError: pydantic does not know the type.
     """
-    is_lazy = annotation in _LAZY or get_origin(annotation) in _LAZY
-    if is_lazy or isinstance(annotation, TypeVar) or annotation in (Never, NoReturn) or is_json_type(annotation):
+    if _is_json(annotation):
         return None
     try:
         try:
@@ -95,6 +98,23 @@ def recorder_for(annotation: Any, owner: str) -> Recorder | None:
             return _TypedRecorder(annotation)  # the annotation is not hashable
     except UNSERVABLE as error:
         raise unservable(annotation, owner, error) from None
+
+
+def _is_json(annotation: Any, within: frozenset[Any] = frozenset()) -> bool:
+    """Return whether all values of a type are JSON, or the type says nothing about them."""
+    if is_json_type(annotation) or isinstance(annotation, TypeVar) or annotation in _ALSO_JSON or annotation in within:
+        return True
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if is_typeddict(annotation):
+        parts = tuple(typing.get_type_hints(annotation).values())
+    elif origin in _OBJECTS:
+        parts = parts[1:] if parts[0] is str else ()
+    elif origin not in (*_LISTS, *_UNIONS):
+        return False
+    return parts != () and all(_is_json(part, within | {annotation}) for part in parts)
+
+
+_ALSO_JSON: Final = (Never, NoReturn, *_OBJECTS, *_LISTS)
 
 
 def checkpoint_recorder(value: object, given: Any) -> Recorder | None:

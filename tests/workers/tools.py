@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -39,12 +41,25 @@ async def say(text: str) -> str:
     return text
 
 
+@dataclass
+class Asker:
+    worker: str
+    at: datetime
+
+
+def asker_now(worker: str) -> Asker:
+    return Asker(worker, datetime.now(UTC))
+
+
 @tool(task="required")
 async def ask(ctx: Context) -> str:
     """Ask for a name."""
-    asker = await ctx.step("asker", lambda: ctx.replica_id)
+    asker = await ctx.step("asker", asker_now, ctx.replica_id)
+    seen = ctx.resumed([asker], list[Asker])
+    await ctx.checkpoint(seen, list[Asker])
     given = await ctx.elicit("name", "Who are you?", Name)
-    return f"{given.name}: asked by {asker}, answered by {ctx.replica_id}"
+    assert seen == [asker]
+    return f"{given.name}: asked by {asker.worker}, answered by {ctx.replica_id}"
 
 
 @tool(task="required", max_attempts=1)

@@ -48,7 +48,12 @@ async def notices(ctx: Context, level: str) -> None:
     ctx.progress("half")  # E: arg-type reportArgumentType
     assert_type(ctx.resumed(0), int)
     assert_type(ctx.resumed(list[str]()), list[str])
+    assert_type(ctx.resumed(None, Row), Row | None)
+    assert_type(ctx.resumed(0, list[Row]), int | list[Row])
+    ctx.resumed(None, type=Row)["page"]  # E: index reportOptionalSubscript
     await ctx.checkpoint({"page": 1})
+    await ctx.checkpoint([save("tea", 3)], list[Row])
+    await ctx.checkpoint()  # E: call-arg reportCallIssue
 
 
 @steps.migrate(from_=1, to=2)
