@@ -1,7 +1,7 @@
 """How the values of steps and checkpoints are recorded: as JSON, and restored by their type.
 
-What `step` returns is read back from the JSON, in the leg that runs the step too. So all legs get the same value, and
-a type that JSON cannot hold shows at once.
+The leg that runs a step gets its result read back from the JSON too. So all legs get the same value, and a type that
+JSON cannot hold shows at once.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def result_recorder(function: Callable[..., Any]) -> Recorder | None:
         function = function.func
     if type(function) is MethodType:
         function = function.__func__
-    # A function inside another one is made anew in each call, and may be reachable from its own annotation.
-    if "<locals>" in getattr(function, "__qualname__", "<locals>"):
+    # A function inside another one is made in each call, and its annotation may keep it alive.
+    if not isinstance(function, FunctionType) or "<locals>" in function.__qualname__:
         return _result_recorder(function)
     known: Recorder | object | None = _BY_FUNCTION.get(function, _UNKNOWN)
     if known is _UNKNOWN:
@@ -63,7 +63,7 @@ def result_recorder(function: Callable[..., Any]) -> Recorder | None:
     return cast("Recorder | None", known)
 
 
-_BY_FUNCTION: Final[WeakKeyDictionary[Callable[..., Any], Recorder | None]] = WeakKeyDictionary()
+_BY_FUNCTION: Final[WeakKeyDictionary[FunctionType, Recorder | None]] = WeakKeyDictionary()
 _UNKNOWN: Final = object()
 
 
@@ -100,7 +100,7 @@ def recorder_for(annotation: Any, owner: str) -> Recorder | None:
         raise unservable(annotation, owner, error) from None
 
 
-def _is_json(annotation: Any, within: frozenset[Any] = frozenset()) -> bool:
+def _is_json(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
     """Return whether all values of a type are JSON, or the type says nothing about them."""
     if is_json_type(annotation) or isinstance(annotation, TypeVar) or annotation in _ALSO_JSON or annotation in within:
         return True
@@ -111,7 +111,7 @@ def _is_json(annotation: Any, within: frozenset[Any] = frozenset()) -> bool:
         parts = parts[1:] if parts[0] is str else ()
     elif origin not in (*_LISTS, *_UNIONS):
         return False
-    return parts != () and all(_is_json(part, within | {annotation}) for part in parts)
+    return parts != () and all(_is_json(part, (*within, annotation)) for part in parts)
 
 
 _ALSO_JSON: Final = (Never, NoReturn, *_OBJECTS, *_LISTS)

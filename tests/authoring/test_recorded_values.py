@@ -6,6 +6,7 @@ import asyncio
 import enum
 import functools
 import gc
+import operator
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -356,6 +357,31 @@ async def test_json_types_are_recorded_unchanged(function: Callable[..., Any]) -
     assert call.rest["steps"]["it"] == function()
     assert [type(item) for item in call.rest["steps"]["it"]] == [type(item) for item in function()]
     assert result_recorder(function) is None
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "value"),
+    [
+        (str, (1,), "1"),
+        (str.upper, ("a",), "A"),
+        (sorted, ([2, 1],), [1, 2]),
+        ((1).__add__, (2,), 3),
+        ([].append, (1,), None),
+        (operator.itemgetter(1), ((1, 2),), 2),
+        (dict, ([("a", 1)],), {"a": 1}),
+    ],
+)
+async def test_functions_of_python_itself_return_json(function: Any, args: tuple[Any, ...], value: Any) -> None:
+    assert await both_legs(step_of(function, *args)) == value
+
+
+def make_limited() -> list[Annotated[int, ["not hashable"]]]:
+    return [1]
+
+
+async def test_an_annotation_need_not_be_hashable() -> None:
+    for _ in range(2):
+        assert await both_legs(step_of(make_limited)) == [1]
 
 
 def make_sequence() -> Sequence[int]:
