@@ -11,6 +11,7 @@ FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
+TYPING_STAMP := .venvs/typing/.installed
 TESTED := $(VENV)/.tested
 COMPILED := build/compiled
 PORT ?= 8080
@@ -22,6 +23,8 @@ SCENARIOS := tests/loadtest/scenarios
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
+# pyright has an environment of its own, so `make check` tests the types of user programs.
+TYPES := tests/typing
 # The website needs MkDocs, and the tutorial an environment of its own. `make ci` tests both after `make docs`.
 AFTER_DOCS := tests/docs/test_site.py tests/docs/test_tutorial.py
 # Fast tests of the compiled modules: `make ci` also runs them on compiled code.
@@ -55,8 +58,9 @@ quick: $(STAMP) ## After every edit: check format, lint, types, imports; test th
 	@$(check_sources)
 	@$(RUN) pytest -n 2 -q $(PURE)
 
-check: $(STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
+check: $(STAMP) $(TYPING_STAMP) $(TESTED) ## Check format, lint, types, imports, language and coverage (runs outdated tests)
 	@$(check_sources)
+	@$(RUN) pytest -n 2 -q $(TYPES)
 	@$(RUN) scripts.prose
 	@$(RUN) coverage report
 
@@ -169,7 +173,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -183,7 +187,7 @@ $(SDK_STAMP): bench/peers/sdk/locked.txt
 	@sh scripts/venv.sh .venvs/sdk $<
 	@touch $@
 
-$(PYTHON_CLIENTS) $(DOCS_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
+$(PYTHON_CLIENTS) $(DOCS_STAMP) $(TYPING_STAMP): .venvs/%/.installed: tests/peers/%/locked.txt
 	@sh scripts/venv.sh .venvs/$* $<
 	@touch $@
 

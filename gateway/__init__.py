@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from gateway.authoring.resources import resource
     from gateway.authoring.server import server
     from gateway.authoring.tools import tool
-    from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused
+    from gateway.engine.exchanged_token import ExchangedToken
+    from gateway.errors import AskError, AuthoringError, Declined, Dismissed, ProtocolError, Refused, TokenExchangeError
     from gateway.process.mounting import draining, mount
+    from gateway.protocol.versions import LogLevel
     from gateway.sealing.principal import Principal
 
 __all__ = [
@@ -38,8 +40,10 @@ __all__ = [
     "Dismissed",
     "Elicit",
     "ElicitUrl",
+    "ExchangedToken",
     "InputRequired",
     "InvalidArguments",
+    "LogLevel",
     "PlainContext",
     "Principal",
     "ProtocolError",
@@ -47,6 +51,7 @@ __all__ = [
     "Root",
     "Roots",
     "Sample",
+    "TokenExchangeError",
     "ToolResult",
     "complete",
     "content",
@@ -79,9 +84,19 @@ _HOMES = {
     "gateway.authoring.resources": ("resource",),
     "gateway.authoring.server": ("server",),
     "gateway.authoring.tools": ("tool",),
-    "gateway.errors": ("AskError", "AuthoringError", "Declined", "Dismissed", "ProtocolError", "Refused"),
+    "gateway.engine.exchanged_token": ("ExchangedToken",),
+    "gateway.errors": (
+        "AskError",
+        "AuthoringError",
+        "Declined",
+        "Dismissed",
+        "ProtocolError",
+        "Refused",
+        "TokenExchangeError",
+    ),
     "gateway.process.mounting": ("draining", "mount"),
-    "gateway.sealing.binding": ("Principal",),
+    "gateway.protocol.versions": ("LogLevel",),
+    "gateway.sealing.principal": ("Principal",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES = {"content": "gateway.authoring.content", "testing": "gateway.testing"}

@@ -13,6 +13,7 @@
     │   └── JournalTooLarge         too large for a client to carry; a task could still carry it
     ├── HttpRefusal                 an HTTP status without a JSON-RPC body
     ├── InsufficientScope           403: the caller's token lacks a scope
+    ├── TokenExchangeError          a caller's token could not be exchanged; a tool may catch it
     ├── LeaseLost                   a worker no longer holds the task it works on
     ├── ValueTooLarge               the task store will never accept it; the message states the limit
     │   └── NoRoomLeft              the caller's tasks have used up their storage
@@ -134,6 +135,19 @@ class InsufficientScope(GatewayError):
         self.required = frozenset(required)
         self.granted: frozenset[str] = frozenset()
         super().__init__(message or f"This needs the scopes: {' '.join(sorted(self.required))}")
+
+
+class TokenExchangeError(GatewayError):
+    """A caller's token could not be exchanged for another one. The message contains no token.
+
+    Attributes:
+        code: the OAuth error code with which the identity provider refused, such as `invalid_target`; "" if there is
+            none, because it did not answer or nothing was asked.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class LeaseLost(GatewayError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qsl
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
@@ -107,6 +108,7 @@ class Request(BaseHTTPRequestHandler):
     """One request to the provider."""
 
     server: _Server
+    form: Mapping[str, str] = {}
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -118,6 +120,12 @@ class Request(BaseHTTPRequestHandler):
         self.server.seen = dict(self.headers.items())
         with contextlib.suppress(OSError):  # a client that gives up is part of the tests
             self.server.answer(self)
+
+    def do_POST(self) -> None:
+        """Read the form, and answer in the same way."""
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.form = dict(parse_qsl(body, strict_parsing=True))
+        self.do_GET()
 
     def reply(self, status: int, body: bytes = b"", headers: Iterable[tuple[str, str]] = ()) -> None:
         """Send a whole answer."""

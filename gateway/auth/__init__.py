@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.auth.bind import check_bind
-from gateway.auth.inspection import inspect_provider
+from gateway.auth.inspection import inspect_exchange, inspect_provider
 from gateway.auth.keys import SharedSecret
 from gateway.auth.metadata import ResourceMetadata
 from gateway.auth.providers import read_key_file
@@ -16,6 +16,7 @@ __all__ = [
     "TokenVerifier",
     "VerifiedToken",
     "check_bind",
+    "inspect_exchange",
     "inspect_provider",
     "make_verifier",
     "read_key_file",

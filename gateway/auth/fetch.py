@@ -1,4 +1,4 @@
-"""One GET of a small document with urllib, within limits that hold whatever the server does."""
+"""Requests for small documents with urllib, within limits that hold whatever the server does."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from email.message import Message
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from gateway.errors import GatewayError
 from gateway.observability.clock_watch import Reading
@@ -30,6 +31,9 @@ HEADERS: Final = {
     "User-Agent": f"sealed-gateway/{__version__}",
 }
 THREAD_NAME: Final = "fetch-keys"
+POST_THREAD_NAME: Final = "post-form"
+_ANSWERS: Final = frozenset({200, 400, 401})
+"""The statuses of a token endpoint whose body says something (RFC 6749 sections 5.1 and 5.2)."""
 
 
 class FetchFailed(GatewayError):
@@ -46,6 +50,7 @@ class Fetched:
 
     body: bytes
     time: Reading | None
+    status: int = 200
 
 
 async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
@@ -59,10 +64,38 @@ async def fetch(url: str, *, seconds: float, max_bytes: int) -> Fetched:
     Raises:
         FetchFailed: there was no such response in time.
     """
+    request = urllib.request.Request(url, headers=HEADERS)  # noqa: S310 - http or https only, see `_answer_to`
+    return await _send(THREAD_NAME, request, frozenset({200}), seconds, max_bytes)
+
+
+async def post_form(
+    url: str, fields: Mapping[str, str], headers: Mapping[str, str], *, seconds: float, max_bytes: int
+) -> Fetched:
+    """Post a form, and return the response of an OAuth endpoint, which may be a refusal. See `fetch`.
+
+    Args:
+        url: see `fetch`.
+        fields: the form.
+        headers: further headers.
+        seconds: see `fetch`.
+        max_bytes: see `fetch`.
+
+    Raises:
+        FetchFailed: there was no response in time, or one with a status of which its body says nothing.
+    """
+    every = {"Accept": "application/json", "User-Agent": HEADERS["User-Agent"], **headers}
+    request = urllib.request.Request(url, urlencode(fields).encode(), every)  # noqa: S310 - the same
+    return await _send(POST_THREAD_NAME, request, _ANSWERS, seconds, max_bytes)
+
+
+async def _send(
+    thread: str, request: urllib.request.Request, statuses: frozenset[int], seconds: float, max_bytes: int
+) -> Fetched:
     line = _Line()
     try:
         async with asyncio.timeout(seconds):
-            return await in_thread(THREAD_NAME, functools.partial(_get, url, seconds, max_bytes, line))
+            work = functools.partial(_answer_to, request, statuses, seconds, max_bytes, line)
+            return await in_thread(thread, work)
     except TimeoutError:
         raise FetchFailed(f"no answer within {seconds:g} seconds") from None
     finally:
@@ -127,27 +160,21 @@ class _Handler(urllib.request.AbstractHTTPHandler):
         return connection
 
 
-def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> Fetched:
+def _answer_to(
+    request: urllib.request.Request, statuses: frozenset[int], seconds: float, max_bytes: int, line: _Line
+) -> Fetched:
     # Built by hand, because urllib's own opener also follows redirects and opens files.
     opener = urllib.request.OpenerDirector()
-    here = is_loopback(urlsplit(url).hostname or "")
-    for handler in (
-        urllib.request.ProxyHandler({} if here else None),
-        _Handler(line),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.HTTPDefaultErrorHandler(),
-    ):
+    here = is_loopback(urlsplit(request.full_url).hostname or "")
+    for handler in (urllib.request.ProxyHandler({} if here else None), _Handler(line)):
         opener.add_handler(handler)
     began = time.monotonic()
     try:
-        with opener.open(urllib.request.Request(url, headers=HEADERS), timeout=seconds) as response:  # noqa: S310
+        with opener.open(request, timeout=seconds) as response:
             reading = _reading(response.headers, time.monotonic() - began)
-            if response.status != 200:
+            if response.status not in statuses:
                 raise FetchFailed(f"HTTP {response.status}")
             body: bytes = response.read(max_bytes + 1)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise FetchFailed(f"HTTP {error.code}") from None
     except TimeoutError:
         raise
     except urllib.error.URLError as error:
@@ -158,7 +185,7 @@ def _get(url: str, seconds: float, max_bytes: int, line: _Line) -> Fetched:
         raise FetchFailed(_words(error)) from None
     if len(body) > max_bytes:
         raise FetchFailed(f"the answer is larger than {max_bytes} bytes")
-    return Fetched(body, reading)
+    return Fetched(body, reading, response.status)
 
 
 def _reading(headers: Message, took: float) -> Reading | None:

@@ -12,6 +12,7 @@ import msgspec
 from gateway.auth.fetch import FetchFailed, fetch
 from gateway.auth.keys import KeySet
 from gateway.auth.providers import FETCH_SECONDS, MAX_KEY_SET_BYTES, URL_SETTING, read_key_file
+from gateway.auth.token_exchange import TokenExchange
 from gateway.errors import ConfigurationError
 from gateway.settings.model import Settings, is_web_url
 
@@ -43,6 +44,30 @@ async def inspect_provider(settings: Settings) -> str:
             "use that value"
         )
     return _describe(keys)
+
+
+async def inspect_exchange(settings: Settings) -> str | None:
+    """Check that the token endpoint knows this deployment, and return a note; None if no token is ever exchanged.
+
+    Raises:
+        ConfigurationError: it refuses the client, or does not exchange tokens.
+        FetchFailed: it does not answer.
+    """
+    exchange = None if settings.auth == "none" else TokenExchange.of(settings)
+    if exchange is None:
+        return None
+    code = await exchange.probe()
+    if code in ("invalid_client", "unauthorized_client"):
+        raise ConfigurationError(
+            f"GATEWAY_TOKEN_EXCHANGE_CLIENT_ID: the endpoint answers {code}; use the id and the secret of a client "
+            "that may exchange tokens"
+        )
+    if code != "invalid_request":  # for the token that is missing (RFC 8693 section 2.2.2)
+        raise ConfigurationError(
+            f"GATEWAY_TOKEN_EXCHANGE_URL: the endpoint answers {code or 'no error code'}; use the token endpoint of a "
+            "provider that supports RFC 8693"
+        )
+    return "tokens can be exchanged"
 
 
 def _describe(keys: KeySet) -> str:

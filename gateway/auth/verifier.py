@@ -22,17 +22,21 @@ import jwt
 
 from gateway.auth.keys import Keys, KeysUnavailable, SharedSecret, UnknownKey
 from gateway.auth.providers import RETRY_SECONDS, FileKeys, UrlKeys
+from gateway.auth.token_exchange import TokenExchange
 from gateway.errors import HttpRefusal
 from gateway.observability.metrics import Telemetry
 from gateway.protocol import challenges
+from gateway.protocol.caller import Exchange
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
-from gateway.sealing.principal import Principal
+from gateway.sealing.principal import Claims, Principal
 from gateway.settings.model import Settings
 
 MAX_HEADER_CHARACTERS: Final = 8192
 DEFAULT_LEEWAY_SECONDS: Final = 30.0
 DEFAULT_CACHE_ENTRIES: Final = 4096
+MAX_CLAIM_BYTES: Final = 4096
+"""How large the claims that tools see may be, as JSON."""
 
 _ONE_TOKEN: Final = re.compile(r"[^ \t,;\"']+")
 _NOT_VALID: Final = "The access token is not valid"
@@ -65,6 +69,7 @@ class VerifiedToken:
         expires_at: when the token expires, in seconds since the epoch, without leeway.
         ends_at: when it is no longer accepted: the same with leeway.
         key: the name of the key that signed it, b"" for a key that never changes.
+        exchange: exchanges the token, None if the deployment exchanges none.
     """
 
     principal: Principal | None
@@ -72,6 +77,7 @@ class VerifiedToken:
     expires_at: float
     ends_at: float
     key: bytes
+    exchange: Exchange | None = None
 
     def grants(self, scopes: frozenset[str]) -> bool:
         """Return whether the token allows all of these scopes; the anonymous caller may do everything."""
@@ -116,6 +122,8 @@ class TokenVerifier:
         clock: the time in seconds since the epoch.
         cache_entries: how many verified tokens are cached; the least recently used one is dropped first.
         challenges: writes the `WWW-Authenticate` header for a refused caller.
+        claims: the names of the claims that tools see.
+        exchange: exchanges callers' tokens, or None.
 
     Not thread-safe: it belongs to one event loop.
     """
@@ -131,6 +139,8 @@ class TokenVerifier:
         clock: Callable[[], float] = time.time,
         cache_entries: int = DEFAULT_CACHE_ENTRIES,
         challenges: Challenges | None = None,
+        claims: Iterable[str] = (),
+        exchange: TokenExchange | None = None,
     ) -> None:
         self._keys = keys
         self._audiences = audiences
@@ -140,6 +150,8 @@ class TokenVerifier:
         self._clock = clock
         self._cache_entries = cache_entries
         self._challenges = challenges or Challenges()
+        self._claims = tuple(claims)
+        self._exchange = exchange
         self._verified: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         # A token whose key is gone must not stay in the cache.
         keys.on_change(self._verified.clear)
@@ -247,7 +259,9 @@ class TokenVerifier:
             raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
-        return VerifiedToken(_principal(claims), _scopes(claims), expires_at, ends_at, self._keys.name_of(key))
+        principal = _principal(claims, _selected(claims, self._claims))
+        exchange = None if self._exchange is None else self._exchange.for_token(token, principal)
+        return VerifiedToken(principal, principal.scopes, expires_at, ends_at, self._keys.name_of(key), exchange)
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
         now = self._clock()
@@ -293,6 +307,8 @@ def make_verifier(
         leeway_seconds=settings.jwt_leeway_seconds,
         clock=clock,
         challenges=challenges,
+        claims=settings.jwt_claims,
+        exchange=TokenExchange.of(settings),
     )
 
 
@@ -336,12 +352,23 @@ def _check_spelling(token: str) -> None:
         raise _Refused("not unpadded base64url") from None
 
 
-def _principal(claims: Mapping[str, Any]) -> Principal:
+def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
     issuer, subject = _text(claims, "iss"), _text(claims, "sub")
     client_id = _text(claims, "client_id") or _text(claims, "azp")
     if not subject and not client_id:
         raise _Refused("neither sub nor client_id")
-    return Principal(issuer, subject, client_id)
+    return Principal(issuer, subject, client_id).holding(scopes=_scopes(claims), claims=selected)
+
+
+def _selected(claims: Mapping[str, Any], names: Iterable[str]) -> Claims:
+    """Return the claims with these names. Tasks store them, so their size has a limit."""
+    try:
+        selected = Claims.of({name: claims[name] for name in names if name in claims})
+    except ValueError:
+        raise _Refused("a claim of GATEWAY_JWT_CLAIMS is not JSON") from None
+    if len(selected.text.encode()) > MAX_CLAIM_BYTES:
+        raise _Refused(f"the claims of GATEWAY_JWT_CLAIMS take more than {MAX_CLAIM_BYTES} bytes")
+    return selected
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:

@@ -14,6 +14,7 @@ from gateway.authoring.context import Context, PlainContext
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.model_schemas import model_schema, type_schema
 from gateway.authoring.model_validators import NestingLimit, is_small, stopping_validator
+from gateway.authoring.other_libraries import refuse_other_libraries
 from gateway.authoring.schema_inlining import inlined
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.authoring.typed_dicts import readable
@@ -31,9 +32,6 @@ MAX_PLACE_CHARACTERS = 100
 
 MAX_MESSAGE_CHARACTERS = 4000
 """A message may quote what the caller sent; longer messages are cut."""
-
-_OTHER_LIBRARIES = frozenset({"mcp", "fastmcp"})
-"""Libraries with a `Context` of their own."""
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -107,6 +105,23 @@ class Arguments:
         return first
 
 
+def refuse_composite(arguments: Arguments, owner: object, senders: str) -> None:
+    """Refuse arguments that are lists or objects, in what clients fill with text.
+
+    Args:
+        arguments: of the prompt or resource.
+        owner: the prompt or resource, for errors.
+        senders: who sends text, for errors.
+
+    Raises:
+        AuthoringError: no value of an argument can be sent as text.
+    """
+    for name, schema in arguments.schema.get("properties", {}).items():
+        options = schema.get("anyOf", [schema])
+        if all("$ref" in option or option.get("type") in ("array", "object", "null") for option in options):
+            raise AuthoringError(f"{owner}: the argument {name!r} must be text; {senders}")
+
+
 class SchemaArguments(Arguments):
     """The arguments of a function with its own schema: they are checked against it and passed on unchanged.
 
@@ -166,6 +181,7 @@ def _split_signature(
     function: Callable[..., Any], hints: Mapping[str, Any]
 ) -> tuple[str | None, list[inspect.Parameter]]:
     """Return the name of the parameter that takes the context, or None, and the other parameters."""
+    refuse_other_libraries(function, hints)
     context_name: str | None = None
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
@@ -181,7 +197,7 @@ def _split_signature(
             _check_context(function, parameter.name, annotation)
             context_name = parameter.name
         else:
-            _refuse_other_context(function, parameter.name, annotation)
+            _refuse_context_in(function, parameter.name, annotation)
             parameters.append(parameter)
     return context_name, parameters
 
@@ -195,18 +211,12 @@ def _check_context(function: Callable[..., Any], name: str, annotation: Any) -> 
         )
 
 
-def _refuse_other_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
-    """Refuse a context in a union, and the `Context` of another library. Both would become arguments of clients."""
+def _refuse_context_in(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Refuse a context in a union, which would become an argument of clients."""
     for kind in classes_in(annotation):
         if kind is PlainContext:
             raise AuthoringError(
                 f"{_name_of(function)}: annotate the context as `{name}: Context`, without anything else"
-            )
-        library = kind.__module__.partition(".")[0]
-        if kind.__name__ == "Context" and library in _OTHER_LIBRARIES:
-            raise AuthoringError(
-                f"{_name_of(function)}: the parameter {name!r} takes the Context of {library}; use "
-                "`from gateway import Context`"
             )
 
 

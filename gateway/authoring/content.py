@@ -153,28 +153,6 @@ def tool_result(value: object) -> dict[str, Any]:
     return {"content": [content_block(item) for item in blocks], "isError": False}
 
 
-def typed_result(value: object, written: Any, structured: Any) -> dict[str, Any]:
-    """Return the fields of a `CallToolResult` whose structured content is known. The blocks are as in `tool_result`.
-
-    Args:
-        value: the tool's return value.
-        written: its JSON.
-        structured: the object that has this JSON.
-    """
-    if isinstance(written, list) and isinstance(value, (list, tuple)):
-        pairs = list(zip(value, written, strict=False))
-    else:
-        pairs = [] if written is None else [(value, written)]
-    return {"content": [_block(item, part) for item, part in pairs], "structuredContent": structured, "isError": False}
-
-
-def _block(item: object, written: Any) -> dict[str, Any]:
-    if isinstance(item, Content) and isinstance(written, dict):
-        return written
-    is_text = isinstance(item, str) and isinstance(written, str)
-    return {"type": "text", "text": written} if is_text else _json_block(written)
-
-
 def content_block(item: object) -> dict[str, Any]:
     """Return the content block for one item of a returned list, or for one emitted value.
 
@@ -196,10 +174,10 @@ def _structured(value: object) -> Any:
     if isinstance(value, BaseModel):
         try:
             value = value.model_dump(mode="json", by_alias=True, warnings="error")
-        except Exception as failure:
+        except Exception as failure:  # noqa: BLE001 - serializers are the author's code and may raise anything
             raise AuthoringError(
                 f"the result: {type(value).__name__} cannot be converted to JSON: {why_not_written(failure)}"
-            ) from failure
+            ) from failure.__cause__  # pydantic's own error quotes values
     return written_value(value, "the result")
 
 

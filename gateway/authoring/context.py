@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
+
+from typing_extensions import TypeForm
+from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
+from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
+from gateway.authoring.token_exchange import no_exchange, token_wanted
+from gateway.engine.exchanged_token import ExchangedToken
 from gateway.engine.leg import Leg
 from gateway.errors import AuthoringError
+from gateway.protocol.caller import Exchange
 from gateway.protocol.capabilities import capability_path
 from gateway.protocol.versions import LOG_LEVELS, LogLevel
 from gateway.sealing.principal import Principal
 
 T = TypeVar("T")
-D = TypeVar("D")
+D = TypeVarWithDefault("D", default=Never)
 P = ParamSpec("P")
 
 CAPABILITIES = frozenset(
@@ -75,13 +82,20 @@ class Answers:
 class PlainContext:
     """The methods of the context that do not wait. A function without `async` receives only these."""
 
-    __slots__ = ("_declared", "_leg", "principal")
+    __slots__ = ("_declared", "_exchange", "_leg", "principal")
 
-    def __init__(self, leg: Leg, principal: Principal | None, declared: Mapping[str, Ask[Any]]) -> None:
+    def __init__(
+        self,
+        leg: Leg,
+        principal: Principal | None,
+        declared: Mapping[str, Ask[Any]],
+        exchange: Exchange | None = None,
+    ) -> None:
         self._leg = leg
         self._declared = declared
+        self._exchange = exchange
         self.principal = principal
-        """The authenticated caller (issuer, subject and client id), or None if the caller is anonymous."""
+        """The authenticated caller (identity, scopes and chosen claims), or None if the caller is anonymous."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in AWAITED:
@@ -203,24 +217,26 @@ class Context(PlainContext):
     __slots__ = ()
 
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T]) -> T: ...
+    async def elicit(self, key: str, message: str, schema: type[T], *, default: D = ...) -> T | D: ...
     @overload
-    async def elicit(self, key: str, message: str, schema: type[T], *, default: D) -> T | D: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any]) -> dict[str, Any]: ...
-    @overload
-    async def elicit(self, key: str, message: str, schema: Mapping[str, Any], *, default: D) -> dict[str, Any] | D: ...
-
     async def elicit(
-        self, key: str, message: str, schema: type[Any] | Mapping[str, Any], *, default: Any = MISSING
-    ) -> Any:
+        self, key: str, message: str, schema: Mapping[str, Any], *, default: D = ...
+    ) -> dict[str, Any] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: Choices, *, default: D = ...) -> str | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: SeveralChoices, *, default: D = ...) -> list[str] | D: ...
+    @overload
+    async def elicit(self, key: str, message: str, schema: TypeForm[T], *, default: D = ...) -> T | D: ...
+
+    async def elicit(self, key: str, message: str, schema: Any, *, default: Any = MISSING) -> Any:
         """Ask the user to fill in a form, and return what they entered.
 
         Args:
             key: identifies the question in this call; it must not contain `~`. Answers are recorded by key, so use
                 a new key for a question with a new meaning.
             message: the text that the user reads.
-            schema: a flat pydantic model, to get an instance of it, or a JSON Schema, to get a dict.
+            schema: what to ask for; see `Elicit`.
             default: returned, instead of an error, if the user declines or dismisses the form or the client
                 answers with an error.
 
@@ -300,6 +316,8 @@ class Context(PlainContext):
         """
         return await self._leg.ask_one(key, Roots(default).question(key))
 
+    @overload
+    async def ask(self, /, **questions: Elicit[T, D]) -> dict[str, T | D]: ...
     @overload
     async def ask(self, /, **questions: Ask[T]) -> dict[str, T]: ...
     @overload
@@ -385,6 +403,30 @@ class Context(PlainContext):
             AuthoringError: the tool is declared with `task="forbidden"`.
         """
         return await self._leg.detach()
+
+    async def exchange_token(
+        self, audience: str, *, scopes: Iterable[str] = (), resource: str | None = None
+    ) -> ExchangedToken:
+        """Exchange the caller's token for one that another service accepts (RFC 8693).
+
+        Call it in the `step` that makes the request to that service. The token is cached per caller and audience, until
+        shortly before it expires. No journal can hold it, and the caller's own token stays hidden.
+
+        Args:
+            audience: the service, by the name that the identity provider knows it by.
+            scopes: the scopes that the token should grant; by default the provider decides.
+            resource: the URL of the service, for providers that require one.
+
+        Raises:
+            TokenExchangeError: the identity provider refused or did not answer, the caller is anonymous, or the
+                deployment exchanges no tokens.
+            AuthoringError: the call is a task, which has no caller's token any more.
+        """
+        self._leg.check_running()
+        wanted = token_wanted(audience, scopes, resource)
+        if self._exchange is None or self._leg.in_task:
+            raise no_exchange(self.principal, in_task=self._leg.in_task)
+        return await self._exchange(wanted)
 
 
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))

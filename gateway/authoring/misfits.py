@@ -30,22 +30,27 @@ def misfit_of_schema(problem: str, unquoted: str | None) -> InvalidAnswer:
     return InvalidAnswer(_cut(_printable(problem)), _cut(unquoted or ""))
 
 
-def misfit_of_model(error: ValidationError, content: Mapping[str, Any]) -> InvalidAnswer:
+def misfit_of_model(error: ValidationError, content: Mapping[str, Any], *, of_one_field: bool) -> InvalidAnswer:
     """Return the error for an answer that its model rejects, in pydantic's words, each with the name of its field.
 
     A validator's own message may quote the answer. Those who are not the user then learn only which field is wrong.
+
+    Args:
+        error: what pydantic says.
+        content: the answer.
+        of_one_field: whether the form has only one field, whose name nobody needs.
     """
     if error.error_count() > MAX_PROBLEMS:
         counted = f"It is wrong in {error.error_count()} places."
         return InvalidAnswer(counted, counted)
     problems = error.errors(include_url=False)
-    quoted = [": ".join((*map(str, problem["loc"]), problem["msg"])) for problem in problems]
-    unquoted = [_without_answer(problem, content) for problem in problems]
+    quoted = [": ".join((*map(str, problem["loc"][of_one_field:]), problem["msg"])) for problem in problems]
+    unquoted = [_without_answer(problem, content, of_one_field) for problem in problems]
     return InvalidAnswer(_cut(_printable("; ".join(quoted))), _cut(_printable("; ".join(unquoted))))
 
 
-def _without_answer(problem: ErrorDetails, content: Mapping[str, Any]) -> str:
-    place, reason = problem["loc"], problem["msg"]
+def _without_answer(problem: ErrorDetails, content: Mapping[str, Any], of_one_field: bool) -> str:
+    place, reason = problem["loc"][of_one_field:], problem["msg"]
     if problem["type"] == "extra_forbidden":  # then the last part is a name from the answer
         place = place[:-1]
     parser_error = problem.get("ctx", {}).get("error")

@@ -11,7 +11,7 @@ from pydantic_core import core_schema
 Mode = Literal["validation", "serialization"]
 
 
-class _WithoutTitles(GenerateJsonSchema):
+class WithoutTitles(GenerateJsonSchema):
     """Omits the titles that pydantic derives from names. A title that the author wrote stays."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's signature
@@ -57,9 +57,9 @@ def _untitled(result: JsonSchemaValue, cls: type[Any] | None, config: str) -> Js
 
 def model_schema(model: type[BaseModel], mode: Mode = "validation") -> dict[str, Any]:
     """Return the JSON Schema 2020-12 of a model, for reading or for writing it, with only the author's titles."""
-    return model.model_json_schema(schema_generator=_WithoutTitles, mode=mode)
+    return model.model_json_schema(schema_generator=WithoutTitles, mode=mode)
 
 
 def type_schema(adapter: TypeAdapter[Any], mode: Mode) -> dict[str, Any]:
     """Return the same for any type."""
-    return adapter.json_schema(schema_generator=_WithoutTitles, mode=mode)
+    return adapter.json_schema(schema_generator=WithoutTitles, mode=mode)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic_core import SchemaValidator
+from pydantic_core import CoreSchema, SchemaValidator
 
 _STOPPING: Final = frozenset({"list", "set", "frozenset", "tuple", "dict"})
 _NOT_SCHEMAS: Final = frozenset({"default", "metadata", "expected", "serialization", "config"})
@@ -29,8 +29,13 @@ SMALL: Final = 5000
 @lru_cache(maxsize=1024)
 def stopping_validator(model: type[BaseModel]) -> SchemaValidator:
     """Return a validator of the model that stops at the first wrong item of a list, set, tuple or dict."""
+    return stopping_schema_validator(model.__pydantic_core_schema__)
+
+
+def stopping_schema_validator(schema: CoreSchema) -> SchemaValidator:
+    """Return the same for any core schema."""
     # Pydantic must not reuse the validators of nested models, because those do not stop.
-    return SchemaValidator(_stopping(model.__pydantic_core_schema__), _use_prebuilt=False)
+    return SchemaValidator(_stopping(schema), _use_prebuilt=False)
 
 
 def _stopping(schema: Any) -> Any:

@@ -7,13 +7,15 @@ import typing
 from typing import Annotated, Any, Final, Never, NoReturn
 
 import jsonschema_rs
+import msgspec
 from pydantic import BaseModel, ValidationError
 
-from gateway.authoring.content import Content, Message, ResourceContents, ToolResult, typed_result
+from gateway.authoring.content import Content, Message, ResourceContents, ToolResult
 from gateway.authoring.mistakes import classes_in
 from gateway.authoring.model_schemas import type_schema
 from gateway.authoring.questions import InputRequired
 from gateway.authoring.schema_inlining import inlined
+from gateway.authoring.schema_validation import refuse_to_fetch
 from gateway.authoring.typed_values import (
     UNIONS,
     UNSERVABLE,
@@ -46,7 +48,9 @@ class Output:
         schema = _with_open_root(inlined(type_schema(self._adapter, "serialization")))
         self._is_wrapped = schema.get("type") != "object"
         self.schema = _wrapped(schema) if self._is_wrapped else schema
-        self._validator = jsonschema_rs.validator_for(self.schema, validate_formats=False, mask="the value")
+        self._validator = jsonschema_rs.validator_for(
+            self.schema, retriever=refuse_to_fetch, validate_formats=False, mask="the value"
+        )
 
     def result(self, value: Any, owner: object) -> dict[str, Any]:
         """Return the fields of a `CallToolResult` for a return value.
@@ -61,7 +65,7 @@ class Output:
         written = json_value(self._written(value, owner), f"{owner}: the result")
         structured = {"result": written} if self._is_wrapped else written
         self.check(structured, owner)
-        return typed_result(value, written, structured)
+        return {"content": _blocks(value, written), "structuredContent": structured, "isError": False}
 
     def check(self, structured: Any, owner: object) -> None:
         """Check `structuredContent`, because pydantic trusts the instances of classes, and authors' serializers.
@@ -85,10 +89,10 @@ class Output:
             return self._adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
         except ValidationError as error:
             raise AuthoringError(f"{owner} did not return a valid {self._name}: {problems_of(error)}") from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - serializers are the author's code and may raise anything
             raise AuthoringError(
                 f"{owner}: the result: {self._name} cannot be converted to JSON: {why_not_written(error)}"
-            ) from error
+            ) from error.__cause__  # pydantic's own error quotes values
 
 
 def output_of(annotation: Any, owner: str) -> Output | None:
@@ -116,6 +120,23 @@ def output_of(annotation: Any, owner: str) -> Output | None:
         return Output(annotation)
     except UNSERVABLE as error:
         raise unservable(annotation, f"the return type of {owner}", error) from None
+    except ValueError as error:  # the author's own part of the schema, or a pattern
+        problem = str(error).splitlines()[0]
+        raise AuthoringError(f"the return type of {owner} has no valid JSON Schema: {problem}") from None
+
+
+def _blocks(value: object, written: Any) -> list[dict[str, Any]]:
+    """Return the blocks of a value and its JSON, as `gateway.authoring.content.tool_result` does."""
+    if isinstance(written, list) and isinstance(value, (list, tuple)):
+        return [_block(item, part) for item, part in zip(value, written, strict=False)]
+    return [] if written is None else [_block(value, written)]
+
+
+def _block(item: object, written: Any) -> dict[str, Any]:
+    if isinstance(item, Content) and isinstance(written, dict):
+        return written
+    is_text = isinstance(item, str) and isinstance(written, str)
+    return {"type": "text", "text": written if is_text else msgspec.json.encode(written).decode()}
 
 
 def _bare(annotation: Any) -> Any:

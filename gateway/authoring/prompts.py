@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
+from gateway.authoring.arguments import refuse_composite
 from gateway.authoring.content import prompt_messages
 from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
-from gateway.errors import AuthoringError
 
 
 class Prompt(Served[P, R_co]):
@@ -20,11 +20,7 @@ class Prompt(Served[P, R_co]):
         super().__init__(function, **options)
         properties: Mapping[str, Any] = self._arguments.schema.get("properties", {})
         required = self._arguments.schema.get("required", ())
-        for name, schema in properties.items():
-            if schema.get("type") in ("array", "object") or "$ref" in schema:
-                raise AuthoringError(
-                    f"{self}: the argument {name!r} must be text; clients send every prompt argument as text"
-                )
+        refuse_composite(self._arguments, self, "clients send every prompt argument as text")
         self._listed = [_argument(name, schema, name in required) for name, schema in properties.items()]
 
     @property

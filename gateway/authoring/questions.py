@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, Literal, Never, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeAlias, cast, overload
 
 import msgspec
-from pydantic import BaseModel, ValidationError
-from typing_extensions import TypeVar
+from pydantic import BaseModel
+from typing_extensions import TypeForm, TypeVar
 
-from gateway.authoring.form_schemas import form_schema
-from gateway.authoring.misfits import misfit_of_model, misfit_of_schema
+from gateway.authoring.forms import Choices, Reader, SeveralChoices, form_by_digest, form_of, form_of_class
+from gateway.authoring.misfits import misfit_of_schema
 from gateway.authoring.model_validators import stopping_validator
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.engine.questions import ELICIT, ROOTS, SAMPLE, Answer, InvalidAnswer, Question, question_digest
@@ -22,16 +22,13 @@ from gateway.errors import AuthoringError, Declined, Dismissed, Refused
 T = TypeVar("T", default=Any)
 V = TypeVar("V", default=dict[str, Any])
 D = TypeVar("D", default=Never)
+D2 = TypeVar("D2")
 
 Accepted: TypeAlias = Literal["accept"]
 """The value of a question that sends the user to a URL: the user agreed to go there."""
 
-_EXACT_FLOATS: Final = 2**53
-"""Below this, a float with an integral value is exactly that integer."""
 
-
-MOST_MODELS: Final = 10_000
-"""How many form models are remembered. A tool that creates a model in each call must not fill the memory."""
+_FORM: Final = ("elicitation", "form")
 
 
 class _Missing:
@@ -60,12 +57,9 @@ class Ask(Generic[T]):
             method=method,
             params=params,
             capability=capability,
-            digest=self._digest(method, params),
+            digest=question_digest(method, params),
             read=lambda answer: self._read(key, answer),
         )
-
-    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
-        return question_digest(method, params)
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         raise NotImplementedError
@@ -125,35 +119,75 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
 
     Args:
         message: the text that the user reads.
-        schema: a flat pydantic model, to get an instance of it, or a JSON Schema of the restricted kind that forms
-            allow, to get a dict.
+        schema: what to ask for, which is also the type of the value: a flat pydantic model, a dataclass, or a type that
+            fits in one field (`str`, `int`, `float`, `bool`, `date`, `datetime`, `Literal`, an enum). A list of texts
+            (`["a", "b"]`) asks for one of them, and a list in a list (`[["a", "b"]]`) for several. Instead of a
+            text, it can have pairs of a text and a title. A JSON Schema of an object returns a dict.
         default: the value if the user declines or dismisses the form, or the client answers with an error.
     """
 
     message: str
-    schema: type[V] | Mapping[str, Any]
+    schema: Any
     default: D = _NO_DEFAULT
 
-    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        params = {"mode": "form", "message": self.message, "requestedSchema": requested_schema(self.schema)}
-        return ELICIT, params, ("elicitation", "form")
+    if TYPE_CHECKING:
 
-    def _digest(self, method: str, params: Mapping[str, Any]) -> bytes:
-        schema: Any = self.schema
-        return _model_digest(schema) if isinstance(schema, type) else super()._digest(method, params)
+        @overload
+        def __init__(self, message: str, schema: type[V], default: D = ...) -> None: ...
+        @overload
+        def __init__(self: Elicit[dict[str, Any]], message: str, schema: Mapping[str, Any]) -> None: ...
+        @overload
+        def __init__(
+            self: Elicit[dict[str, Any], D2], message: str, schema: Mapping[str, Any], default: D2
+        ) -> None: ...
+        @overload
+        def __init__(self: Elicit[str], message: str, schema: Choices) -> None: ...
+        @overload
+        def __init__(self: Elicit[str, D2], message: str, schema: Choices, default: D2) -> None: ...
+        @overload
+        def __init__(self: Elicit[list[str]], message: str, schema: SeveralChoices) -> None: ...
+        @overload
+        def __init__(self: Elicit[list[str], D2], message: str, schema: SeveralChoices, default: D2) -> None: ...
+        @overload
+        def __init__(self, message: str, schema: TypeForm[V], default: D = ...) -> None: ...
+        def __init__(self, message: str, schema: Any, default: Any = ...) -> None: ...
+
+    def question(self, key: str) -> Question:
+        """Return the engine's form of this question under the author's key."""
+        schema = self.schema
+        if isinstance(schema, type):
+            form = form_of_class(schema)
+        elif isinstance(schema, Mapping):
+            return super().question(key)
+        else:
+            form = form_of(schema)
+        shown = form.titled(self.message) if form.has_one_field else form.schema
+        return Question(
+            method=ELICIT,
+            params={"mode": "form", "message": self.message, "requestedSchema": shown},
+            capability=_FORM,
+            digest=form.digest,
+            read=lambda answer: self._read(key, answer),
+        )
+
+    def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        params = {"mode": "form", "message": self.message, "requestedSchema": _given_schema(self.schema)}
+        return ELICIT, params, _FORM
 
     def _value(self, result: Mapping[str, Any]) -> Any:
         content = result.get("content", {})
         if not isinstance(content, dict):
             raise InvalidAnswer
-        if not isinstance(self.schema, type):
-            validator = _schema_validator(_canonical(self.schema))
-            problem = validator.problem(content)
-            if problem is not None:
-                raise misfit_of_schema(problem, validator.problem(content, quotes=False))
-            return copy_json(dict(content))
-        given = {name: _integral(item) if type(item) is float else item for name, item in content.items()}
-        return _read_model(self.schema, given)
+        schema: Any = self.schema
+        if isinstance(schema, type):
+            return form_of_class(schema).read(content)
+        if not isinstance(schema, Mapping):
+            return form_of(schema).read(content)
+        validator = _schema_validator(_canonical(schema))
+        problem = validator.problem(content)
+        if problem is not None:
+            raise misfit_of_schema(problem, validator.problem(content, quotes=False))
+        return copy_json(dict(content))
 
 
 @dataclass(frozen=True)
@@ -166,6 +200,14 @@ class ElicitUrl(_Elicitation[Accepted | D], Generic[D]):
     message: str
     url: str
     default: D = _NO_DEFAULT
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: ElicitUrl, message: str, url: str) -> None: ...
+        @overload
+        def __init__(self, message: str, url: str, default: D) -> None: ...
+        def __init__(self, message: str, url: str, default: Any = ...) -> None: ...
 
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         return ELICIT, {"mode": "url", "message": self.message, "url": self.url}, ("elicitation", "url")
@@ -189,6 +231,9 @@ class Completion(BaseModel):
         return "".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
 
 
+_COMPLETION: Final = Reader(stopping_validator(Completion))
+
+
 @dataclass(frozen=True)
 class Sample(Ask[Completion | D], Generic[D]):
     """Ask the client's language model for a completion.
@@ -209,6 +254,29 @@ class Sample(Ask[Completion | D], Generic[D]):
     options: Mapping[str, Any] | None = None
     default: D = _NO_DEFAULT
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(
+            self: Sample,
+            messages: str | Sequence[Mapping[str, Any]],
+            max_tokens: int,
+            system_prompt: str | None = None,
+            tools: Sequence[Mapping[str, Any]] | None = None,
+            options: Mapping[str, Any] | None = None,
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            messages: str | Sequence[Mapping[str, Any]],
+            max_tokens: int,
+            system_prompt: str | None = None,
+            tools: Sequence[Mapping[str, Any]] | None = None,
+            options: Mapping[str, Any] | None = None,
+            default: D = ...,
+        ) -> None: ...
+        def __init__(self, *args: Any, **more: Any) -> None: ...
+
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         messages = self.messages
         if isinstance(messages, str):
@@ -222,7 +290,7 @@ class Sample(Ask[Completion | D], Generic[D]):
         return SAMPLE, params, ("sampling",)
 
     def _value(self, result: Mapping[str, Any]) -> Completion:
-        completion: Completion = _read_model(Completion, result)
+        completion: Completion = _COMPLETION.read(result)
         return completion
 
 
@@ -237,24 +305,35 @@ class _RootsResult(BaseModel):
     roots: list[Root]
 
 
+_ROOTS: Final = Reader(stopping_validator(_RootsResult))
+
+
 @dataclass(frozen=True)
 class Roots(Ask[list[Root] | D], Generic[D]):
     """Ask the client for its roots: the directories and files that servers may work in."""
 
     default: D = _NO_DEFAULT
 
+    if TYPE_CHECKING:
+
+        @overload
+        def __init__(self: Roots) -> None: ...
+        @overload
+        def __init__(self, default: D) -> None: ...
+        def __init__(self, default: Any = ...) -> None: ...
+
     def _request(self) -> tuple[str, dict[str, Any], tuple[str, ...]]:
         return ROOTS, {}, ("roots",)
 
     def _value(self, result: Mapping[str, Any]) -> list[Root]:
-        roots: _RootsResult = _read_model(_RootsResult, result)
+        roots: _RootsResult = _ROOTS.read(result)
         return roots.roots
 
 
 def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     """Return a question that can read the answers to a stored question, given its request.
 
-    The answer to a form is read by the form's model if this process knows it: because the tool declares its
+    The answer to a form is read as the form's type if this process knows it: because the tool declares its
     questions, or has asked them in this process. Otherwise it is read by the form's schema.
 
     Args:
@@ -268,38 +347,18 @@ def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
         return Sample("", 1)
     if params.get("mode") == "url":
         return ElicitUrl("", "")
-    return Elicit("", _models.get(digest) or params["requestedSchema"])
+    form: Any = form_by_digest(digest) or params["requestedSchema"]
+    return Elicit[Any]("", form)
 
 
-def requested_schema(schema: Any) -> dict[str, Any]:
-    """Return the `requestedSchema` of a form: made from a model, or a JSON Schema unchanged.
-
-    Raises:
-        AuthoringError: the schema is neither a flat pydantic model nor a JSON Schema of an object.
-    """
-    if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return _form_schema(schema)
-    if not isinstance(schema, Mapping):
-        raise AuthoringError(f"{schema!r} is neither a pydantic model nor a JSON Schema")
+def _given_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an author's JSON Schema unchanged, after checking that a form can have it."""
     if schema.get("type") != "object":
-        raise AuthoringError("the schema of a form must have type 'object'")
+        raise AuthoringError(
+            "the schema of a form must have type 'object'; for choices with titles, use a list of pairs"
+        )
     _schema_validator(_canonical(schema))
     return dict(schema)
-
-
-_form_schema: Callable[[type[BaseModel]], dict[str, Any]] = lru_cache(maxsize=1024)(form_schema)
-
-
-_models: Final[dict[bytes, type[BaseModel] | None]] = {}
-"""The form models that this process has seen, by the digest of their question; None if two models share one."""
-
-
-@lru_cache(maxsize=1024)
-def _model_digest(model: type[BaseModel]) -> bytes:
-    digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": _form_schema(model)})
-    if len(_models) < MOST_MODELS:
-        _models[digest] = model if _models.get(digest, model) is model else None
-    return digest
 
 
 @lru_cache(maxsize=1024)
@@ -309,18 +368,3 @@ def _schema_validator(canonical: bytes) -> SchemaValidator:
 
 def _canonical(schema: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(json_value(schema, "the schema of a form"))
-
-
-def _integral(value: float) -> int | float:
-    """Return 5.0 as 5: they are the same number in JSON Schema, and a form's integer accepts both."""
-    return int(value) if value.is_integer() and abs(value) < _EXACT_FLOATS else value
-
-
-def _read_model(model: Any, content: Mapping[str, Any]) -> Any:
-    """Validate strictly as JSON: `"5"` is not a number, but a string can be a date."""
-    try:  # as `model_validate_json` does, without its options
-        return stopping_validator(model).validate_json(msgspec.json.encode(content), strict=True)
-    except ValidationError as error:
-        raise misfit_of_model(error, content) from None
-    except (ValueError, RecursionError):
-        raise InvalidAnswer from None

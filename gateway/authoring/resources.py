@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from gateway.authoring.arguments import refuse_composite
 from gateway.authoring.content import resource_contents
 from gateway.authoring.served import Icons, P, Q, R, R_co, Served
 from gateway.authoring.uri_templates import UriTemplate, is_template
@@ -60,6 +61,7 @@ class Resource(Served[P, R_co]):
         if variables != parameters:
             told = f"the variables {sorted(variables)}, but its function has the parameters {sorted(parameters)}"
             raise AuthoringError(f"{self}: its URI has {told}")
+        refuse_composite(self._arguments, self, "each variable of a URI is one text")
 
     @property
     def label(self) -> str:
@@ -126,7 +128,7 @@ def resource(
         state_ttl_seconds: how many seconds the client may take to answer, if the function asks questions; by default
             the setting of the deployment.
         scopes: the scopes that a caller's token needs to see and to read it.
-        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+        asks: the questions that the function may ask, by key: what `Elicit` takes, or any question. In tests and
             `gateway dev`, any other question is an error. None allows all questions.
 
     Raises:

@@ -45,7 +45,7 @@ class SchemaValidator:
         try:
             self._validator = jsonschema_rs.validator_for(
                 self._schema,
-                retriever=_refuse,
+                retriever=refuse_to_fetch,
                 pattern_options=jsonschema_rs.RegexOptions(),
                 validate_formats=False,
             )
@@ -112,7 +112,8 @@ def _has_many_costly_numbers(value: Any) -> bool:
     return False
 
 
-def _refuse(uri: str) -> NoReturn:
+def refuse_to_fetch(uri: str) -> NoReturn:
+    """Refuse a reference that leads outside a schema."""
     raise LookupError(uri)
 
 

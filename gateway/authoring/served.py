@@ -22,6 +22,7 @@ from gateway.engine.journal import Journal
 from gateway.engine.leg import Leg, Migration
 from gateway.engine.values import refuse_coroutine
 from gateway.errors import AuthoringError
+from gateway.protocol.caller import Exchange
 from gateway.sealing.principal import Principal
 
 _SCOPE = re.compile(r"[!#-\[\]-~]+", re.ASCII)
@@ -57,7 +58,7 @@ class Served(Generic[P, R_co]):
         state_ttl_seconds: how many seconds the client may take to answer a question; by default the setting of the
             deployment.
         scopes: the scopes that a caller's token needs to see and to call it (RFC 6749 section 3.3).
-        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+        asks: the questions that the function may ask, by key: what `Elicit` takes, or any question. In tests and
             `gateway dev`, any other question is an error. None allows all questions.
 
     Attributes:
@@ -160,6 +161,7 @@ class Served(Generic[P, R_co]):
         arguments: Mapping[str, Any],
         principal: Principal | None,
         journal: Journal | None = None,
+        exchange: Exchange | None = None,
     ) -> LegFunction:
         """Return the function with its arguments, as a leg runs it.
 
@@ -167,6 +169,7 @@ class Served(Generic[P, R_co]):
             arguments: as the client sent them.
             principal: the caller, or None if the caller is anonymous.
             journal: the journal of the leg.
+            exchange: exchanges the caller's token, or None.
 
         Raises:
             InvalidArguments: the arguments are not valid for the function.
@@ -177,13 +180,15 @@ class Served(Generic[P, R_co]):
             keywords = self._arguments.read(arguments)
         finally:
             del _READING[thread]
-        return functools.partial(self._run, keywords, principal)
+        return functools.partial(self._run, keywords, principal, exchange)
 
-    async def _run(self, keywords: dict[str, Any], principal: Principal | None, leg: Leg) -> Any:
+    async def _run(
+        self, keywords: dict[str, Any], principal: Principal | None, exchange: Exchange | None, leg: Leg
+    ) -> Any:
         context_name = self._arguments.context_name
         if context_name is not None:
             kind = Context if self._is_async else PlainContext
-            keywords[context_name] = kind(leg, principal, self._declared)
+            keywords[context_name] = kind(leg, principal, self._declared, exchange)
         leg.caller = principal
         if self._is_async:
             value = await self._function(**keywords)

@@ -44,6 +44,10 @@ class Authority:
         """Return the authority of a caller whose message came in a session."""
         return cls(caller.principal, caller.scopes, caller.ends_at, caller.key, session)
 
+    @property
+    def exchange(self) -> None:
+        """Nothing: an authority describes a token, and does not hold it."""
+
     def grants(self, scopes: frozenset[str]) -> bool:
         """Return whether the token grants all of these scopes; an anonymous caller may do everything."""
         return self.principal is None or scopes <= self.scopes

@@ -374,7 +374,7 @@ class LegRun:
             stepping=runner.stepping,
         )
         try:
-            function = served.bind(call.arguments, call.caller.principal, self.journal)
+            function = served.bind(call.arguments, call.caller.principal, self.journal, call.caller.exchange)
         except Exception as error:  # noqa: BLE001 - an argument's type may have a validator by the author
             return Failed(error)
         return Detached() if self._starts_as_task() else await run_leg(function, leg)

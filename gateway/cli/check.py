@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from gateway.auth import inspect_provider
+from gateway.auth import inspect_exchange, inspect_provider
 from gateway.auth.fetch import FetchFailed
 from gateway.authoring.inventory import inventory
 from gateway.authoring.registry import load_registry
@@ -49,6 +49,7 @@ _OWNERS: Final = {
     "GATEWAY_AUTH:": PROVIDER,
     "GATEWAY_JWT": PROVIDER,
     "GATEWAY_JWKS": PROVIDER,
+    "GATEWAY_TOKEN_EXCHANGE": PROVIDER,
 }
 """The subject of a problem, by the prefix of its setting. All others belong to `SETTINGS`."""
 
@@ -235,4 +236,14 @@ async def _examine_provider(settings: Settings, finding: Finding) -> None:
     except FetchFailed as error:
         finding.unreachable.append(
             f"GATEWAY_JWKS_URL: the keys cannot be read ({error}); correct the URL or wait for the provider"
+        )
+    try:
+        note = await inspect_exchange(settings)
+        finding.notes += [] if note is None else [note]
+    except ConfigurationError as error:
+        finding.wrong += error.problems
+    except FetchFailed as error:
+        finding.unreachable.append(
+            f"GATEWAY_TOKEN_EXCHANGE_URL: the endpoint cannot be asked ({error}); correct the URL or wait for the "
+            "provider"
         )

@@ -410,6 +410,11 @@ class Leg:
         finally:
             self._emitting = False
 
+    @property
+    def in_task(self) -> bool:
+        """Whether this is a leg of a task."""
+        return self._detaching is Detaching.DONE
+
     async def detach(self) -> bool:
         """Make the call a task, which ends this leg. Return True in a task, False if the call cannot become one.
 
@@ -422,7 +427,7 @@ class Leg:
             raise self.broken(AuthoringError("only a tool with task='optional' or task='required' can detach"))
         if self._detaching is Detaching.POSSIBLE:
             self.stop(Detached())
-        return self._detaching is Detaching.DONE
+        return self.in_task
 
     async def _kept(self, keeping: Awaitable[T]) -> T:
         """Await the keeper; if it fails, end the leg in a way that the function cannot swallow."""

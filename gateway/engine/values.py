@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import CoroutineType
 from typing import Any, Final, Protocol, TypeAlias, Union
 
+from gateway.engine.exchanged_token import NOT_A_VALUE, ExchangedToken
 from gateway.errors import AuthoringError
 
 Json: TypeAlias = Union[bool, int, float, str, list["Json"], dict[str, "Json"], None]  # noqa: UP007 - recursive alias
@@ -94,6 +95,8 @@ def _convert(value: object, where: str, depth: int) -> Json:
     if isinstance(value, Mapping):
         return {_name(key, where): _convert(item, f"{where}.{key}", depth - 1) for key, item in value.items()}
     refuse_coroutine(value, where)
+    if isinstance(value, ExchangedToken):
+        raise AuthoringError(f"{where}: {NOT_A_VALUE}")
     raise NotJson(f"{where}: {type(value).__name__} is not a JSON value")
 
 

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from gateway.errors import AuditLogDown, GatewayError, InsufficientScope, InvalidRequestState
 from gateway.observability.logs import LEVEL_WIDTH
 from gateway.observability.metrics import RefusalReason
@@ -256,7 +254,9 @@ def _text(fields: Fields) -> str:
 
 
 def _caller(principal: Principal | None) -> Fields:
-    return {} if principal is None else msgspec.structs.asdict(principal)
+    if principal is None:
+        return {}
+    return {"issuer": principal.issuer, "subject": principal.subject, "client_id": principal.client_id}
 
 
 @lru_cache(maxsize=1024)

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
+from gateway.engine.exchanged_token import ExchangedToken
 from gateway.sealing.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWanted:
+    """A token that a tool asks for, in the words of RFC 8693 section 2.1.
+
+    Attributes:
+        audience: the service that it is for.
+        scope: the scopes that it should grant, separated by spaces; "" for the provider's default.
+        resource: the URL of the service, "" to omit it.
+    """
+
+    audience: str
+    scope: str = ""
+    resource: str = ""
+
+
+Exchange: TypeAlias = Callable[[TokenWanted], Awaitable[ExchangedToken]]
+"""Exchanges the token of one request. Raises `TokenExchangeError`."""
 
 
 class Caller(Protocol):
@@ -28,6 +50,11 @@ class Caller(Protocol):
     @property
     def key(self) -> bytes:
         """The id of the key that signed the token; b"" if the key never changes."""
+        ...
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """Exchanges the token; None if there is no token, or the deployment exchanges none."""
         ...
 
     def grants(self, scopes: frozenset[str]) -> bool:

@@ -1,12 +1,68 @@
-"""Pure: the identity of a caller."""
+"""Pure: the identity of a caller, and the scopes and claims of its token."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Self
 
 import msgspec
 
 
-class Principal(msgspec.Struct, frozen=True, cache_hash=True):
+class Claims(Mapping[str, Any]):
+    """Claims of a token: a read-only mapping of JSON values.
+
+    It holds text, and each access makes new values. So a tool cannot change what other calls of the same caller see.
+
+    Args:
+        text: a JSON object.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the claims with these values.
+
+        Raises:
+            ValueError: a value is not JSON, or nested too deeply.
+        """
+        if isinstance(values, cls):
+            return values
+        if not values:
+            return cls("{}")
+        try:
+            text = json.dumps(dict(values), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+            text.encode()  # raises for text with a lone surrogate
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"a claim is not JSON: {type(error).__name__}") from None
+        return cls(text)
+
+    def __getitem__(self, name: str) -> Any:
+        return json.loads(self.text)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(json.loads(self.text))
+
+    def __len__(self) -> int:
+        return 0 if self.text == "{}" else len(json.loads(self.text))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} claims>"
+
+
+_NO_CLAIMS: Final = Claims("{}")
+
+
+class Principal(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """The authenticated caller. An anonymous caller is `None`, never a principal of empty strings.
+
+    Two principals are equal if issuer, subject and client id are. Scopes and claims belong to the token, not to the
+    identity: a user whose token was renewed is the same caller. So they are kept beside the fields, which are compared.
 
     Attributes:
         issuer: the authority that vouches for the caller (`iss`), "" when absent.
@@ -17,3 +73,25 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True):
     issuer: str
     subject: str
     client_id: str
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What the token allows (`scope`)."""
+        scopes: frozenset[str] = self.__dict__.get("scopes", frozenset())
+        return scopes
+
+    @property
+    def claims(self) -> Claims:
+        """The claims that the deployment selects, as far as the token has them."""
+        claims: Claims = self.__dict__.get("claims", _NO_CLAIMS)
+        return claims
+
+    def holding(self, *, scopes: Iterable[str] = (), claims: Mapping[str, Any] = MappingProxyType({})) -> Principal:
+        """Return the same caller with a token that grants these scopes and has these claims.
+
+        Raises:
+            ValueError: a claim is not JSON.
+        """
+        principal = Principal(self.issuer, self.subject, self.client_id)
+        principal.__dict__.update(scopes=frozenset(scopes), claims=Claims.of(claims))
+        return principal

@@ -54,12 +54,16 @@ MAX_STORED_BYTES = 64 * 2**20
 READ_ELSEWHERE = frozenset({"GATEWAY_DEMO_RELEASE"})
 """Variables with our prefix that are not settings: the demo tools read this one themselves."""
 
+MAX_CLAIMS = 32
+"""How many claims tools may see."""
+
 _NAME_PATTERN = r"[A-Za-z0-9._-]{1,64}"
 _SHOWN_VALUE_CHARACTERS = 60
 _SIMILAR = 0.75
 """How similar an unknown name must be to a setting for it to be suggested, as `difflib` measures it."""
 # RFC 6749 section 3.3; the length is ours.
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,128}")
+_CLAIM = re.compile(r"[!-+\--~]{1,256}")
 _URL = re.compile(r"https?://[!#-;=?-\[\]_a-z~]+", re.IGNORECASE)
 _MAX_REPLICA_URL_CHARACTERS = 255
 _HOST_NAME = "{hostname}"
@@ -201,6 +205,15 @@ def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
         if not _SCOPE.fullmatch(scope):
             raise ValueError(f"{scope!r} is not a scope")
     return scopes
+
+
+def _check_claims(claims: tuple[str, ...]) -> tuple[str, ...]:
+    if len(claims) > MAX_CLAIMS:
+        raise ValueError(f"names {len(claims)} claims")
+    for claim in claims:
+        if not _CLAIM.fullmatch(claim):
+            raise ValueError(f"{claim[:_SHOWN_VALUE_CHARACTERS]!r} is not the name of a claim")
+    return claims
 
 
 def _read_rate(value: object) -> object:
@@ -386,6 +399,30 @@ class Settings(BaseSettings):
     ] = Field(
         default=30,
         description="The tolerated clock difference when the `exp`, `nbf` and `iat` of a bearer token are checked.",
+    )
+    jwt_claims: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_names),
+        AfterValidator(_check_claims),
+        Expects(f"a comma-separated list of at most {MAX_CLAIMS} claims, such as email,groups"),
+    ] = Field(
+        default=(),
+        description=(
+            "The claims of a bearer token that tools see in `ctx.principal.claims`, separated by commas, such as "
+            "`email,groups`."
+        ),
+    )
+    token_exchange_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
+        default=None,
+        description=(
+            "The token endpoint where `ctx.exchange_token` exchanges callers' tokens (RFC 8693). Unset: tools cannot."
+        ),
+    )
+    token_exchange_client_id: _Line | None = Field(
+        default=None, description="The client id of this deployment at the token endpoint."
+    )
+    token_exchange_client_secret: Annotated[SecretStr, Expects("the secret of the client")] | None = Field(
+        default=None, description="The secret of that client."
     )
     public_url: Annotated[_Text, AfterValidator(_check_place), Expects(_A_URL)] | None = Field(
         default=None,
@@ -774,7 +811,8 @@ class Settings(BaseSettings):
         Raises:
             ConfigurationError: settings are missing or contradict each other; the error lists all problems.
         """
-        self._check([*self._common_problems(), *(self._token_problems() if self.auth == "jwt" else ())])
+        identity = [*self._token_problems(), *self._exchange_problems()] if self.auth == "jwt" else []
+        self._check([*self._common_problems(), *identity])
 
     def check_working(self) -> None:
         """Check that a worker has what it needs: tools, keys, an audience, and a task store.
@@ -851,6 +889,17 @@ class Settings(BaseSettings):
                 "audience",
                 "GATEWAY_AUDIENCE: not set; set it to a name for the whole deployment, such as its public URL",
             )
+
+    def _exchange_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield the problems with exchanging tokens, in the same form."""
+        fields = ("token_exchange_url", "token_exchange_client_id", "token_exchange_client_secret")
+        given = [name for name in fields if getattr(self, name) is not None]
+        for name in fields:
+            if given and name not in given:
+                yield (
+                    f"{name} {given[0]}",
+                    f"{variable(name)}: not set, but {variable(given[0])} is; an exchange of tokens needs both",
+                )
 
     def _token_problems(self) -> Iterator[tuple[str, str]]:
         """Yield the problems with verifying bearer tokens, in the same form."""

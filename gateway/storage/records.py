@@ -14,7 +14,7 @@ from gateway.observability.process_metrics import ProcessTelemetry
 from gateway.sealing.binding import field_binding
 from gateway.sealing.envelope import Rejected, token_chars
 from gateway.sealing.packing import pack, unpack
-from gateway.sealing.principal import Principal
+from gateway.sealing.principal import Claims, Principal
 from gateway.settings.model import MAX_STORED_BYTES
 from gateway.storage.redis_keys import TaskPlace
 from gateway.storage.scripts import Changes, Value
@@ -128,11 +128,14 @@ class Records:
             ValueTooLarge: a part of the task, or its whole journal, is over the limit.
         """
         who = new.principal
-        call = {
+        call: dict[str, Any] = {
             "arguments": dict(new.arguments),
             "principal": None if who is None else [who.issuer, who.subject, who.client_id],
             "context": dict(new.context),
         }
+        if who is not None and (who.scopes or who.claims):
+            # Not part of the member above: workers of other releases expect three names there.
+            call["token"] = [sorted(who.scopes), who.claims.text]
         client = [dict(new.capabilities), sorted(new.scopes)]
         about = _json.encode(
             {
@@ -340,7 +343,9 @@ class Records:
         claim.capabilities, _ = self._open_client(owner, task_id, record["capabilities"], about)
         call = self.open(owner, task_id, "call", record["call"], about)
         claim.arguments, claim.context = call["arguments"], call["context"]
-        claim.principal = None if call["principal"] is None else Principal(*call["principal"])
+        if call["principal"] is not None:
+            scopes, claims = call.get("token") or ((), "{}")
+            claim.principal = Principal(*call["principal"]).holding(scopes=scopes, claims=Claims(claims))
         self._read_journal(claim, record)
 
     def _read_journal(self, claim: Claim, record: Mapping[str, bytes]) -> None:

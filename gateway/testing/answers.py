@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from gateway.authoring.form_schemas import form_values
+from gateway.authoring.form_schemas import FIELD, form_content
 from gateway.engine.questions import ELICIT, ROOTS, Answer, InvalidAnswer, Question
 from gateway.engine.values import json_value
 from gateway.errors import AskError, AuthoringError
@@ -110,10 +110,11 @@ def _result(question: Question, given: Any) -> Any:
     Raises:
         ValueError: it cannot be JSON.
     """
-    if isinstance(given, BaseModel):
-        given = form_values(given)
     if question.method == ELICIT:
-        return {"action": "accept", "content": given}
+        filled = given if isinstance(given, dict) else form_content(question.params.get("requestedSchema", {}), given)
+        return {"action": "accept", "content": filled}
+    if isinstance(given, BaseModel):
+        given = given.model_dump(mode="json")
     if question.method == ROOTS:
         return {"roots": [{"uri": root} if isinstance(root, str) else root for root in given]}
     if isinstance(given, str):
@@ -124,7 +125,13 @@ def _result(question: Question, given: Any) -> Any:
 
 def _is_list_of_answers(question: Question, given: Any) -> bool:
     """Return whether an answer is a list with one answer for each time the question is asked."""
-    return isinstance(given, list) and (question.method != ROOTS or any(isinstance(each, list) for each in given))
+    if not isinstance(given, list):
+        return False
+    if question.method == ROOTS:
+        return any(isinstance(each, list) for each in given)
+    fields = question.params.get("requestedSchema", {}).get("properties", {})
+    is_one_answer = fields.keys() == {FIELD} and fields[FIELD].get("type") == "array"
+    return not is_one_answer or any(isinstance(each, list | Mapping) for each in given)
 
 
 def _check_fits(key: str, question: Question, answer: Answer, given: Any) -> None:
@@ -168,7 +175,7 @@ def _expected(question: Question) -> str:
         return "a text, or a whole result of sampling/createMessage"
     if question.params.get("mode") == "url":
         return "{}, DECLINE or DISMISS"
-    return "a dict with the fields of the form, or an instance of its model"
+    return "a dict with the fields of the form, an instance of its model, or the value of its only field"
 
 
 def _shown(given: Any) -> str:

@@ -18,6 +18,7 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.lifespans import Lifespan, open_all
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
+from gateway.authoring.token_exchange import exchange_of
 from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
@@ -54,6 +55,7 @@ class Setting:
     """The circumstances of a call, see `gateway.testing.running.Options`."""
 
     principal: Principal | None = None
+    tokens: Mapping[str, str] | None = None
     can: Callable[[str], bool] = lambda _capability: True
     limit_seconds: float | None = 60
     checkpoint: tuple[int, Any] | None = None
@@ -172,7 +174,9 @@ class CallRun:
         while True:
             leg, taken = self._begin()
             self.run.legs += 1
-            bound = self._served.bind(self._arguments, self._setting.principal)
+            tokens = self._setting.tokens
+            exchange = None if tokens is None else exchange_of(tokens)
+            bound = self._served.bind(self._arguments, self._setting.principal, exchange=exchange)
             outcome = self._carried(await run_leg(bound, leg), leg)
             if isinstance(outcome, NotKept):
                 self._note("crashed", ())

@@ -10,7 +10,7 @@ from gateway.authoring.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.testing.answers import Answers
 from gateway.testing.results import Run
-from gateway.testing.running import Options, run_call
+from gateway.testing.running import Options, loop_runs, run_call
 
 T = TypeVar("T")
 
@@ -81,11 +81,7 @@ class Caller:
     ) -> Any:
         """Return the run, or an awaitable for it while an event loop is running; see `gateway.testing.run`."""
         running = self._run(tool, args, answers, options)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(running)
-        return running
+        return running if loop_runs() else asyncio.run(running)
 
     async def _run(
         self, tool: Served, args: Mapping[str, Any] | None, answers: Answers | None, options: Options

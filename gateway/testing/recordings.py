@@ -12,9 +12,11 @@ from typing import Any, Final, Unpack
 from gateway.authoring.served import Served
 from gateway.engine.outcomes import Completed, InputRequired
 from gateway.engine.questions import Answer, Question
+from gateway.engine.values import json_value
+from gateway.errors import AuthoringError
 from gateway.testing.answers import Answers
 from gateway.testing.calls import Taken
-from gateway.testing.mistakes import RunError, check_served
+from gateway.testing.mistakes import RunError, check_arguments, check_served
 from gateway.testing.results import Ended
 from gateway.testing.running import Options, run_call, without_loop
 
@@ -190,12 +192,15 @@ async def record_async(
 async def _record(
     called: str, served: Served, arguments: Mapping[str, Any] | None, answers: Answers | None, options: Options
 ) -> Recording:
+    given = check_arguments(arguments, called)
+    try:
+        json_value(dict(given), "the arguments")
+    except AuthoringError as error:
+        raise RunError(f"{error}; pass what a client sends") from None
     legs: list[RecordedLeg] = []
     seeded: Options = {"seed": SEED, **options}
-    await run_call(called, served, arguments, answers, seeded, taken=lambda taken: legs.append(RecordedLeg.of(taken)))
-    return Recording(
-        tool=served.name, version=served.version, arguments=copy.deepcopy(dict(arguments or {})), legs=legs
-    )
+    await run_call(called, served, given, answers, seeded, taken=lambda taken: legs.append(RecordedLeg.of(taken)))
+    return Recording(tool=served.name, version=served.version, arguments=copy.deepcopy(dict(given)), legs=legs)
 
 
 def _without_bytes(journal: Mapping[str, Any]) -> dict[str, Any]:

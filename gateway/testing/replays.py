@@ -238,7 +238,7 @@ class _Replayed:
             yield from self._of_a_step(self._unknown_step or "")
         elif isinstance(outcome, Failed):
             error = outcome.error
-            told = f"the tool raises {type(error).__name__}: {error}"
+            told = f"the tool raises {type(error).__name__}: {str(error).rstrip('.')}."
             yield self._difference("raises", None, f"{told} With the recorded values it must not fail.")
         elif isinstance(outcome, InputRequired):
             for key, question in outcome.questions.items():

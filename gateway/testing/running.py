@@ -28,6 +28,7 @@ class Options(TypedDict, total=False):
 
     Attributes:
         principal: the caller, which the tool sees as `ctx.principal`.
+        tokens: the tokens that `ctx.exchange_token` returns, by audience. Any other audience is refused.
         can: returns whether the client declares a capability, by its name in `ctx.can`. By default it declares all.
         limit_seconds: the time limit of each leg; 60 by default.
         checkpoint: the version and the value of a checkpoint from an earlier leg. Use it to test migrations.
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
     """
 
     principal: Principal | None
+    tokens: Mapping[str, str] | None
     can: Callable[[str], bool]
     limit_seconds: float | None
     checkpoint: tuple[int, Any] | None
@@ -164,15 +166,22 @@ async def run_call(
     return await call.to_its_end()
 
 
+def loop_runs() -> bool:
+    """Return whether an event loop is running in this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def without_loop(running: Coroutine[Any, Any, T], called: str) -> T:
     """Run a coroutine in an event loop of its own.
 
     Raises:
         GatewayError: an event loop is already running.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not loop_runs():
         return asyncio.run(running)
     running.close()
     raise GatewayError(

@@ -26,12 +26,19 @@ from pydantic import (
     RootModel,
     SecretStr,
     TypeAdapter,
+    WithJsonSchema,
 )
 
-from gateway.authoring.form_schemas import form_schema, form_values
+from gateway.authoring.form_schemas import form_content
+from gateway.authoring.forms import form_of
 from gateway.authoring.model_schemas import model_schema
 from gateway.authoring.schema_validation import SchemaValidator
 from gateway.errors import AuthoringError
+
+
+def form_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return form_of(model).schema
+
 
 PRIMITIVE = TypeAdapter[Any](PrimitiveSchemaDefinition)
 
@@ -48,6 +55,11 @@ class Size(enum.IntEnum):
     LARGE = 2
 
 
+class Share(enum.Enum):
+    HALF = 0.5
+    ALL = 1.0
+
+
 class Inner(BaseModel):
     n: int
 
@@ -60,14 +72,14 @@ class Everything(BaseModel):
     pattern: Annotated[str, Field(pattern="^a")] = "a"
     number: float
     integer: Annotated[int, Field(ge=1, le=9)] = 5
-    above: Annotated[int, Field(gt=1)] = 5
+    above: Annotated[int, Field(gt=1, lt=9)] = 5
+    between: Annotated[int, Field(gt=1, ge=5, le=7, lt=9)] = 5
     yes: bool
     agreed: Literal[True]
     day: date
     moment: datetime
     link: AnyUrl
-    clock: time
-    identity: uuid.UUID
+    clock: Annotated[time, WithJsonSchema({"type": "string"})]
     choice: Literal["a", "b"] = "a"
     only: Literal["a"]
     colour: Colour
@@ -75,6 +87,14 @@ class Everything(BaseModel):
     default_colour: Colour = Colour.RED
     size: Size
     level: Literal[1, 2]
+    share: Share
+    default_size: Size = Size.LARGE
+    sizes: list[Size] = [Size.SMALL]
+    levels: list[Literal[1, 2]]
+    shown: Annotated[str, Field(json_schema_extra={"oneOf": [{"const": "a", "title": "A"}]})] = "a"
+    named: Annotated[str, Field(json_schema_extra={"enum": ["a"], "enumNames": ["A"]})]
+    listed: Annotated[list[str], Field(json_schema_extra={"items": {"type": "string", "enum": ["a"]}})]
+    example: Annotated[str, Field(examples=["x"], deprecated=True)] = ""
     maybe: int | None
     maybe_default: str | None = None
     many: list[Literal["a", "b"]]
@@ -94,9 +114,10 @@ def test_a_form_shows_only_what_the_protocol_allows() -> None:
         assert field.get("format", "date") in ("email", "uri", "date", "date-time")
     params = {"mode": "form", "message": "?", "requestedSchema": schema}
     assert mcp_types.ElicitRequestFormParams.model_validate(params).mode == "form"
-    assert schema["type"] == "object"
-    assert schema["description"] == "All that a form can show."
-    assert "title" not in schema
+    assert schema.keys() == {"type", "properties", "required"}
+
+
+SIZES = [{"const": "1", "title": "SMALL"}, {"const": "2", "title": "LARGE"}]
 
 
 @pytest.mark.parametrize(
@@ -108,12 +129,11 @@ def test_a_form_shows_only_what_the_protocol_allows() -> None:
             {"type": "string", "minLength": 1, "maxLength": 9, "description": "a text", "title": "Text"},
         ),
         ("integer", {"type": "integer", "minimum": 1, "maximum": 9, "default": 5}),
-        ("agreed", {"type": "boolean", "enum": [True]}),
+        ("agreed", {"type": "boolean"}),
         ("day", {"type": "string", "format": "date"}),
         ("moment", {"type": "string", "format": "date-time"}),
         ("link", {"type": "string", "format": "uri", "minLength": 1}),
         ("clock", {"type": "string"}),
-        ("identity", {"type": "string"}),
         ("choice", {"type": "string", "enum": ["a", "b"], "default": "a"}),
         ("only", {"type": "string", "enum": ["a"]}),
         ("colour", {"type": "string", "enum": ["red", "green"], "description": "Red or green."}),
@@ -122,11 +142,22 @@ def test_a_form_shows_only_what_the_protocol_allows() -> None:
             "default_colour",
             {"type": "string", "enum": ["red", "green"], "description": "Red or green.", "default": "red"},
         ),
-        ("level", {"type": "integer", "enum": [1, 2]}),
+        ("above", {"type": "integer", "minimum": 2, "maximum": 8, "default": 5}),
+        ("between", {"type": "integer", "minimum": 5, "maximum": 7, "default": 5}),
+        ("level", {"type": "string", "enum": ["1", "2"]}),
+        ("size", {"type": "string", "oneOf": SIZES}),
+        ("default_size", {"type": "string", "oneOf": SIZES, "default": "2"}),
+        ("share", {"type": "string", "oneOf": [{"const": "0.5", "title": "HALF"}, {"const": "1.0", "title": "ALL"}]}),
+        ("sizes", {"type": "array", "items": {"anyOf": SIZES}, "default": ["1"]}),
+        ("levels", {"type": "array", "items": {"type": "string", "enum": ["1", "2"]}}),
+        ("shown", {"type": "string", "oneOf": [{"const": "a", "title": "A"}], "default": "a"}),
+        ("named", {"type": "string", "enum": ["a"], "enumNames": ["A"]}),
+        ("listed", {"type": "array", "items": {"type": "string", "enum": ["a"]}}),
+        ("example", {"type": "string", "default": ""}),
         ("maybe", {"type": "integer"}),
         ("maybe_default", {"type": "string"}),
         ("many", {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
-        ("some", {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "uniqueItems": True}),
+        ("some", {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
         ("maybe_many", {"type": "array", "items": {"type": "string", "enum": ["a"]}}),
         ("day_default", {"type": "string", "format": "date", "default": "2024-01-01"}),
         ("anAlias", {"type": "integer"}),
@@ -144,12 +175,14 @@ def test_what_has_no_default_is_required() -> None:
     assert "choice" not in required
 
 
-def test_a_title_the_author_wrote_stays() -> None:
+def test_a_form_has_no_title_and_description_of_its_own_because_some_clients_refuse_them() -> None:
     class Titled(BaseModel):
+        """A description."""
+
         model_config = ConfigDict(title="A title")
         n: int
 
-    assert form_schema(Titled)["title"] == "A title"
+    assert form_schema(Titled) == {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
 
 class Nested(BaseModel):
@@ -169,7 +202,47 @@ class Texts(BaseModel):
 
 
 class Numbers(BaseModel):
-    some: list[Literal[1, 2]]
+    some: list[int]
+
+
+class Flags(BaseModel):
+    some: list[Literal[True, False]]
+
+
+class Clock(BaseModel):
+    clock: time
+
+
+class Identity(BaseModel):
+    identity: Annotated[uuid.UUID | None, Field(alias="id")]
+
+
+class Positive(BaseModel):
+    number: Annotated[float, Field(gt=0)]
+
+
+class Below(BaseModel):
+    number: Annotated[float, Field(lt=0)]
+
+
+class Tens(BaseModel):
+    number: Annotated[int, Field(multiple_of=10)]
+
+
+class Widget(BaseModel):
+    text: Annotated[str, Field(json_schema_extra={"x-widget": "area"})]
+
+
+class Untitled(BaseModel):
+    text: Annotated[str, Field(json_schema_extra={"oneOf": [{"const": "a"}]})]
+
+
+class Pairs(enum.Enum):
+    ONE = (1, 2)
+
+
+class Tuples(BaseModel):
+    pair: Pairs
 
 
 class Pair(BaseModel):
@@ -230,6 +303,21 @@ class Whole(RootModel[int]):
         (Mixed, "Mixed.mixed: forms are flat"),
         (Exact, "Exact.exact: forms are flat"),
         (Secret, "Secret.password: a form must not ask for secrets"),
+        (
+            Flags,
+            "Flags.some: a list in a form must offer text choices, so list[Literal[True, False]] cannot be asked for",
+        ),
+        (Clock, "Clock.clock: a form has no field for the format 'time', so time cannot be asked for; use str"),
+        (Identity, "Identity.id: a form has no field for the format 'uuid', so uuid.UUID | None cannot"),
+        (
+            Positive,
+            "Positive.number: a form has no 'exclusiveMinimum', so float cannot be asked for; use ge instead of",
+        ),
+        (Below, "Below.number: a form has no 'exclusiveMaximum', so float cannot be asked for; use le instead of lt"),
+        (Tens, "Tens.number: a form has no 'multipleOf', so int cannot be asked for; check it in a validator"),
+        (Widget, "Widget.text: a form has no 'x-widget', so str cannot be asked for; leave it out"),
+        (Untitled, "Untitled.text: a form has no such 'oneOf', so str cannot be asked for; give each choice a text"),
+        (Tuples, "Tuples.pair: forms are flat, so Pairs cannot be asked for; use choices that are all texts"),
         (Recursive, "Recursive: a form needs named fields"),
         (Whole, "Whole: a form needs named fields"),
         (Calls, "Calls: Cannot generate a JsonSchema"),
@@ -263,7 +351,7 @@ class ByName(BaseModel):
     ],
 )
 def test_a_form_names_its_fields_as_the_model_reads_them(made: BaseModel) -> None:
-    filled = form_values(made)
+    filled = form_content(form_schema(type(made)), made)
     assert list(form_schema(type(made))["properties"]) == list(filled)
     assert type(made).model_validate_json(TypeAdapter(Any).dump_json(filled)) == made
 

@@ -103,8 +103,9 @@ def test_what_the_tool_raises_is_raised() -> None:
     async def t() -> None:
         raise LookupError("mine")
 
-    with pytest.raises(LookupError, match="mine"):
+    with pytest.raises(LookupError, match="mine") as caught:
         run(t)
+    assert caught.value.__context__ is None
 
 
 def test_wrong_arguments_are_reported_as_to_a_client() -> None:

@@ -109,7 +109,7 @@ def test_declared_questions_are_models_schemas_or_any_question() -> None:
     assert made.asks["a"] == made.asks["b"] == made.asks["c"] != made.asks["d"]
     assert tool(greet).asks is None
     assert tool(asks={})(greet).asks == {}
-    with pytest.raises(AuthoringError, match="neither a pydantic model"):
+    with pytest.raises(AuthoringError, match="neither a type"):
         tool(asks={"a": 5})(greet)
 
 

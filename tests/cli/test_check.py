@@ -22,6 +22,7 @@ from gateway.storage import RedisTaskStore, connect
 from gateway.tokens.key_holder import KeyHolder
 from loadtest.cluster import REPOSITORY, RedisServer, clean_environment, free_port
 from tests.identity import IdentityProvider, Request, SigningKey
+from tests.token_endpoint import TokenEndpoint
 
 KEY, OTHER_KEY = "1f" * 32, "2e" * 32
 PASSWORD = "hunter2-hunter2"
@@ -243,6 +244,34 @@ def test_a_provider_that_issues_under_another_name_is_wrong() -> None:
             f"GATEWAY_JWT_ISSUER: the provider at {base!r} issues tokens as {base + '/'!r}; use that value"
         )
         assert with_provider(provider, GATEWAY_JWT_ISSUER=f"{base}/").state == "ok"
+
+
+def with_endpoint(endpoint: TokenEndpoint, **changes: str) -> Finding:
+    given = {"GATEWAY_AUTH": "jwt", "GATEWAY_JWT_SECRET": "s" * 32, **endpoint.environ}
+    return found({**GOOD, **given, **changes})["identity provider"]
+
+
+def test_a_token_endpoint_is_asked_without_a_token() -> None:
+    with TokenEndpoint() as endpoint:
+        assert with_endpoint(endpoint).notes[1:] == ["tokens can be exchanged"]
+        assert [set(form) for form in endpoint.forms] == [{"grant_type"}]
+        (wrong,) = with_endpoint(endpoint, GATEWAY_TOKEN_EXCHANGE_CLIENT_SECRET="another-secret").wrong
+        assert wrong == (
+            "GATEWAY_TOKEN_EXCHANGE_CLIENT_ID: the endpoint answers invalid_client; use the id and the secret of a "
+            "client that may exchange tokens"
+        )
+        for answer, told in (("unsupported_grant_type", "unsupported_grant_type"), ("", "no error code")):
+            endpoint.send(json.dumps({"error": answer}).encode(), 400)
+            (wrong,) = with_endpoint(endpoint).wrong
+            assert wrong.startswith(f"GATEWAY_TOKEN_EXCHANGE_URL: the endpoint answers {told}; use the token endpoint")
+        endpoint.send(b"", 503)
+        (unreachable,) = with_endpoint(endpoint).unreachable
+        assert unreachable.startswith("GATEWAY_TOKEN_EXCHANGE_URL: the endpoint cannot be asked (HTTP 503)")
+        (wrong,) = with_endpoint(endpoint, GATEWAY_TOKEN_EXCHANGE_CLIENT_ID="").wrong
+        assert wrong == (
+            "GATEWAY_TOKEN_EXCHANGE_CLIENT_ID: not set, but GATEWAY_TOKEN_EXCHANGE_URL is; an exchange of tokens needs "
+            "both"
+        )
 
 
 def test_the_command_prints_a_line_for_each_subject_and_exits_as_the_report_says(tmp_path: Path) -> None:

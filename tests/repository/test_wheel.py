@@ -130,3 +130,23 @@ def test_the_wheel_takes_no_name_but_ours(commands: Path) -> None:
 def test_the_wheel_declares_its_pytest_plugin(commands: Path) -> None:
     (points,) = commands.parent.glob("lib/*/site-packages/sealed_gateway-*.dist-info/entry_points.txt")
     assert "[pytest11]\ngateway_pytest = gateway_pytest\n" in points.read_text()
+
+
+@pytest.mark.parametrize(
+    ("option", "source"),
+    [
+        pytest.param(
+            "-P",
+            f"{TOOL}\n\ndef test_call(call):\n    assert call(greet, {{'name': 'Ada'}}).value == 'Ada'\n",
+            id="uses",
+        ),
+        pytest.param("-B", "def test_nothing():\n    pass\n", id="does not use it"),
+    ],
+)
+def test_pytest_finds_the_plugin_and_starts_in_a_project_with_modules_of_our_names(
+    commands: Path, project: Path, option: str, source: str
+) -> None:
+    (project / "test_it.py").write_text(source)
+    python = [str(commands / "python"), option, "-m", "pytest", "--import-mode=importlib", "test_it.py"]
+    told = subprocess.run(python, cwd=project, env=environ(), capture_output=True, text=True, check=False).stdout
+    assert "1 passed" in told

@@ -84,6 +84,14 @@ EXAMPLES = {
         "https://id.example.com,id2.example.com",
     ),
     "GATEWAY_LOGIN_SCOPES": Example((), "notes:read, notes:write", ("notes:read", "notes:write"), 'read,"write"'),
+    "GATEWAY_JWT_CLAIMS": Example(
+        (), "email, groups,https://example.com/tenant", ("email", "groups", "https://example.com/tenant"), "e mail"
+    ),
+    "GATEWAY_TOKEN_EXCHANGE_URL": Example(
+        None, "https://id.example.com/token", "https://id.example.com/token", "http://id.example.com/token"
+    ),
+    "GATEWAY_TOKEN_EXCHANGE_CLIENT_ID": Example(None, "gateway", "gateway", "two\nlines"),
+    "GATEWAY_TOKEN_EXCHANGE_CLIENT_SECRET": Example(None, "hunter2", SecretStr("hunter2"), None),
     "GATEWAY_LEG_SECONDS": Example(60.0, "1.5", 1.5, "nan"),
     "GATEWAY_MAX_BODY_BYTES": Example(1048576, "4096", 4096, "9" * 5000),
     "GATEWAY_MAX_HEADER_BYTES": Example(32768, "8192", 8192, "1023"),

@@ -2,7 +2,7 @@
 
 A line with a mistake ends with `# E: CODE RULE`: the error code of `mypy --strict`, and the rule of pyright's strict
 mode. A checker may report more on that line, but nothing on a line without a mark. `basedpyright` is a pyright that
-needs nothing but its wheels.
+needs nothing but its wheels. It is large, so it has an environment of its own, and `make check` runs these tests.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Found: TypeAlias = Mapping[tuple[str, int], set[str]]
 """The codes that a checker reports, by file and line."""
 
 PROGRAMS: Final = sorted((TOP / "tests/typing/programs").glob("*.py"))
+PYRIGHT: Final = TOP / ".venvs/typing/bin/basedpyright"
 GUIDE: Final = "docs/build/authoring.md"
 DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |(?=\w+(?:: | = )))(\w+)", re.MULTILINE)
 
@@ -44,7 +45,7 @@ def pyright(files: Sequence[Path], scratch: Path) -> Found:
     options = {"typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(TOP)]}
     project.write_text(json.dumps({**options, "include": [str(file) for file in files]}))
     interpreter = ["--pythonpath", sys.executable]
-    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--project", str(project), *interpreter]
+    command = [str(PYRIGHT), "--outputjson", "--project", str(project), *interpreter]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     report = json.loads(done.stdout)

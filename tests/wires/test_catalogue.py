@@ -47,6 +47,7 @@ class Caller:
     principal: Principal | None = None
     ends_at: float = math.inf
     key: bytes = b""
+    exchange: None = None
 
     def grants(self, scopes: frozenset[str]) -> bool:
         return scopes <= self.scopes

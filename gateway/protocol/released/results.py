@@ -39,9 +39,9 @@ class ResultWriter:
 
     def complete(self, fields: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return a final result with these fields, and additional `_meta` if given."""
-        own = fields.get("_meta")
-        if own or meta:
-            return {"resultType": "complete", **fields, "_meta": {**(own or {}), **self._meta, **(meta or {})}}
+        if meta or "_meta" in fields:
+            own = fields.get("_meta") or {}
+            return {"resultType": "complete", **fields, "_meta": {**own, **self._meta, **(meta or {})}}
         return {"resultType": "complete", **fields, "_meta": self._meta}
 
     def task_created(self, view: TaskView) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from gateway.authoring.tools import Tool
 
 server(name="shop", title="The shop", icons=[{"src": "https://shop.example.com/icon.png"}])
 server(name=1)  # E: arg-type reportArgumentType
-server("shop")  # E: misc reportCallIssue
+server("shop")  # E: call-arg reportCallIssue
 
 
 @lifespan

@@ -62,9 +62,9 @@ class SimpleKeeper:
 class World:
     """A deployment; each request goes to the next of its replicas."""
 
-    def __init__(self, url: str, **more: Any) -> None:
+    def __init__(self, url: str, module: str = TOOLS, **more: Any) -> None:
         settings = {"redis_url": url, "seal_keys": new_key(), "task_partitions": 1, "auth": "jwt", "jwt_secret": SECRET}
-        self.apps = [make_app(TOOLS, replica_id=name, **{**settings, **more}) for name in ("left", "right")]
+        self.apps = [make_app(module, replica_id=name, **{**settings, **more}) for name in ("left", "right")]
         services = self.apps[0]._services
         self.registry = services.registry
         self.queue = process_services.make_work_queue(services.settings, services.keys, services.telemetry)

@@ -147,3 +147,28 @@ async def pay(ctx: Context, gate: str = "") -> str:
     if who.name == "poor":
         raise ProtocolError(-32001, "No money")
     return f"{who.name} paid"
+
+
+def _seen(ctx: Context) -> dict[str, Any]:
+    assert ctx.principal is not None
+    return {"scopes": sorted(ctx.principal.scopes), "claims": dict(ctx.principal.claims)}
+
+
+@tool
+async def who_calls(ctx: Context) -> dict[str, Any]:
+    """Return what the caller's token grants and tells."""
+    return _seen(ctx)
+
+
+@tool
+async def ask_who_calls(ctx: Context) -> dict[str, Any]:
+    """Do the same after a question."""
+    await ctx.elicit("who", "Who are you?", Who)
+    return _seen(ctx)
+
+
+@tool(task="required")
+async def who_calls_as_task(ctx: Context) -> dict[str, Any]:
+    """Do the same in the second leg of a task."""
+    await ctx.elicit("who", "Who are you?", Who)
+    return _seen(ctx)

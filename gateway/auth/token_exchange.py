@@ -1,0 +1,279 @@
+"""Exchanges a caller's token for one that another service accepts (RFC 8693).
+
+Only this module sends a caller's token anywhere: to the token endpoint in the settings. Neither that token nor the one
+from the endpoint appears in a log or an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import quote_plus
+
+import msgspec
+
+from gateway.auth.fetch import Fetched, FetchFailed, post_form
+from gateway.engine.exchanged_token import ExchangedToken
+from gateway.errors import TokenExchangeError
+from gateway.protocol.caller import TokenWanted
+from gateway.runtime.sources import Clock
+from gateway.sealing.principal import Principal
+from gateway.settings.hosts import place_of
+from gateway.settings.model import Settings
+
+EXCHANGE_SECONDS: Final = 10.0
+"""The time limit of an exchange, including the wait for its turn."""
+MAX_AT_ONCE: Final = 16
+"""Exchanges in progress at once. Each uses a thread."""
+MAX_ANSWER_BYTES: Final = 1 << 16
+MAX_TOKEN_CHARACTERS: Final = 16_384
+LEEWAY_SECONDS: Final = 30.0
+"""How long before its end a token is no longer handed out, so that the other service still accepts it."""
+MAX_LIFETIME_SECONDS: Final = 3600.0
+"""The longest time that a token is cached, whatever the endpoint says."""
+CACHE_ENTRIES: Final = 4096
+
+_TYPE: Final = "urn:ietf:params:oauth:token-type:"
+_GRANT_TYPE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_BEARER_TYPES: Final = (None, f"{_TYPE}access_token", f"{_TYPE}jwt")
+"""Types of issued tokens that an API accepts. Some servers omit the type."""
+_ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
+"""An error code (RFC 6749 section 5.2); the length is ours."""
+_TOKEN: Final = re.compile(r"[!-~]+")
+"""Characters of a token that cannot end its header."""
+
+_Key: TypeAlias = tuple[Principal, bytes, TokenWanted]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    token: ExchangedToken
+    until: float
+
+
+class TokenExchange:
+    """Exchanges tokens at one endpoint, and caches what it gets until shortly before it expires.
+
+    A cached token belongs to one caller, one token of that caller, and one audience. For each of these, one exchange is
+    in progress at a time, and further requests wait for it.
+
+    Args:
+        url: the token endpoint.
+        client_id: the name of this deployment there.
+        client_secret: its secret.
+        seconds: the time limit of an exchange.
+        cache_entries: how many tokens are cached; the least recently used one is dropped first.
+        clock: a clock that never goes back.
+
+    Not thread-safe: it belongs to one event loop.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        client_id: str,
+        client_secret: str,
+        *,
+        seconds: float = EXCHANGE_SECONDS,
+        cache_entries: int = CACHE_ENTRIES,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._place = place_of(url)
+        self._authorization = _basic(client_id, client_secret)
+        self._seconds = seconds
+        self._cache_entries = cache_entries
+        self._clock = clock
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
+        self._running: dict[_Key, asyncio.Task[ExchangedToken]] = {}
+        self._turns = asyncio.Semaphore(MAX_AT_ONCE)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self | None:
+        """Return the exchange that the settings describe; None if they describe none."""
+        url, client_id, secret = (
+            settings.token_exchange_url,
+            settings.token_exchange_client_id,
+            settings.token_exchange_client_secret,
+        )
+        if url is None or client_id is None or secret is None:
+            return None
+        return cls(url, client_id, secret.get_secret_value())
+
+    def __repr__(self) -> str:
+        return f"TokenExchange({self._place!r})"
+
+    def for_token(self, token: str, principal: Principal) -> CallersToken:
+        """Return a handle that exchanges a caller's token, and does not show it."""
+        return CallersToken(self, token, principal)
+
+    async def exchange(self, token: str, principal: Principal, wanted: TokenWanted) -> ExchangedToken:
+        """Return a token for another service.
+
+        Raises:
+            TokenExchangeError: the endpoint refused, or its answer did not arrive in time or is not usable.
+        """
+        key = (principal, sha256(token.encode()).digest(), wanted)
+        kept = self._kept.get(key)
+        if kept is not None:
+            if self._clock() < kept.until:
+                self._kept.move_to_end(key)
+                return kept.token
+            del self._kept[key]
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = asyncio.create_task(self._exchange(key, token))
+            running.add_done_callback(lambda done: self._ended(key, done))
+        # A client that disconnects must not end the exchange for the others.
+        return await asyncio.shield(running)
+
+    def _ended(self, key: _Key, done: asyncio.Task[ExchangedToken]) -> None:
+        del self._running[key]
+        if not done.cancelled():
+            done.exception()  # the callers have raised it, or nobody waits any more
+
+    async def _exchange(self, key: _Key, token: str) -> ExchangedToken:
+        wanted = key[2]
+        began = self._clock()
+        try:
+            async with asyncio.timeout(self._seconds), self._turns:
+                answer = await self._post(_request(token, wanted))
+            exchanged, lifetime = _read(answer, wanted.audience)
+        except TimeoutError:
+            raise self._failed(wanted, f"no answer within {self._seconds:g} seconds") from None
+        except FetchFailed as error:
+            raise self._failed(wanted, str(error)) from None
+        except _Refused as error:
+            raise self._failed(wanted, str(error), error.code) from None
+        self._keep(key, _Kept(exchanged, began + lifetime - LEEWAY_SECONDS))
+        return exchanged
+
+    async def probe(self) -> str:
+        """Return the error code with which the endpoint refuses a request without a token, "" if it gives none.
+
+        The code shows whether the endpoint knows this deployment.
+
+        Raises:
+            FetchFailed: the endpoint does not answer.
+        """
+        answer = await self._post({"grant_type": _GRANT_TYPE})
+        return "" if answer.status == 200 else _error_code(answer)
+
+    async def _post(self, fields: Mapping[str, str]) -> Fetched:
+        headers = {"Authorization": self._authorization}
+        return await post_form(self._url, fields, headers, seconds=self._seconds, max_bytes=MAX_ANSWER_BYTES)
+
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        if kept.until <= self._clock():
+            return
+        self._kept[key] = kept
+        if len(self._kept) > self._cache_entries:
+            self._kept.popitem(last=False)
+
+    def _failed(self, wanted: TokenWanted, reason: str, code: str = "") -> TokenExchangeError:
+        log.warning("token not exchanged", extra={"url": self._place, "audience": wanted.audience, "reason": reason})
+        return TokenExchangeError(f"The token could not be exchanged for one for {wanted.audience!r}: {reason}", code)
+
+
+class CallersToken:
+    """Exchanges the token of one caller. It is all that the rest of the gateway gets of a token.
+
+    Args:
+        exchange: exchanges it.
+        token: the token.
+        principal: the caller.
+    """
+
+    __slots__ = ("_exchange", "_principal", "_token")
+
+    def __init__(self, exchange: TokenExchange, token: str, principal: Principal) -> None:
+        self._exchange = exchange
+        self._token = token
+        self._principal = principal
+
+    def __repr__(self) -> str:
+        return "<a caller's token>"
+
+    async def __call__(self, wanted: TokenWanted) -> ExchangedToken:
+        """Return a token for another service; see `TokenExchange.exchange`."""
+        return await self._exchange.exchange(self._token, self._principal, wanted)
+
+
+class _Refused(Exception):
+    """The answer contains no usable token.
+
+    Attributes:
+        code: the error code of the endpoint, "" if it gave no code.
+    """
+
+    def __init__(self, reason: str, code: str = "") -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def _request(token: str, wanted: TokenWanted) -> dict[str, str]:
+    """Return the fields of the request (RFC 8693 section 2.1)."""
+    access_token = f"{_TYPE}access_token"
+    fields = {
+        "grant_type": _GRANT_TYPE,
+        "subject_token": token,
+        "subject_token_type": access_token,
+        "requested_token_type": access_token,
+        "audience": wanted.audience,
+        "scope": wanted.scope,
+        "resource": wanted.resource,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
+    """Return the token in an answer (RFC 8693 section 2.2), and its lifetime in seconds, 0 if it is not given."""
+    if answer.status != 200:
+        code = _error_code(answer)
+        raise _Refused(code or f"HTTP {answer.status}", code)
+    told = _json_object(answer.body)
+    token, kind, lifetime = (told.get(name) for name in ("access_token", "token_type", "expires_in"))
+    if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+        raise _Refused("the answer contains no token")
+    if len(token) > MAX_TOKEN_CHARACTERS:
+        raise _Refused(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
+    if not isinstance(kind, str) or kind.lower() != "bearer" or told.get("issued_token_type") not in _BEARER_TYPES:
+        raise _Refused("the answer contains a token that is not a bearer token for an API")
+    if isinstance(lifetime, bool) or not isinstance(lifetime, int | float):
+        lifetime = 0
+    return ExchangedToken(token, audience), min(float(lifetime), MAX_LIFETIME_SECONDS)
+
+
+def _error_code(answer: Fetched) -> str:
+    """Return the error code of a refusal (RFC 6749 section 5.2); "" if it has none. Descriptions may quote a token."""
+    try:
+        code = _json_object(answer.body).get("error")
+    except _Refused:
+        return ""
+    return code if isinstance(code, str) and _ERROR.fullmatch(code) else ""
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        told = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise _Refused("the answer is not a JSON object")
+    return told
+
+
+def _basic(client_id: str, client_secret: str) -> str:
+    """Return the `Authorization` header of a client (RFC 6749 section 2.3.1)."""
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
