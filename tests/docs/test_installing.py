@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,13 +12,13 @@ from typing import Final
 
 import pytest
 
-from tests.docs.markdown import TOP, text_of
+from tests.checkout import copy_sources
+from tests.docs.markdown import text_of
 
 pytestmark = pytest.mark.timeout(500)  # a build comes first
 
 INSTALL: Final = re.compile(r"^\$ (pip wheel .+ \.\./sealed-gateway)\n\$ (pip install wheels/\S+\.whl)$", re.MULTILINE)
 SIZED: Final = re.compile(r"^\$ gateway (size .+)\n((?s:.*?))^```$", re.MULTILINE)
-SOURCES: Final = ("gateway", "gateway_pytest", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 PIP_ALONE: Final = {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 SECONDS: Final = 200
 
@@ -34,12 +33,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout, project = top / "sealed-gateway", top / "project"
     project.mkdir()
     checkout.mkdir()
-    for name in SOURCES:
-        source = TOP / name
-        if source.is_dir():
-            shutil.copytree(source, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(source, checkout)
+    copy_sources(checkout)
     ((build, install),) = INSTALL.findall(text_of("README.md"))
     pip = f'pip() {{ "{sys.executable}" -m pip "$@"; }}'
     commands = f"{build} --no-build-isolation\n{install} --no-deps --no-compile --target packages"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +23,9 @@ from typing import Final
 import pytest
 
 from loadtest.cluster import wait_until
+from tests.checkout import copy_sources
 from tests.deploy.files import IMAGE, checked, dockerfile, tool
-from tests.docs.markdown import TOP, Block, blocks_of, text_of
+from tests.docs.markdown import Block, blocks_of, text_of
 from tests.docs.recipes import ADDRESS, match
 from tests.docs.terminal import PROMPT, SECONDS, Program, Terminal, pattern_of
 
@@ -33,7 +33,6 @@ pytestmark = pytest.mark.timeout(900)  # an environment comes first
 
 PAGE: Final = "docs/build/tutorial.md"
 BLOCKS: Final = tuple(blocks_of(PAGE))
-CLONE: Final = ("gateway", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE", "constraints.txt", "locked")
 NAMED: Final = re.compile(r"\b(?:as|in)\s+`([\w.]+)`:$")
 SERVES: Final = "gateway dev "
 INSTALLS: Final = "pip "
@@ -178,10 +177,9 @@ class Reader:
         assert found, self.said()
         self.origin, self.served = found[1], frozenset(re.findall(r"\w+\.py", command))
         assert re.fullmatch(pattern_of(self.filled(shown)), found[0], re.DOTALL), found[0]
-        for name in FILES:
-            file = self.desk.folder / name
-            if file.exists():
-                file.write_text(file.read_text().replace(before, self.origin))
+        for file in map(self.desk.folder.joinpath, FILES):
+            if file.exists() and before in (text := file.read_text()):
+                file.write_text(text.replace(before, self.origin))
 
     def said(self) -> str:
         """Return what the first terminal shows."""
@@ -226,11 +224,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     """A reader with a clone, and a terminal beside it."""
     clone = tmp_path / "sealed-gateway"
     clone.mkdir()
-    for name in CLONE:
-        if (TOP / name).is_dir():
-            shutil.copytree(TOP / name, clone / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        else:
-            shutil.copy(TOP / name, clone)
+    copy_sources(clone, "constraints.txt", "locked")
     reader = Reader(Terminal(tmp_path, environ_of_a_reader()))
     yield reader
     for program in (reader.waiting and reader.waiting.program, reader.server):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.locked_lists import TOP
+from tests.checkout import copy_sources
 
-SOURCES = ("gateway", "gateway_pytest", "workers", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 TOOL = "from gateway import tool\n\n\n@tool\ndef greet(name: str) -> str:\n    return name\n"
 READY_SECONDS = 120
 STOP_SECONDS = 60
@@ -29,11 +27,7 @@ pytestmark = pytest.mark.timeout(300)  # the first test builds the wheel
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment with the wheel and this one's libraries, but nothing of the checkout."""
     source = tmp_path_factory.mktemp("source")
-    for name in SOURCES:
-        if (TOP / name).is_dir():
-            shutil.copytree(TOP / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-        else:
-            shutil.copy(TOP / name, source)
+    copy_sources(source)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*build, "--wheel-dir", str(source / "wheels"), str(source)], check=True)
     (wheel,) = (source / "wheels").glob("*.whl")
