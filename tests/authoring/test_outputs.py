@@ -17,6 +17,7 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types.methods import validate_server_result
 from pydantic import BaseModel, ConfigDict, Field, RootModel, computed_field, field_serializer
 from typing_extensions import TypedDict
 
@@ -354,3 +355,11 @@ def test_a_return_annotation_is_found_where_the_function_is_defined() -> None:
 
 
 Later = NewType("Later", int)
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+@pytest.mark.parametrize("annotation", [Node, Place, Row, int, Place | None, list[Report]], ids=str)
+def test_an_entry_with_an_output_schema_is_what_the_protocol_says(annotation: Any, version: str) -> None:
+    entry = returning(annotation).catalogue_entry()
+    listed = {"tools": [entry], "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+    validate_server_result("tools/list", version, listed)
