@@ -128,7 +128,7 @@ def resource(
         state_ttl_seconds: how many seconds the client may take to answer, if the function asks questions; by default
             the setting of the deployment.
         scopes: the scopes that a caller's token needs to see and to read it.
-        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+        asks: the questions that the function may ask, by key: what `Elicit` takes, or any question. In tests and
             `gateway dev`, any other question is an error. None allows all questions.
 
     Raises:

@@ -57,7 +57,7 @@ class Served(Generic[P, R_co]):
         state_ttl_seconds: how many seconds the client may take to answer a question; by default the setting of the
             deployment.
         scopes: the scopes that a caller's token needs to see and to call it (RFC 6749 section 3.3).
-        asks: the questions that the function may ask, by key: a model, a JSON Schema, or any question. In tests and
+        asks: the questions that the function may ask, by key: what `Elicit` takes, or any question. In tests and
             `gateway dev`, any other question is an error. None allows all questions.
 
     Attributes:

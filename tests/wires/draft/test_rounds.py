@@ -166,7 +166,7 @@ async def test_questions_are_told_as_requests_without_ids(user: DraftClient, nam
     assert requests["sampling"]["params"]["maxTokens"] == 100
 
     answered = await user.request("tools/call", call("ask", call=name, kinds=list(ASKED)) | brought(ASKED))
-    assert text_of(answered) == "form: ada, other_form: bob, url: None, sampling: Paris, roots: 1 roots"
+    assert text_of(answered) == "form: ada, other_form: bob, url: accept, sampling: Paris, roots: 1 roots"
 
 
 async def test_an_answer_may_be_an_error_or_a_refusal(user: DraftClient) -> None:
@@ -318,4 +318,4 @@ async def test_no_client_is_told_to_open_a_url_by_an_error(user: DraftClient, na
     asked = await user.request("tools/call", wanted)
     assert asked["inputRequests"]["url"]["params"]["mode"] == "url"
     answered = await user.request("tools/call", wanted | await retry_params(asked, ASKED))
-    assert text_of(answered) == "url: None"
+    assert text_of(answered) == "url: accept"
