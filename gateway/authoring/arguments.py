@@ -223,12 +223,20 @@ def _refuse_context_in(function: Callable[..., Any], name: str, annotation: Any)
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
     """Return pydantic's definition of an argument. The author's `Field(…)` may be a default or in `Annotated`."""
     default = parameter.default
-    annotation = readable(annotation)
+    annotation = _described(readable(annotation))
     if isinstance(default, FieldInfo):
         return Annotated[annotation, default], Field(alias=parameter.name)
     if default is inspect.Parameter.empty:
         return annotation, Field(alias=parameter.name)
     return annotation, Field(default, alias=parameter.name)
+
+
+def _described(annotation: Any) -> Any:
+    """Make the text in `Annotated[int, "in metres"]` the description of the argument."""
+    metadata: tuple[Any, ...] = getattr(annotation, "__metadata__", ())
+    if len(metadata) == 1 and isinstance(metadata[0], str):
+        return Annotated[annotation, Field(description=metadata[0])]
+    return annotation
 
 
 def _unservable(

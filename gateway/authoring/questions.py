@@ -119,8 +119,8 @@ class Elicit(_Elicitation[V | D], Generic[V, D]):
 
     Args:
         message: the text that the user reads.
-        schema: what to ask for, which is also the type of the value: a flat pydantic model, a dataclass, or a type that
-            fits in one field (`str`, `int`, `float`, `bool`, `date`, `datetime`, `Literal`, an enum). A list of texts
+        schema: what to ask for, which is also the type of the value. It can be a flat pydantic model, a dataclass, or a
+            type for one field: `str`, `int`, `float`, `bool`, `date`, `datetime`, `Literal` or an enum. A list of texts
             (`["a", "b"]`) asks for one of them, and a list in a list (`[["a", "b"]]`) for several. Instead of a
             text, it can have pairs of a text and a title. A JSON Schema of an object returns a dict.
         default: the value if the user declines or dismisses the form, or the client answers with an error.

@@ -74,6 +74,15 @@ def test_hints_and_defaults_become_a_schema_without_titles() -> None:
     assert arguments.read({"a": 1, "b": "z"}) == {"a": 1, "b": "z", "c": "x", "d": None, "e": False}
 
 
+def test_a_text_in_annotated_is_the_description() -> None:
+    def function(width: Annotated[int, "in metres"] = 1, height: Annotated[int, "a", "b"] = 2) -> None: ...
+
+    assert Arguments(function).schema["properties"] == {
+        "width": {"type": "integer", "description": "in metres", "default": 1},
+        "height": {"type": "integer", "default": 2},
+    }
+
+
 def test_a_function_without_parameters_takes_an_empty_object() -> None:
     assert Arguments(lambda: None).schema == {"type": "object", "properties": {}, "additionalProperties": False}
     assert Arguments(lambda: None).read({}) == {}

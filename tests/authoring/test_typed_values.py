@@ -181,7 +181,6 @@ class Later(BaseModel): ...
         (lambda: 1, Parameter.empty),
         (print, Parameter.empty),
     ],
-    ids=("function", "partial", "method", "object", "class", "async", "optional", "none", "lambda", "builtin"),
 )
 def test_the_annotation_of_any_callable_is_found(function: Callable[..., Any], annotation: Any) -> None:
     assert return_annotation(function) == annotation

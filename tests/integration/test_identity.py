@@ -1,4 +1,4 @@
-"""What clients show of a server: what its tool modules say, unless a setting of the deployment says otherwise."""
+"""Clients show the name that a tool module gives its server, unless a setting of the deployment names it."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _seen(ctx: Context) -> dict[str, Any]:
 
 @tool
 async def who_calls(ctx: Context) -> dict[str, Any]:
-    """Return what the caller's token grants and tells."""
+    """Return what the caller's token grants and says."""
     return _seen(ctx)
 
 
