@@ -79,5 +79,5 @@ def test_a_process_that_dies_leaves_a_step_that_can_run_again(die: object) -> No
     ],
 )
 def test_a_transfer_that_is_refused_changes_nothing(changes: dict[str, object], told: str) -> None:
-    assert run(transaction.transfer, {**ARGUMENTS, **changes}, answers=YES).text == told
+    assert run(transaction.transfer, {**ARGUMENTS, **changes}, answers=lambda key, _: YES[key]).text == told
     assert accounts() == {"ada": 100, "bob": 0}
