@@ -37,7 +37,7 @@ from tests.authoring.annotations.kinds import (
     shown,
 )
 
-GUIDE = Path("docs/build/authoring.md")
+GUIDE = Path("docs/build/arguments-results.md")
 DECORATORS: Mapping[str, Callable[..., Any]] = {"tool": tool, "prompt": prompt}
 THEIRS: Mapping[str, Mapping[str, Any]] = json.loads((FOLDER / "theirs.json").read_text())
 
@@ -329,7 +329,7 @@ def example_of(annotation: str) -> Any:
 
 
 def test_the_guide_has_a_row_for_every_difference_and_no_other() -> None:
-    _, _, section = GUIDE.read_text().partition("### Coming from fastmcp or the SDK\n")
+    _, _, section = GUIDE.read_text().partition("## Coming from fastmcp or the SDK\n")
     table = [line for line in section.partition("\n#")[0].replace("\\|", "¦").splitlines() if line.startswith("|")]
     rows = [line.split("|")[1].strip() for line in table[2:]]
     assert sorted(rows) == sorted({each.row for each in DIFFERENCES} | ROWS.keys())

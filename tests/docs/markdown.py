@@ -12,6 +12,13 @@ from typing import Final
 TOP: Final = Path(__file__).resolve().parent.parent.parent
 README: Final = "README.md"
 PAGES: Final = (README, *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs").rglob("*.md")))
+GUIDE: Final = tuple(
+    page
+    for page in PAGES
+    if Path(page).parent == Path("docs/build")
+    and Path(page).stem not in {"index", "tutorial", "examples", "embedding", "protocol"}
+)
+"""The pages of the authors' guide, which is the reference of everything that tools can do."""
 _FENCED: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 

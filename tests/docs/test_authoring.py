@@ -7,7 +7,6 @@ import re
 import typing
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -16,11 +15,13 @@ import gateway
 from gateway import content, prompt, resource, testing, tool
 from gateway.authoring.context import AWAITED
 from gateway.authoring.tools import TaskStart, TaskSupport
+from tests.docs.markdown import GUIDE, links_of, text_of
 
-GUIDE = (Path(__file__).resolve().parent.parent.parent / "docs/build/authoring.md").read_text()
+TEXT = "\n".join(text_of(page) for page in GUIDE)
 FENCED = re.compile(r"^```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PROSE = FENCED.sub("", GUIDE)
-CODE = "\n".join([*FENCED.findall(GUIDE), *re.findall(r"`([^`]+)`", PROSE)])
+PROSE = FENCED.sub("", TEXT)
+CODE = "\n".join([*FENCED.findall(TEXT), *re.findall(r"`([^`]+)`", PROSE)])
+START = "docs/build/authoring.md"
 
 
 def public(names: typing.Iterable[str]) -> set[str]:
@@ -29,8 +30,8 @@ def public(names: typing.Iterable[str]) -> set[str]:
 
 def section(heading: str) -> str:
     """Return everything under a heading of level three, up to the next heading."""
-    found = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", GUIDE, re.MULTILINE | re.DOTALL)
-    assert found, f"docs/build/authoring.md has no section {heading!r}"
+    found = re.search(rf"^### {heading}\n(.*?)(?=^#|\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, f"the guide has no section {heading!r}"
     return found[1]
 
 
@@ -43,6 +44,12 @@ def options_of(decorator: Callable[..., Any]) -> set[str]:
         for parameter in signature.parameters.values()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
+
+
+@pytest.mark.parametrize("page", sorted(set(GUIDE) - {START}))
+def test_the_start_of_the_guide_links_every_page_and_each_links_back(page: str) -> None:
+    assert page.removeprefix("docs/build/") in {file for file, _ in links_of(START)}
+    assert ("authoring.md", "") in links_of(page)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,13 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from tests.docs.markdown import TOP, Block, blocks_of
+from tests.docs.markdown import GUIDE, TOP, Block, blocks_of
 
 Found: TypeAlias = Mapping[tuple[str, int], set[str]]
 """The codes that a checker reports, by file and line."""
 
 PROGRAMS: Final = sorted((TOP / "tests/typing/programs").glob("*.py"))
 PYRIGHT: Final = TOP / ".venvs/typing/bin/basedpyright"
-GUIDE: Final = "docs/build/authoring.md"
 DEFINED: Final = re.compile(r"^(?:(?:async )?def |class |(?=\w+(?:: | = )))(\w+)", re.MULTILINE)
 
 pytestmark = pytest.mark.timeout(600)  # mypy without its cache, next to other tests
@@ -96,13 +95,13 @@ def renamed(wrong: Block, right: Block) -> str:
 def test_the_examples_of_the_guide_have_no_type_errors(
     checker: Callable[[Sequence[Path], Path], Found], tmp_path: Path
 ) -> None:
-    sections: dict[str, list[str]] = {}
-    examples = [block for block in blocks_of(GUIDE) if block.language == "python"]
+    sections: dict[tuple[str, str], list[str]] = {}
+    examples = [block for page in GUIDE for block in blocks_of(page) if block.language == "python"]
     for block, following in zip(examples, [*examples[1:], None], strict=True):
-        lines = sections.setdefault(block.section, [])
+        lines = sections.setdefault((block.document, block.section), [])
         lines += [""] * (block.line - len(lines))  # keeps the line numbers of the page
         lines += (renamed(block, following) if following and block.mark == "wrong" else block.text).splitlines()
-    files = [tmp_path / f"{re.sub('[^a-z]+', '_', section.lower())}.py" for section in sections]
+    files = [tmp_path / f"{re.sub('[^a-z]+', '_', ' '.join(place).lower())}.py" for place in sections]
     for file, lines in zip(files, sections.values(), strict=True):
         file.write_text("\n".join(lines) + "\n")
     assert checker(files, tmp_path) == {}
