@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from gateway.authoring.listings import WEB, checked_url, listed_icons
 from gateway.authoring.mistakes import place_of_code
 from gateway.authoring.served import Icons
 from gateway.errors import AuthoringError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:  # loading it takes time, which authors' tests do not have
 MAX_LINE_CHARACTERS: Final = 512
 
 _VARIABLE: Final = "__gateway_server__"
-_WEB: Final = ("https://", "http://")
-_ICON_SOURCES: Final = (*_WEB, "data:")
+_WHERE: Final = "server(…)"
 
 
 class Introduction(msgspec.Struct, frozen=True):
@@ -69,9 +69,9 @@ def server(
     if instructions is not None:
         fields["instructions"] = _instructions(instructions)
     if website_url is not None:
-        fields["website_url"] = _url("website_url", website_url, _WEB)
+        fields["website_url"] = checked_url("website_url", website_url, WEB, _WHERE)
     if icons is not None:
-        fields["icons"] = tuple(_icon(icon) for icon in icons)
+        fields["icons"] = tuple(listed_icons(icons, _WHERE))
     introduction = Introduction(fields, place)
     earlier = frame.f_globals.get(_VARIABLE)
     if earlier is not None and earlier.place != place:
@@ -108,16 +108,3 @@ def _instructions(text: Any) -> str:
     if not isinstance(text, str) or not text.strip():
         raise AuthoringError(f"server(…) has instructions={text!r}; use a text")
     return inspect.cleandoc(text)
-
-
-def _url(option: str, text: Any, schemes: tuple[str, ...]) -> str:
-    if not isinstance(text, str) or not text.isprintable() or " " in text or not text.startswith(schemes):
-        allowed = " or ".join(schemes)
-        raise AuthoringError(f"server(…) has {option}={text!r}; use a URL that starts with {allowed}")
-    return text
-
-
-def _icon(icon: Any) -> dict[str, Any]:
-    if not isinstance(icon, Mapping) or "src" not in icon:
-        raise AuthoringError(f"server(…) has the icon {icon!r}; use a mapping with the URL of the icon in 'src'")
-    return {**icon, "src": _url("the icon's src", icon["src"], _ICON_SOURCES)}

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, overload
 
 from gateway.authoring.arguments import Arguments, SchemaArguments
 from gateway.authoring.content import ToolResult, tool_result
+from gateway.authoring.listings import tool_annotations
 from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.outputs import output_of
 from gateway.authoring.schema_validation import SchemaValidator
@@ -72,7 +73,7 @@ class Tool(Served[P, R_co]):
         self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
         self._check_task_options()
         self.input_schema = self._arguments.schema
-        self.annotations = annotations
+        self.annotations = None if annotations is None else tool_annotations(annotations, str(self))
         self._output_validator = None if output_schema is None else SchemaValidator(output_schema)
         self._output = None if output_schema is not None else output_of(return_annotation(function), str(self))
         self.output_schema = output_schema if self._output is None else self._output.schema
@@ -146,7 +147,7 @@ class Tool(Served[P, R_co]):
         if self.output_schema is not None:
             entry["outputSchema"] = self.output_schema
         if self.annotations is not None:
-            entry["annotations"] = dict(self.annotations)
+            entry["annotations"] = self.annotations
         return entry
 
 

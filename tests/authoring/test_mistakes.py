@@ -259,6 +259,55 @@ def test_an_error_while_importing_names_the_line_of_the_author(write: Write, sou
     assert problem("probe_bad").endswith(message)
 
 
+# What clients see in lists
+
+
+@pytest.mark.parametrize(
+    ("icon", "advice"),
+    [
+        ({"url": "https://a.example/i.png"}, "use a mapping with the URL of the icon in 'src'"),
+        ({"src": "i.png"}, "use a URL that starts with https:// or http:// or data:"),
+        ({"src": "https://a.example/i.png", "sizes": "48x48"}, "use a list of texts, such as ['48x48']"),
+        ({"src": "https://a.example/i.png", "mimeType": 1}, "use a text"),
+    ],
+    ids=["without src", "not a URL", "sizes", "mimeType"],
+)
+def test_an_icon_that_clients_cannot_read_is_refused(icon: dict[str, Any], advice: str) -> None:
+    for decorate in (tool(icons=[icon]), prompt(icons=[icon]), resource("docs://page", icons=[icon])):
+        with pytest.raises(AuthoringError) as caught:
+            decorate(fetch_nothing)
+        assert "'fetch_nothing' has " in str(caught.value)
+        assert advice in str(caught.value)
+    with pytest.raises(AuthoringError, match="use a list of mappings"):
+        tool(icons=cast("Any", icon))(fetch_nothing)
+
+
+async def fetch_nothing() -> str:
+    return ""
+
+
+def test_a_wrong_icon_names_the_line_of_the_author(write: Write) -> None:
+    write("probe_icon.py", "from gateway import tool\n@tool(icons=[{'url': 'x'}])\nasync def f() -> None: ...\n")
+    assert "probe_icon.py:2" in problem("probe_icon")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        ({"readonlyHint": True}, "has the unknown hint 'readonlyHint'; did you mean 'readOnlyHint'?"),
+        ({"audience": []}, "use destructiveHint, idempotentHint, openWorldHint, readOnlyHint, title"),
+        ({"readOnlyHint": "yes"}, "has readOnlyHint='yes' in its annotations; use True or False"),
+        ({"title": 1}, "has title=1 in its annotations; use a text"),
+        ("readOnlyHint", "has annotations='readOnlyHint'; use a mapping"),
+    ],
+    ids=str,
+)
+def test_a_hint_that_the_protocol_does_not_know_is_refused(annotations: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        tool(annotations=annotations)(fetch_nothing)
+    assert message in str(caught.value)
+
+
 # A forgotten await
 
 
