@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from types import CoroutineType
 from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
+from gateway.authoring.forgotten import notice_forgotten
 from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
@@ -431,3 +433,21 @@ class Context(PlainContext):
 
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
 """The methods that only an `async def` function can use."""
+
+
+def _notice(coroutine: CoroutineType[Any, Any, Any]) -> bool:
+    """Let the leg know of a call that its function never awaited. Return False if the leg has ended already."""
+    given = {} if coroutine.cr_frame is None else coroutine.cr_frame.f_locals
+    context = given.get("self")
+    if not isinstance(context, Context):
+        return False
+    leg = context._leg  # noqa: SLF001 - our own class
+    if leg.outcome is not None:
+        return False
+    if leg.forgotten is None:
+        key = repr(given["key"]) + ", " if "key" in given else ""
+        leg.forgotten = f"ctx.{coroutine.__name__}({key}…)"
+    return True
+
+
+notice_forgotten(frozenset(vars(Context)[name].__code__ for name in AWAITED), _notice)

@@ -197,6 +197,8 @@ class Served(Generic[P, R_co]):
             value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
         if type(value) is CoroutineType or (type(value) is str and _COROUTINE in value):
             self._refuse_forgotten_await(value)
+        if leg.forgotten is not None and leg.outcome is None:
+            raise AuthoringError(f"{self} never awaited {leg.forgotten}; write `await` before the call")
         if isinstance(value, InputRequired):
             leg.require({key: ask.question(key) for key, ask in value.questions.items()})
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -398,6 +399,99 @@ def test_a_text_made_from_a_coroutine_is_an_error_too(served: Any, called: str) 
         AuthoringError, match=f"{served} contains a coroutine; write `await` before the call of {called}"
     ):
         run(served)
+
+
+@tool
+async def dropped_step(ctx: Context) -> str:
+    ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_checkpoint(ctx: Context) -> str:
+    ctx.checkpoint({"page": 1})  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_block(ctx: Context) -> str:
+    ctx.emit("a block")  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_question(ctx: Context) -> str:
+    name = ctx.elicit("name", "Your name?", str)
+    return "nobody" if name is None else "done"
+
+
+@tool
+async def dropped_before_a_question(ctx: Context) -> str:
+    ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+    return await ctx.elicit("name", "Your name?", str)
+
+
+@tool
+async def dropped_in_a_helper(ctx: Context) -> str:
+    async def helper() -> None:
+        ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+
+    await asyncio.gather(helper())
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("served", "call"),
+    [
+        (dropped_step, "ctx.step('charge', …)"),
+        (dropped_checkpoint, "ctx.checkpoint(…)"),
+        (dropped_block, "ctx.emit(…)"),
+        (dropped_question, "ctx.elicit('name', …)"),
+        (dropped_before_a_question, "ctx.step('charge', …)"),
+        (dropped_in_a_helper, "ctx.step('charge', …)"),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_call_of_the_context_without_await_is_an_error_never_a_result(served: Any, call: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served, answers={"name": "Ada"} if "question" in served.name else {})
+    assert str(caught.value).endswith(f"{served} never awaited {call}; write `await` before the call")
+
+
+@tool
+async def left_running(ctx: Context) -> str:
+    begun = asyncio.ensure_future(ctx.step("late", fetch))
+    begun.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return "done"
+
+
+@tool
+async def together(ctx: Context) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ctx.step("first", fetch, 1))
+    second = await asyncio.wait_for(ctx.step("second", fetch, 2), 30)
+    return [first.result(), second, *await asyncio.gather(ctx.step("third", fetch, 3), ctx.step("fourth", fetch, 4))]
+
+
+@tool
+async def closed(ctx: Context) -> str:
+    ctx.step("never", fetch).close()
+    return "done"
+
+
+@tool
+async def asks_first(ctx: Context) -> str:
+    charging = ctx.step("charge", fetch, 1)
+    name = await ctx.elicit("name", "Your name?", str)
+    return name + await charging
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("served", [left_running, together, closed, asks_first], ids=lambda given: given.name)
+def test_a_call_that_starts_later_or_is_closed_is_not_forgotten(served: Any) -> None:
+    run(served, answers={"name": "Ada"} if served is asks_first else {})
 
 
 def test_the_output_of_another_program_is_no_forgotten_await() -> None:
