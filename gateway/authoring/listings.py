@@ -22,7 +22,7 @@ _HINTS: Final[Mapping[str, type]] = {
 
 
 def listed_icons(icons: Iterable[Mapping[str, Any]], where: str) -> list[dict[str, Any]]:
-    """Return icons as clients receive them. One that is not valid would cost them the whole list.
+    """Return icons as clients receive them. Clients refuse the whole list for one icon that is not valid.
 
     Args:
         icons: as the author gave them.

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import msgspec
 
 from gateway.authoring.listings import WEB, checked_url, listed_icons
-from gateway.authoring.mistakes import place_of_code
+from gateway.authoring.mistakes import known_name, place_of_code
 from gateway.authoring.served import Icons
 from gateway.errors import AuthoringError
 from gateway.protocol.identity import Identity
@@ -22,6 +23,8 @@ MAX_LINE_CHARACTERS: Final = 512
 
 _VARIABLE: Final = "__gateway_server__"
 _WHERE: Final = "server(…)"
+
+P = ParamSpec("P")
 
 
 class Introduction(msgspec.Struct, frozen=True):
@@ -36,6 +39,23 @@ class Introduction(msgspec.Struct, frozen=True):
     place: str
 
 
+def _only_options(function: Callable[P, None]) -> Callable[P, None]:
+    """Explain how to call `server` where Python would only say that an argument is unexpected."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> None:
+        if args:
+            raise AuthoringError(f"server(…) takes its options by name, such as server(name={args[0]!r})")
+        for name in options:
+            if name not in known:
+                raise AuthoringError(f"server(…) has no option {name!r}; {known_name(name, known, 'its options are')}")
+        function(*args, **options)
+
+    return checked
+
+
+@_only_options
 def server(
     *,
     name: str | None = None,
@@ -60,7 +80,7 @@ def server(
     Raises:
         AuthoringError: a value is not valid, the call is not at the top level, or the module has another one.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - the module that calls
+    frame = sys._getframe(2)  # noqa: SLF001 - the module that calls, through `_only_options`
     place = place_of_code(frame.f_code, frame.f_lineno)
     if frame.f_code.co_name != "<module>":
         raise AuthoringError("call server(…) at the top level of a tool module")

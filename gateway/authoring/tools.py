@@ -74,6 +74,7 @@ class Tool(Served[P, R_co]):
         self._check_task_options()
         self.input_schema = self._arguments.schema
         self.annotations = None if annotations is None else tool_annotations(annotations, str(self))
+        _refuse_no_schema("output_schema", output_schema, f"annotate the result of {self} with it instead")
         self._output_validator = None if output_schema is None else SchemaValidator(output_schema)
         self._output = None if output_schema is not None else output_of(return_annotation(function), str(self))
         self.output_schema = output_schema if self._output is None else self._output.schema
@@ -85,6 +86,7 @@ class Tool(Served[P, R_co]):
     def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         if self._given_schema is None:
             return super()._read_signature(function)
+        _refuse_no_schema("input_schema", self._given_schema, f"annotate the parameters of {self} instead")
         return SchemaArguments(function, self._given_schema)
 
     @property
@@ -149,6 +151,15 @@ class Tool(Served[P, R_co]):
         if self.annotations is not None:
             entry["annotations"] = self.annotations
         return entry
+
+
+def _refuse_no_schema(option: str, given: Any, instead: str) -> None:
+    """Refuse a type where a JSON Schema belongs."""
+    if given is None or isinstance(given, Mapping):
+        return
+    name = given.__name__ if isinstance(given, type) else repr(given)
+    schema = f", or pass {name}.model_json_schema()" if hasattr(given, "model_json_schema") else ""
+    raise AuthoringError(f"{option}={name} is not a JSON Schema; {instead}{schema}")
 
 
 @overload

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 
 import pytest
 from mcp.server.mcpserver import Context as OtherContext
+from pydantic import BaseModel
 
 from gateway import Context, PlainContext, content, prompt, resource, tool
 from gateway.authoring.registry import Registry, load_registry
@@ -309,6 +310,93 @@ def test_a_hint_that_the_protocol_does_not_know_is_refused(annotations: Any, mes
     assert message in str(caught.value)
 
 
+class Stock(BaseModel):
+    count: int
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"output_schema": Stock},
+            "output_schema=Stock is not a JSON Schema; annotate the result of the tool 'fetch_nothing' with it "
+            "instead, or pass Stock.model_json_schema()",
+        ),
+        (
+            {"input_schema": Stock},
+            "input_schema=Stock is not a JSON Schema; annotate the parameters of the tool 'fetch_nothing' instead, or "
+            "pass Stock.model_json_schema()",
+        ),
+        ({"output_schema": list[int]}, "output_schema=list[int] is not a JSON Schema; annotate the result of"),
+        ({"output_schema": int}, "output_schema=int is not a JSON Schema; annotate the result of"),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_a_type_is_no_schema(options: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        tool(**options)(fetch_nothing)
+    assert message in str(caught.value)
+
+
+# What the context is called with
+
+
+@tool
+async def steps_a_call(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", fetch(1)))
+
+
+@tool
+async def steps_a_call_with_more(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", fetch(1)), more=2)
+
+
+@tool
+async def steps_a_value(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", "text"))
+
+
+@tool
+async def asks_without_a_key(ctx: Context) -> Any:
+    return await cast("Any", ctx).elicit("What?", str)
+
+
+@pytest.mark.parametrize(
+    ("served", "message"),
+    [
+        (steps_a_call, "step 'mk' takes the function and then its arguments: ctx.step('mk', fetch, …)"),
+        (steps_a_call_with_more, "step 'mk' takes the function and then its arguments: ctx.step('mk', fetch, …)"),
+        (steps_a_value, "step 'mk' takes the function and then its arguments: ctx.step('mk', function, …)"),
+        (asks_without_a_key, "ctx.elicit takes a key, then the message and the schema"),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_wrong_call_of_the_context_says_how_to_call_it(served: Any, message: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("info", 'use ctx.log("info", …)'),
+        ("warning", 'use ctx.log("warning", …)'),
+        ("report_progress", "use ctx.progress(done, total)"),
+    ],
+)
+def test_a_method_of_another_library_names_ours(name: str, advice: str) -> None:
+    @tool
+    async def logs(ctx: Context) -> None:
+        getattr(ctx, name)("text")
+
+    with pytest.raises(AttributeError, match="the context has no attribute") as caught:
+        run(logs)
+    assert str(caught.value).endswith(advice)
+
+
 # A forgotten await
 
 
@@ -421,7 +509,7 @@ async def dropped_block(ctx: Context) -> str:
 
 @tool
 async def dropped_question(ctx: Context) -> str:
-    name = ctx.elicit("name", "Your name?", str)
+    name: Any = ctx.elicit("name", "Your name?", str)
     return "nobody" if name is None else "done"
 
 
