@@ -445,7 +445,7 @@ class Context(PlainContext):
 
 
 def _not_callable(key: object, given: object) -> AuthoringError:
-    """Return the error for a step whose function was called already, or is none."""
+    """Return the error for a step whose function was called already, or is not one."""
     called = "function"
     if isinstance(given, CoroutineType):
         given.close()  # or Python would warn that it was never awaited

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import pytest
 from mcp.server.mcpserver import Context as OtherContext
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel, Field
 
 from gateway import Context, PlainContext, content, prompt, resource, tool
 from gateway.authoring.registry import Registry, load_registry
@@ -259,6 +259,47 @@ def test_an_error_while_importing_names_the_line_of_the_author(write: Write, sou
     write("probe_helper.py", "\nraise LookupError('late')\n")
     write("probe_bad.py", source)
     assert problem("probe_bad").endswith(message)
+
+
+# Defaults
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x: int = 'seven'", "the default 'seven' of the parameter 'x' does not fit its annotation: Input should be"),
+        ("x: list[int] = ['a']", "the default ['a'] of the parameter 'x' does not fit its annotation"),
+        ("y: int, x: Literal['a', 'b'] = 'c'", "the default 'c' of the parameter 'x' does not fit its annotation"),
+    ],
+)
+def test_a_default_that_does_not_fit_its_annotation_is_refused(write: Write, source: str, message: str) -> None:
+    header = "from typing import Literal\nfrom gateway import tool\n"
+    write("probe_default.py", f"{header}@tool\nasync def f({source}) -> None: ...\n")
+    told = problem("probe_default")
+    assert message in told
+    assert "probe_default.py:3" in told
+
+
+def picky(value: int) -> int:
+    raise LookupError(value)
+
+
+def test_a_default_may_stand_for_no_value() -> None:
+    @tool
+    async def lenient(
+        text: str = cast("Any", None),
+        limit: Annotated[int, Field(ge=1)] = 0,
+        made: list[int] = Field(default_factory=lambda: [1]),  # noqa: B008 - how pydantic spells it
+    ) -> str:
+        return f"{text} {limit} {made}"
+
+    assert run(lenient).text == "None 0 [1]"
+
+    @tool
+    async def checked(number: Annotated[int, AfterValidator(picky)] = 1) -> str:
+        return str(number)
+
+    assert run(checked).text == "1"
 
 
 # What clients see in lists
