@@ -156,7 +156,11 @@ class Recording:
             OSError: the file cannot be read.
             RunError: it is not a recording, or a newer release has made it.
         """
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        try:
+            return cls.from_json(text)
+        except RunError as error:
+            raise RunError(f"{path}: {error}") from None
 
 
 def record(
