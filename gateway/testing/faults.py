@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from gateway.testing.mistakes import RunError, advice
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 
 @dataclass(frozen=True)
 class crash_after:  # noqa: N801 - reads as a function: `faults=[crash_after("charge")]`
@@ -58,7 +60,7 @@ class Faults:
         self._lost: set[int] = set()
         self._every_response = every_response
         for fault in faults if isinstance(faults, Iterable) and not isinstance(faults, str) else [faults]:
-            if isinstance(fault, crash_after) and isinstance(fault.step, str) and _is_count(fault.times):
+            if isinstance(fault, crash_after) and _is_count(fault.times) and isinstance(fault.step, str):
                 self._crashes[fault.step] = self._crashes.get(fault.step, 0) + fault.times
             elif isinstance(fault, lose_response) and _is_count(fault.leg):
                 self._lost.add(fault.leg)

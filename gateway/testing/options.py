@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.sealing.principal import Principal
 from gateway.testing.mistakes import RunError
 
-__tracebackhide__ = True
+__tracebackhide__ = True  # pytest shows the test and the author's code
 
 
 def check_values(options: Mapping[str, Any]) -> None:

@@ -20,6 +20,8 @@ from gateway.testing.mistakes import RunError, check_arguments, check_served
 from gateway.testing.results import Ended
 from gateway.testing.running import Options, run_call, without_loop
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 FORMAT: Final = 1
 """The format of the file. Raise it when an older release could not read it."""
 

@@ -31,6 +31,8 @@ from gateway.testing.options import check_values
 from gateway.testing.recordings import RecordedQuestion, Recording
 from gateway.testing.running import without_loop
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 Kind: TypeAlias = Literal[
     "tool renamed",
     "arguments no longer valid",

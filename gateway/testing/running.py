@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+from gateway.authoring.mistakes import cut_to_author, place_of_error
 from gateway.authoring.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError
@@ -20,6 +21,8 @@ from gateway.testing.faults import Fault, Faults
 from gateway.testing.mistakes import RunError, advice, check_arguments, check_served
 from gateway.testing.options import check_values, check_version
 from gateway.testing.results import Run
+
+__tracebackhide__ = True  # pytest shows the test and the author's code
 
 T = TypeVar("T")
 
@@ -165,7 +168,11 @@ async def run_call(
     given: dict[str, Any] = dict(options)
     faults = Faults(given.pop("faults", ()), every_response=given.pop("lose_responses", False))
     call = CallRun(served, arguments, Answering(answers), faults, Setting(**given), taken=taken)
-    return await call.to_its_end()
+    try:
+        return await call.to_its_end()
+    except BaseException as error:
+        _hide_gateway(error)
+        raise
 
 
 def loop_runs() -> bool:
@@ -184,11 +191,22 @@ def without_loop(running: Coroutine[Any, Any, T], called: str) -> T:
         GatewayError: an event loop is already running.
     """
     if not loop_runs():
-        return asyncio.run(running)
+        try:
+            return asyncio.run(running)
+        except BaseException as error:
+            _hide_gateway(error)
+            raise
     running.close()
     raise GatewayError(
         f"{called}() starts an event loop, but one is already running; use `await {called}_async(…)` instead"
     )
+
+
+def _hide_gateway(error: BaseException) -> None:
+    """Cut the traceback of a call to the author's code, or to nothing if the error is about the test."""
+    cut_to_author(error)
+    if isinstance(error, GatewayError) and not place_of_error(error, ""):
+        error.__traceback__ = None
 
 
 def _check_options(options: Options, called: str) -> None:
