@@ -13,6 +13,8 @@ from gateway.engine.values import json_value
 from gateway.errors import AskError, AuthoringError
 from gateway.testing.mistakes import RunError, advice, meant
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 DECLINE: Mapping[str, Any] = {"result": {"action": "decline"}}
 """Pass this as an answer: the user says no."""
 

@@ -37,6 +37,8 @@ from gateway.testing.answers import Answering
 from gateway.testing.faults import Faults
 from gateway.testing.results import Asked, Ended, LegRun, Run
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 MAX_LEGS: Final = 100
 """A tool that still asks questions after this many legs will not stop asking."""
 

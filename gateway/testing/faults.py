@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from gateway.testing.mistakes import RunError, advice
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 
 @dataclass(frozen=True)
 class crash_after:  # noqa: N801 - reads as a function: `faults=[crash_after("charge")]`
@@ -46,21 +48,21 @@ class Faults:
     """The faults of one call that have not happened yet.
 
     Args:
-        faults: of the test.
+        faults: of the test: one, or some.
         every_response: whether the response of each leg gets lost once.
 
     Raises:
         RunError: one of them is not a fault.
     """
 
-    def __init__(self, faults: Iterable[Any], *, every_response: bool = False) -> None:
+    def __init__(self, faults: object, *, every_response: bool = False) -> None:
         self._crashes: dict[str, int] = {}
         self._lost: set[int] = set()
         self._every_response = every_response
-        for fault in faults:
-            if isinstance(fault, crash_after) and fault.times > 0:
+        for fault in faults if isinstance(faults, Iterable) and not isinstance(faults, str) else [faults]:
+            if isinstance(fault, crash_after) and _is_count(fault.times) and isinstance(fault.step, str):
                 self._crashes[fault.step] = self._crashes.get(fault.step, 0) + fault.times
-            elif isinstance(fault, lose_response) and fault.leg > 0:
+            elif isinstance(fault, lose_response) and _is_count(fault.leg):
                 self._lost.add(fault.leg)
             else:
                 raise RunError(f"{fault!r} is not a fault; use crash_after('step') or lose_response(leg=1)")
@@ -97,3 +99,8 @@ class Faults:
                 raise RunError(f"crash_after({step!r}): the step ran too seldom to crash {left} more times")
         for leg in self._lost:
             raise RunError(f"lose_response({leg}): the call had {legs} legs, so this one never ran")
+
+
+def _is_count(value: Any) -> bool:
+    """Return whether a value is a whole number from 1."""
+    return isinstance(value, int) and value > 0

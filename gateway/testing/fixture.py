@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar, Unpack, overload
 
@@ -10,7 +9,9 @@ from gateway.authoring.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.testing.answers import Answers
 from gateway.testing.results import Run
-from gateway.testing.running import Options, loop_runs, run_call
+from gateway.testing.running import Options, loop_runs, run_call, without_loop
+
+__tracebackhide__ = True  # pytest shows the test and the author's code
 
 T = TypeVar("T")
 
@@ -81,7 +82,7 @@ class Caller:
     ) -> Any:
         """Return the run, or an awaitable for it while an event loop is running; see `gateway.testing.run`."""
         running = self._run(tool, args, answers, options)
-        return running if loop_runs() else asyncio.run(running)
+        return running if loop_runs() else without_loop(running, "call")
 
     async def _run(
         self, tool: Served, args: Mapping[str, Any] | None, answers: Answers | None, options: Options

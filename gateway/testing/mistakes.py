@@ -10,6 +10,8 @@ from typing import Any
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 
 class RunError(GatewayError):
     """The test itself is wrong: an answer that does not fit, an unused answer, an unknown option, a missed fault.

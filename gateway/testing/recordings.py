@@ -20,6 +20,8 @@ from gateway.testing.mistakes import RunError, check_arguments, check_served
 from gateway.testing.results import Ended
 from gateway.testing.running import Options, run_call, without_loop
 
+__tracebackhide__ = True  # pytest shows the test and the author's code
+
 FORMAT: Final = 1
 """The format of the file. Raise it when an older release could not read it."""
 
@@ -156,7 +158,11 @@ class Recording:
             OSError: the file cannot be read.
             RunError: it is not a recording, or a newer release has made it.
         """
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        try:
+            return cls.from_json(text)
+        except RunError as error:
+            raise RunError(f"{path}: {error}") from None
 
 
 def record(

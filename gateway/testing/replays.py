@@ -27,8 +27,11 @@ from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
 from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of
 from gateway.testing.mistakes import RunError, check_served
+from gateway.testing.options import check_values
 from gateway.testing.recordings import RecordedQuestion, Recording
 from gateway.testing.running import without_loop
+
+__tracebackhide__ = True  # pytest shows the test and the author's code
 
 Kind: TypeAlias = Literal[
     "tool renamed",
@@ -111,7 +114,7 @@ def replay(
         RunError: the arguments of this function are wrong.
     """
     check_served(tool, "replay")
-    setting = Setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
+    setting = _setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
     without_loop(_replay("replay", tool, recording, setting), "replay")
 
 
@@ -124,8 +127,13 @@ async def replay_async(
     limit_seconds: float | None = 60,
 ) -> None:
     """Do the same as `replay`, inside a running event loop."""
-    setting = Setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
+    setting = _setting(principal=principal, tokens=tokens, limit_seconds=limit_seconds)
     await _replay("replay_async", tool, recording, setting)
+
+
+def _setting(**options: Any) -> Setting:
+    check_values(options)
+    return Setting(**options)
 
 
 async def _replay(called: str, served: Any, recording: Any, setting: Setting) -> None:

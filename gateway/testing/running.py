@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
+from gateway.authoring.mistakes import cut_to_author, place_of_error
 from gateway.authoring.questions import InputRequired
 from gateway.authoring.served import Served
 from gateway.errors import GatewayError
@@ -18,7 +19,10 @@ from gateway.testing.answers import Answering, Answers
 from gateway.testing.calls import CallRun, Setting, Taken
 from gateway.testing.faults import Fault, Faults
 from gateway.testing.mistakes import RunError, advice, check_arguments, check_served
+from gateway.testing.options import check_values, check_version
 from gateway.testing.results import Run
+
+__tracebackhide__ = True  # pytest shows the test and the author's code
 
 T = TypeVar("T")
 
@@ -32,7 +36,7 @@ class Options(TypedDict, total=False):
         can: returns whether the client declares a capability, by its name in `ctx.can`. By default it declares all.
         limit_seconds: the time limit of each leg; 60 by default.
         checkpoint: the version and the value of a checkpoint from an earlier leg. Use it to test migrations.
-        faults: what goes wrong: `crash_after("step")` and `lose_response(leg)`.
+        faults: what goes wrong: `crash_after("step")`, `lose_response(leg)`, or a list of them.
         lose_responses: run every leg twice, as `lose_response` does for one.
         as_task: True starts the call as a task. False simulates a client that does not support tasks. None simulates
             a client that does, so that the tool's `task` and `start` decide.
@@ -46,7 +50,7 @@ class Options(TypedDict, total=False):
     can: Callable[[str], bool]
     limit_seconds: float | None
     checkpoint: tuple[int, Any] | None
-    faults: Sequence[Fault]
+    faults: Fault | Sequence[Fault]
     lose_responses: bool
     as_task: bool | None
     now: datetime | None
@@ -160,10 +164,15 @@ async def run_call(
     check_served(served, called)
     arguments = check_arguments(arguments, called)
     _check_options(options, called)
+    check_version(options.get("checkpoint"), served)
     given: dict[str, Any] = dict(options)
     faults = Faults(given.pop("faults", ()), every_response=given.pop("lose_responses", False))
     call = CallRun(served, arguments, Answering(answers), faults, Setting(**given), taken=taken)
-    return await call.to_its_end()
+    try:
+        return await call.to_its_end()
+    except BaseException as error:
+        _hide_gateway(error)
+        raise
 
 
 def loop_runs() -> bool:
@@ -182,11 +191,22 @@ def without_loop(running: Coroutine[Any, Any, T], called: str) -> T:
         GatewayError: an event loop is already running.
     """
     if not loop_runs():
-        return asyncio.run(running)
+        try:
+            return asyncio.run(running)
+        except BaseException as error:
+            _hide_gateway(error)
+            raise
     running.close()
     raise GatewayError(
         f"{called}() starts an event loop, but one is already running; use `await {called}_async(…)` instead"
     )
+
+
+def _hide_gateway(error: BaseException) -> None:
+    """Cut the traceback of a call to the author's code, or to nothing if the error is about the test."""
+    cut_to_author(error)
+    if isinstance(error, GatewayError) and not place_of_error(error, ""):
+        error.__traceback__ = None
 
 
 def _check_options(options: Options, called: str) -> None:
@@ -199,6 +219,4 @@ def _check_options(options: Options, called: str) -> None:
     for name in options:
         if name not in known:
             raise RunError(f"{called}() has no option {name!r}; {advice(name, ['answers', *known], 'its options are')}")
-    now = options.get("now")
-    if now is not None and now.tzinfo is None:
-        raise RunError("`now` needs a time zone, such as datetime(2026, 1, 31, tzinfo=UTC)")
+    check_values(options)

@@ -11,7 +11,6 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import mcp.server.mcpserver
@@ -37,7 +36,6 @@ from tests.authoring.annotations.kinds import (
     shown,
 )
 
-GUIDE = Path("docs/build/arguments-results.md")
 DECORATORS: Mapping[str, Callable[..., Any]] = {"tool": tool, "prompt": prompt}
 THEIRS: Mapping[str, Mapping[str, Any]] = json.loads((FOLDER / "theirs.json").read_text())
 
@@ -323,13 +321,3 @@ def example_of(annotation: str) -> Any:
     values += [ExampleModel()] if "Model" in annotation else ["text"] if "str" in annotation else []
     [value, *_] = [*values, InputRequired(x=Elicit("?", bool))]
     return [value] if annotation.startswith("list[") else value
-
-
-# The guide
-
-
-def test_the_guide_has_a_row_for_every_difference_and_no_other() -> None:
-    _, _, section = GUIDE.read_text().partition("## Coming from fastmcp or the SDK\n")
-    table = [line for line in section.partition("\n#")[0].replace("\\|", "¦").splitlines() if line.startswith("|")]
-    rows = [line.split("|")[1].strip() for line in table[2:]]
-    assert sorted(rows) == sorted({each.row for each in DIFFERENCES} | ROWS.keys())

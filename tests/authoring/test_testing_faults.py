@@ -56,6 +56,10 @@ def test_a_crash_after_a_step_runs_the_step_again_with_the_same_id() -> None:
     assert len(set(charges)) == 1
 
 
+def test_a_single_fault_needs_no_list() -> None:
+    assert run(pay, answers=ANSWERS, faults=crash_after("charge")).repeated == ["charge"]
+
+
 def test_a_crash_in_the_first_leg_begins_a_new_call() -> None:
     @tool
     async def pays(ctx: Context) -> None:

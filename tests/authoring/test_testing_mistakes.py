@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,8 +12,9 @@ from pydantic import BaseModel, Field
 from gateway import AuthoringError, Context, Elicit, ElicitUrl, tool
 from gateway.errors import CannotContinue, JournalTooLarge
 from gateway.settings.model import Settings
-from gateway.testing import DECLINE, RunError, crash_after, lose_response, run, run_async
+from gateway.testing import DECLINE, RunError, crash_after, lose_response, record, replay, run, run_async
 from gateway.testing.calls import STATE_MAX_BYTES, Setting
+from gateway.testing.options import _VALUES
 from gateway.testing.running import Options
 
 
@@ -169,6 +171,53 @@ def test_an_unknown_option_is_refused_with_the_one_that_is_meant() -> None:
 
 def test_a_time_without_a_zone_is_refused() -> None:
     assert "`now` needs a time zone" in mistake(resolve, now=datetime(2026, 1, 31))  # noqa: DTZ001 - the mistake
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"principal": "ada"}, "`principal` is a Principal, such as Principal(issuer="),
+        ({"can": {"sampling"}}, "`can` is a function of the name of a capability, such as lambda name:"),
+        ({"now": "2026-01-01"}, "`now` is a datetime with a time zone, such as datetime(2026, 1, 31, tzinfo=UTC), not"),
+        ({"checkpoint": 3}, "`checkpoint` is a tuple of a version and a value, such as (1, {'done': 5}), not 3"),
+        ({"checkpoint": ("1", {})}, "`checkpoint` is a tuple of a version and a value"),
+        ({"limit_seconds": "1"}, "`limit_seconds` is a number of seconds or None, not '1'"),
+        ({"tokens": ["a"]}, "`tokens` is a dict of tokens by audience"),
+        ({"tokens": {"https://api.example.com": 1}}, "`tokens` is a dict of tokens by audience"),
+        ({"lose_responses": 2}, "`lose_responses` is True or False, not 2"),
+        ({"as_task": "yes"}, "`as_task` is True, False or None, not 'yes'"),
+        ({"seed": 0.5}, "`seed` is a whole number or a text, not 0.5"),
+        ({"state_max_bytes": "1M"}, "`state_max_bytes` is a number of bytes, not '1M'"),
+        ({"faults": lose_response("resolution")}, "is not a fault; use crash_after('step') or lose_response(leg=1)"),  # type: ignore[arg-type]
+        ({"faults": [crash_after(1)]}, "is not a fault"),  # type: ignore[arg-type]
+        ({"faults": crash_after("data", "2")}, "is not a fault"),  # type: ignore[arg-type]
+        ({"faults": None}, "None is not a fault"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_refused_with_one_that_it_can(
+    options: dict[str, Any], expected: str
+) -> None:
+    assert expected in mistake(resolve, answers=ANSWERS, **options)
+    with pytest.raises(RunError, match=re.escape(expected)):
+        record(resolve, answers=ANSWERS, **options)
+
+
+def test_the_value_of_every_option_is_checked() -> None:
+    assert {*_VALUES, "faults"} == set(Options.__annotations__)
+
+
+def test_a_checkpoint_of_a_newer_version_is_refused_as_the_tool_would_drop_it() -> None:
+    assert mistake(resolve, answers=ANSWERS, checkpoint=(9, 3)) == (
+        "`checkpoint` has version 9, but the tool 'resolve' has version 1 and would drop it; "
+        "pass a version up to the tool's"
+    )
+    assert run(resolve, answers=ANSWERS, checkpoint=(1, 3)).value == "Fixed"
+
+
+def test_a_replay_checks_its_options_too() -> None:
+    recording = record(resolve, answers=ANSWERS)
+    with pytest.raises(RunError, match="`principal` is a Principal"):
+        replay(resolve, recording, principal="ada")  # type: ignore[arg-type]
 
 
 def test_every_option_is_known_to_the_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,6 +62,80 @@ def test_the_fixture_calls_tools_in_tests_with_and_without_async(tmp_path: Path)
     assert "1 failed, 3 passed" in told
     shown = told.partition("Captured tool calls call")[2]
     assert "the tool 'greet': <Run: 1 leg; ran greet; returned 'hi'>" in shown
+
+
+FAILING = '''\
+import pytest
+
+from gateway import Context, tool
+from gateway.testing import record, run, run_async
+
+
+def helper() -> None:
+    raise LookupError("mine")
+
+
+@tool
+async def broken(ctx: Context) -> None:
+    """Raise."""
+    await ctx.step("s", helper)
+
+
+def test_run():
+    run(broken)
+
+
+def test_call(call):
+    call(broken)
+
+
+def test_record():
+    record(broken)
+
+
+async def test_run_async():
+    await run_async(broken)
+
+
+async def test_await_call(call):
+    await call(broken)
+
+
+def test_option(call):
+    call(broken, limit_seconds="1")
+
+
+def test_answer():
+    @tool
+    async def silent() -> None:
+        """Ask nothing."""
+
+    run(silent, answers={"age": 1})
+
+
+async def test_await_option(call):
+    await call(broken, limit_seconds="1")
+'''
+
+
+def test_a_failed_test_shows_only_its_own_lines_and_those_of_the_tool(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text(FAILING)
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+    )
+    told = run_pytest(tmp_path, "--tb=short")
+    places = re.findall(r"^(\S+\.py):\d+: in (\w+)$", told, re.MULTILINE)
+    tests = re.findall(r"^(?:async )?def (test_\w+)", FAILING, re.MULTILINE)
+    raising = tests[:5]
+    assert places == [
+        ("test_broken.py", name)
+        for test in tests
+        for name in ([test, "broken", "helper"] if test in raising else [test])
+    ]
+    line = next(number for number, text in enumerate(FAILING.splitlines(), 1) if "raise LookupError" in text)
+    lines = run_pytest(tmp_path, "--tb=line")
+    assert len(re.findall(rf"test_broken\.py:{line}: LookupError: mine$", lines, re.MULTILINE)) == len(raising)
+    assert len(re.findall(r"test_broken\.py:\d+: gateway\.testing\.mistakes\.RunError: ", lines)) == 3
 
 
 def test_pytest_starts_without_the_gateway_even_beside_a_module_of_its_name(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -431,3 +432,11 @@ def test_exchanged_tokens_may_be_given_and_are_not_recorded() -> None:
 def test_a_difference_reads_as_a_line() -> None:
     assert str(Difference("step new", "ship", 2, "step 'ship' is new.")) == "leg 2: step 'ship' is new."
     assert str(Difference("tool renamed", None, 0, "x")) == "x"
+
+
+@pytest.mark.parametrize("text", ["{}", "no JSON", '{"format": 99}'])
+def test_a_file_that_is_not_a_recording_is_named(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "buy.json"
+    file.write_text(text)
+    with pytest.raises(RunError, match=rf"{re.escape(str(file))}: .*record the call again"):
+        Recording.load(file)
