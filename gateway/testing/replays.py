@@ -25,7 +25,7 @@ from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of
+from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of, target_of
 from gateway.testing.mistakes import RunError, check_served
 from gateway.testing.recordings import RecordedQuestion, Recording
 from gateway.testing.running import without_loop
@@ -140,7 +140,7 @@ async def _replay(called: str, served: Any, recording: Any, setting: Setting) ->
         async with open_all(lifespans_of(served)):
             if not any(kind in _CANNOT_RUN for kind, _key in found):
                 for number in range(1, len(recording.legs) + 1):
-                    for difference in await _Replayed(served, recording, number, host).differences(setting):
+                    for difference in await _of_a_leg(served, recording, number, host, setting):
                         found.setdefault((difference.kind, difference.key), difference)
     finally:
         host.close()
@@ -198,23 +198,51 @@ def _of_a_checkpoint(served: Served, checkpoint: Checkpoint, leg: int) -> Iterat
         )
 
 
-class _Replayed:
-    """One recorded leg, which new code runs again."""
+async def _of_a_leg(
+    served: Served, recording: Recording, number: int, host: AsyncioHost, setting: Setting
+) -> list[Difference]:
+    """Run a leg from its start, and again from the checkpoint that it wrote, as after a crash."""
+    found = await _Replayed(served, recording, number, host).differences(setting)
+    recorded = recording.legs[number - 1]
+    if recorded.checkpoint is not None and recorded.checkpoint != recorded.journal.get("checkpoint"):
+        resumed = _Replayed(served, recording, number, host, Checkpoint.from_map(recorded.checkpoint))
+        found += [difference for difference in await resumed.differences(setting) if difference.kind == "raises"]
+    return found
 
-    def __init__(self, served: Served, recording: Recording, number: int, host: AsyncioHost) -> None:
+
+class _Replayed:
+    """One recorded leg, which new code runs again.
+
+    Args:
+        served: the new code.
+        recording: of the call.
+        number: of the leg, from 1.
+        host: runs the leg.
+        checkpoint: replaces the one that the leg started from.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        recording: Recording,
+        number: int,
+        host: AsyncioHost,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self._served = served
         self._recording = recording
         self._number = number
         self._host = host
         self._recorded = recording.legs[number - 1]
         self._unknown_step: str | None = None
-        self._leg = self._begun()
+        self._leg = self._begun(checkpoint)
 
-    def _begun(self) -> Leg:
+    def _begun(self, checkpoint: Checkpoint | None) -> Leg:
         recorded = self._recorded
         rest = unpack(pack(recorded.journal))
         journal = Journal.from_map(rest)
         journal.steps = copy.deepcopy(recorded.steps)
+        journal.checkpoint = checkpoint or journal.checkpoint
         detaching = Detaching(recorded.detaching)
         return Leg(
             journal,
@@ -242,19 +270,30 @@ class _Replayed:
         outcome = await run_leg(bound, self._leg)
         found = [*self._of_the_end(outcome)]
         if not found and self._unknown_step is None:
-            found = [*self._of_the_order(outcome)]
+            found = [*self._of_the_result(outcome), *self._of_the_order(outcome)]
         return found
 
     def _of_the_end(self, outcome: Outcome) -> Iterator[Difference]:
         if isinstance(outcome, NotKept):
             yield from self._of_a_step(self._unknown_step or "")
         elif isinstance(outcome, Failed):
-            error = outcome.error
-            told = f"the tool raises {type(error).__name__}: {str(error).rstrip('.')}."
-            yield self._difference("raises", None, f"{told} With the recorded values it must not fail.")
+            yield self._raises(outcome.error)
         elif isinstance(outcome, InputRequired):
             for key, question in outcome.questions.items():
                 yield from self._of_a_question(key, question)
+
+    def _of_the_result(self, outcome: Outcome) -> Iterator[Difference]:
+        """Make the result of a leg that returned."""
+        if isinstance(outcome, Completed):
+            target = target_of(self._served, self._recording.arguments)
+            try:
+                self._served.whole_result(outcome.value, target, self._leg.journal)
+            except Exception as error:  # noqa: BLE001 - the value is the author's, and so may be its type
+                yield self._raises(error)
+
+    def _raises(self, error: Exception) -> Difference:
+        told = f"the tool raises {type(error).__name__}: {str(error).rstrip('.')}."
+        return self._difference("raises", None, f"{told} With the recorded values it must not fail.")
 
     def _of_a_step(self, key: str) -> Iterator[Difference]:
         recorded, reached = self._recorded, list(self._leg.reached)

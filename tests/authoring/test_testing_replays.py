@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -327,6 +327,20 @@ def test_new_code_that_raises_is_found(recording: Recording) -> None:
     assert "the tool raises TypeError: 'int' object is not subscriptable. With" in message(recording, release)
 
 
+def test_a_return_value_that_is_no_result_any_more_is_found() -> None:
+    async def first(ctx: Context) -> Any:
+        return await ctx.step("charge", effect, "charge", "receipt")
+
+    @tool("order")
+    async def second(ctx: Context) -> Size:
+        return cast("Size", await ctx.step("charge", effect, "charge", "receipt"))
+
+    recording = record(order(first))
+    replay(order(first), recording)
+    with pytest.raises(ReplayDiffers, match=r"leg 1: the tool raises AuthoringError: the tool 'order' did not return"):
+        replay(second, recording)
+
+
 # Calls
 
 
@@ -374,6 +388,23 @@ def test_a_checkpoint_without_a_migration_is_found() -> None:
     failing.migrate(from_=2, to=3)(lambda value: value["pages"])
     with pytest.raises(ReplayDiffers, match="the migration from version 2 to 3 fails: TypeError"):
         replay(failing, recording)
+
+
+def test_a_checkpoint_of_the_same_leg_is_restored_too() -> None:
+    def summing(kind: type[BaseModel]) -> Callable[[Context], Any]:
+        async def sums(ctx: Context) -> Any:
+            found: Any = ctx.resumed(None, kind)
+            await ctx.checkpoint(found or kind.model_validate({"size": 1, "unit": "cm"}), kind)
+
+        return sums
+
+    class Box(Size):
+        unit: str
+
+    recording = record(order(summing(Size)))
+    replay(order(summing(Size)), recording)
+    with pytest.raises(ReplayDiffers, match="leg 1: the tool raises AuthoringError: the checkpoint was recorded by"):
+        replay(order(summing(Box)), recording)
 
 
 def test_a_task_is_recorded_and_replayed_as_one() -> None:
