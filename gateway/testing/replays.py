@@ -16,6 +16,7 @@ from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.lifespans import open_all
 from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
@@ -167,6 +168,14 @@ def _of_the_call(served: Served, recording: Recording) -> Iterator[Difference]:
             f"the recorded arguments are not valid any more: {error}. Keep old arguments valid, with defaults.",
         )
     for number, leg in enumerate(recording.legs, start=1):
+        may_detach = _detaching(served, Detaching(leg.detaching)) is Detaching.POSSIBLE
+        if number > 1 and may_detach and isinstance(served, Tool) and served.starts_as_task:
+            yield Difference(
+                "ends differently",
+                None,
+                number,
+                f"the call would become a task before the leg, because {served} starts as a task. Keep its `start`.",
+            )
         for stored in (leg.journal.get("checkpoint"), leg.checkpoint):
             if stored is not None:
                 yield from _of_a_checkpoint(served, Checkpoint.from_map(stored), number)
@@ -243,7 +252,7 @@ class _Replayed:
         journal = Journal.from_map(rest)
         journal.steps = copy.deepcopy(recorded.steps)
         journal.checkpoint = checkpoint or journal.checkpoint
-        detaching = Detaching(recorded.detaching)
+        detaching = _detaching(self._served, Detaching(recorded.detaching))
         return Leg(
             journal,
             copy.deepcopy(recorded.answers),
@@ -358,6 +367,13 @@ class _Replayed:
     def _of_the_order(self, outcome: Outcome) -> Iterator[Difference]:
         """Yield which recorded keys are gone or in another order, after a leg that reached its recorded end."""
         recorded = self._recorded
+        ended = _ended(outcome)
+        ends_differently = self._difference(
+            "ends differently", None, f"the leg would {_ENDINGS[ended]}, and did {_ENDINGS[recorded.ended]}."
+        )
+        if ended == "detached" != recorded.ended:  # the rest is yet to come, in the task
+            yield ends_differently
+            return
         asked = outcome.questions if isinstance(outcome, InputRequired) else {}
         reached = list(dict.fromkeys([*self._leg.reached, *asked]))
         expected = list(dict.fromkeys([*recorded.reached, *recorded.asked]))
@@ -374,13 +390,20 @@ class _Replayed:
         if now != kept:
             changed = f"the order was {', '.join(kept)}, and is now {', '.join(now)}"
             yield self._difference("order changed", None, f"{changed}. Keep the order.")
-        ended = _ended(outcome)
         if ended != recorded.ended and not gone:
-            told = f"the leg would {_ENDINGS[ended]}, and did {_ENDINGS[recorded.ended]}"
-            yield self._difference("ends differently", None, f"{told}.")
+            yield ends_differently
 
     def _difference(self, kind: Kind, key: str | None, message: str) -> Difference:
         return Difference(kind, key, self._number, message)
+
+
+def _detaching(served: Served, recorded: Detaching) -> Detaching:
+    """Return what `detach` does in a leg of new code. If the recording tells nothing, the client supports tasks."""
+    if recorded is Detaching.DONE:
+        return recorded
+    if not isinstance(served, Tool) or served.task == "forbidden":
+        return Detaching.FORBIDDEN
+    return Detaching.POSSIBLE if recorded is Detaching.FORBIDDEN else recorded
 
 
 def _ended(outcome: Outcome) -> str:

@@ -428,6 +428,32 @@ def test_a_task_is_recorded_and_replayed_as_one() -> None:
     assert ("ends differently", None, 1) in differences(recording, never_detaches, **options)
 
 
+def test_the_new_release_decides_whether_a_call_may_become_a_task() -> None:
+    async def stays(ctx: Context) -> Any:
+        await ctx.elicit("size", "?", Size)
+        await ctx.step("work", effect, "work", 1)
+
+    async def detaches(ctx: Context) -> Any:
+        await ctx.elicit("size", "?", Size)
+        await ctx.detach()
+        await ctx.step("work", effect, "work", 1)
+
+    answers = {"size": {"size": 1}}
+    call: dict[str, Any] = {"task": "optional", "start": "call"}
+    became_task = record(order(detaches, **call), answers=answers)
+    stayed = record(order(stays), answers=answers)
+    without_tasks = record(order(detaches, **call), answers=answers, as_task=False)
+    ran.clear()
+
+    replay(order(stays, **call), stayed)
+    replay(order(detaches, **call), without_tasks)
+    replay(order(stays, task="optional", start="task"), record(order(stays, **call), answers=answers, as_task=False))
+    ran.clear()
+    assert differences(became_task, detaches) == [("raises", None, 2)]
+    assert differences(stayed, detaches, **call) == [("ends differently", None, 2)]
+    assert differences(stayed, stays, task="optional", start="task") == [("ends differently", None, 2)]
+
+
 def test_a_capability_that_the_client_lacked_is_still_lacking() -> None:
     async def release(ctx: Context) -> Any:
         if ctx.can("sampling"):
