@@ -387,11 +387,21 @@ class _Replayed:
                 yield self._difference("question gone", key, f"question {key!r} is gone, and would not be asked.")
         kept = [key for key in expected if key in reached]
         now = [key for key in reached if key in kept]
-        if now != kept:
+        if self._without_order_of_steps(now) != self._without_order_of_steps(kept):
             changed = f"the order was {', '.join(kept)}, and is now {', '.join(now)}"
             yield self._difference("order changed", None, f"{changed}. Keep the order.")
         if ended != recorded.ended and not gone:
             yield ends_differently
+
+    def _without_order_of_steps(self, keys: list[str]) -> list[set[str]]:
+        """Split keys at the questions. Steps between two questions may run in parallel, and in any order."""
+        parts: list[set[str]] = [set()]
+        for key in keys:
+            if key in self._recorded.steps or key in self._recorded.raised:
+                parts[-1].add(key)
+            else:
+                parts += [{key}, set()]
+        return parts
 
     def _difference(self, kind: Kind, key: str | None, message: str) -> Difference:
         return Difference(kind, key, self._number, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -289,6 +290,24 @@ def test_a_step_that_is_gone_and_another_order_are_found(recording: Recording) -
     assert differences(recording, gone) == [("step gone", "charge", 2)]
     assert differences(recording, earlier) == [("order changed", "charge", 1), ("order changed", None, 2)]
     assert differences(recording, question_first) == [("step gone", "price", 1), ("order changed", None, 2)]
+
+
+def test_parallel_steps_of_the_same_code_are_no_difference() -> None:
+    async def release(ctx: Context) -> Any:
+        others_began = asyncio.Event()
+
+        async def branch(name: str, work: Callable[[], Any]) -> None:
+            await ctx.step(f"{name}1", work)
+            await ctx.step(f"{name}2", effect, name, 1)
+
+        async def begin() -> None:
+            others_began.set()
+
+        await asyncio.gather(branch("a", others_began.wait), branch("b", begin))
+
+    recording = record(order(release))
+    assert recording.legs[0].reached != ["a1", "a2", "b1", "b2"]
+    replay(order(release), recording)
 
 
 def test_questions_in_another_order_are_found(recording: Recording) -> None:
