@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -445,6 +446,23 @@ def test_a_task_is_recorded_and_replayed_as_one() -> None:
         return None
 
     assert ("ends differently", None, 1) in differences(recording, never_detaches, **options)
+
+
+def test_a_call_that_became_a_task_because_of_its_large_state_is_no_difference() -> None:
+    async def first(ctx: Context) -> Any:
+        await ctx.step("load", effect, "load", random.Random(1).randbytes(2000).hex())
+        await ctx.elicit("size", "?", Size)
+
+    async def other(ctx: Context) -> Any:
+        await ctx.step("load", effect, "load", "")
+        await ctx.elicit("size", "?", Colour)
+
+    call: dict[str, Any] = {"task": "optional", "start": "call"}
+    recording = record(order(first, **call), answers={"size": {"size": 1}}, state_max_bytes=1000)
+    assert [leg.ended for leg in recording.legs] == ["detached", "asked", "returned"]
+    ran.clear()
+    replay(order(first, **call), recording)
+    assert differences(recording, other, **call) == [("question changed", "size", 2)]
 
 
 def test_the_new_release_decides_whether_a_call_may_become_a_task() -> None:
