@@ -412,7 +412,7 @@ class _Replayed:
 
 
 def _detaching(served: Served, recorded: Detaching) -> Detaching:
-    """Return what `detach` does in a leg of new code. If the recording tells nothing, the client supports tasks."""
+    """Return what `detach` does in a leg of new code. If the recording does not show it, the client supports tasks."""
     if recorded is Detaching.DONE:
         return recorded
     if not isinstance(served, Tool) or served.task == "forbidden":

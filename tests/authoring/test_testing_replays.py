@@ -133,6 +133,41 @@ def test_another_file_is_no_recording(text: str) -> None:
         Recording.from_json(text)
 
 
+@pytest.mark.parametrize(
+    ("leg", "part", "broken"),
+    [
+        (0, "detaching", "sometimes"),
+        (0, "journal", {}),
+        (0, "reached", None),
+        (1, "steps", None),
+        (1, "answers", []),
+        (1, "ended", "never"),
+        (1, "checkpoint", {"version": 1}),
+    ],
+)
+def test_a_recording_with_a_broken_leg_is_refused(recording: Recording, leg: int, part: str, broken: Any) -> None:
+    stored = json.loads(recording.to_json())
+    stored["legs"][leg][part] = broken
+    with pytest.raises(RunError, match=r"this is not a recording .*; record the call again"):
+        Recording.from_json(json.dumps(stored))
+
+
+def test_a_recording_needs_a_leg_and_a_readable_journal(recording: Recording) -> None:
+    stored = json.loads(recording.to_json())
+    stored["legs"][0]["journal"]["legs"] = "one"
+    for broken in (json.dumps(stored), json.dumps({**stored, "legs": []}), "[" * 100_000):
+        with pytest.raises(RunError, match=r"this is not a recording .*; record the call again"):
+            Recording.from_json(broken)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "order.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"order\.json: this is not a recording"):
+        Recording.load(path)
+
+
 def test_a_call_that_fails_in_the_test_is_not_recorded() -> None:
     with pytest.raises(RunError, match="does not fit"):
         record(order(first_release), answers={"size": {"size": "x"}})
