@@ -9,7 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Unpack
 
+import msgspec
+
 from gateway.authoring.served import Served
+from gateway.engine.journal import Checkpoint, Journal, MalformedJournal
+from gateway.engine.leg import Detaching
 from gateway.engine.outcomes import Completed, InputRequired
 from gateway.engine.questions import Answer, Question
 from gateway.engine.values import json_value
@@ -130,21 +134,15 @@ class Recording:
             stored = json.loads(text)
             if stored.pop("format") != FORMAT:
                 raise RunError("this release cannot read the recording; record the call again")
-            legs = [
-                RecordedLeg(
-                    **{
-                        **leg,
-                        "journal": _with_bytes(leg["journal"]),
-                        "asked": {key: RecordedQuestion(**question) for key, question in leg["asked"].items()},
-                    }
-                )
-                for leg in stored.pop("legs")
-            ]
-            return cls(**stored, legs=legs)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            for leg in stored["legs"]:
+                leg["journal"] = _with_bytes(leg["journal"])
+            recording = msgspec.convert(stored, cls)
+            _check_legs(recording.legs)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, MalformedJournal) as error:
             raise RunError(
                 f"this is not a recording ({type(error).__name__}: {error}); record the call again"
             ) from None
+        return recording
 
     def save(self, path: str | Path) -> None:
         """Write the recording to a file, for the repository."""
@@ -158,9 +156,10 @@ class Recording:
             OSError: the file cannot be read.
             RunError: it is not a recording, or a newer release has made it.
         """
-        text = Path(path).read_text(encoding="utf-8")
         try:
-            return cls.from_json(text)
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise RunError(f"{path}: this is not a recording, as it is not UTF-8; record the call again") from None
         except RunError as error:
             raise RunError(f"{path}: {error}") from None
 
@@ -207,6 +206,21 @@ async def _record(
     seeded: Options = {"seed": SEED, **options}
     await run_call(called, served, given, answers, seeded, taken=lambda taken: legs.append(RecordedLeg.of(taken)))
     return Recording(tool=served.name, version=served.version, arguments=copy.deepcopy(dict(given)), legs=legs)
+
+
+def _check_legs(legs: list[RecordedLeg]) -> None:
+    """Check what the types of the fields do not.
+
+    Raises:
+        ValueError, KeyError, TypeError, MalformedJournal: a part of a leg is missing or cannot be read.
+    """
+    if not legs:
+        raise ValueError("it has no legs")
+    for leg in legs:
+        Detaching(leg.detaching)
+        Journal.from_map(leg.journal)
+        if leg.checkpoint is not None:
+            Checkpoint.from_map(leg.checkpoint)
 
 
 def _without_bytes(journal: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gateway.authoring.arguments import InvalidArguments
 from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.authoring.lifespans import open_all
 from gateway.authoring.served import Served
+from gateway.authoring.tools import Tool
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Checkpoint, Journal
 from gateway.engine.leg import Detaching, Leg
@@ -25,7 +26,7 @@ from gateway.engine.values import copy_json, json_value
 from gateway.errors import AskError, GatewayError
 from gateway.sealing.packing import pack, unpack
 from gateway.sealing.principal import Principal
-from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of
+from gateway.testing.calls import MemoryKeeper, Setting, lifespans_of, target_of
 from gateway.testing.mistakes import RunError, check_served
 from gateway.testing.options import check_values
 from gateway.testing.recordings import RecordedQuestion, Recording
@@ -148,7 +149,7 @@ async def _replay(called: str, served: Any, recording: Any, setting: Setting) ->
         async with open_all(lifespans_of(served)):
             if not any(kind in _CANNOT_RUN for kind, _key in found):
                 for number in range(1, len(recording.legs) + 1):
-                    for difference in await _Replayed(served, recording, number, host).differences(setting):
+                    for difference in await _of_a_leg(served, recording, number, host, setting):
                         found.setdefault((difference.kind, difference.key), difference)
     finally:
         host.close()
@@ -175,6 +176,14 @@ def _of_the_call(served: Served, recording: Recording) -> Iterator[Difference]:
             f"the recorded arguments are not valid any more: {error}. Keep old arguments valid, with defaults.",
         )
     for number, leg in enumerate(recording.legs, start=1):
+        may_detach = _detaching(served, Detaching(leg.detaching)) is Detaching.POSSIBLE
+        if number > 1 and may_detach and isinstance(served, Tool) and served.starts_as_task:
+            yield Difference(
+                "ends differently",
+                None,
+                number,
+                f"the call would become a task before the leg, because {served} starts as a task. Keep its `start`.",
+            )
         for stored in (leg.journal.get("checkpoint"), leg.checkpoint):
             if stored is not None:
                 yield from _of_a_checkpoint(served, Checkpoint.from_map(stored), number)
@@ -206,24 +215,53 @@ def _of_a_checkpoint(served: Served, checkpoint: Checkpoint, leg: int) -> Iterat
         )
 
 
-class _Replayed:
-    """One recorded leg, which new code runs again."""
+async def _of_a_leg(
+    served: Served, recording: Recording, number: int, host: AsyncioHost, setting: Setting
+) -> list[Difference]:
+    """Run a leg from its start, and again from the checkpoint that it wrote, as after a crash."""
+    found = await _Replayed(served, recording, number, host).differences(setting)
+    recorded = recording.legs[number - 1]
+    if recorded.checkpoint is not None and recorded.checkpoint != recorded.journal.get("checkpoint"):
+        resumed = _Replayed(served, recording, number, host, Checkpoint.from_map(recorded.checkpoint))
+        found += [difference for difference in await resumed.differences(setting) if difference.kind == "raises"]
+    return found
 
-    def __init__(self, served: Served, recording: Recording, number: int, host: AsyncioHost) -> None:
+
+class _Replayed:
+    """One recorded leg, which new code runs again.
+
+    Args:
+        served: the new code.
+        recording: of the call.
+        number: of the leg, from 1.
+        host: runs the leg.
+        checkpoint: replaces the one that the leg started from.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        recording: Recording,
+        number: int,
+        host: AsyncioHost,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
         self._served = served
         self._recording = recording
         self._number = number
         self._host = host
         self._recorded = recording.legs[number - 1]
         self._unknown_step: str | None = None
-        self._leg = self._begun()
+        self._detaching = _detaching(served, Detaching(self._recorded.detaching))
+        self._leg = self._begun(checkpoint)
 
-    def _begun(self) -> Leg:
+    def _begun(self, checkpoint: Checkpoint | None) -> Leg:
         recorded = self._recorded
         rest = unpack(pack(recorded.journal))
         journal = Journal.from_map(rest)
         journal.steps = copy.deepcopy(recorded.steps)
-        detaching = Detaching(recorded.detaching)
+        journal.checkpoint = checkpoint or journal.checkpoint
+        detaching = self._detaching
         return Leg(
             journal,
             copy.deepcopy(recorded.answers),
@@ -248,21 +286,35 @@ class _Replayed:
         """Run the leg, and return what differs from the recording."""
         bound = self._served.bind(self._recording.arguments, setting.principal, exchange=setting.exchange)
         outcome = await run_leg(bound, self._leg)
+        may_detach = self._detaching is Detaching.POSSIBLE and self._recorded.ended == "detached"
+        if may_detach and isinstance(outcome, InputRequired):
+            outcome = Detached()  # its state may have been too large; the next leg compares the questions
         found = [*self._of_the_end(outcome)]
         if not found and self._unknown_step is None:
-            found = [*self._of_the_order(outcome)]
+            found = [*self._of_the_result(outcome), *self._of_the_order(outcome)]
         return found
 
     def _of_the_end(self, outcome: Outcome) -> Iterator[Difference]:
         if isinstance(outcome, NotKept):
             yield from self._of_a_step(self._unknown_step or "")
         elif isinstance(outcome, Failed):
-            error = outcome.error
-            told = f"the tool raises {type(error).__name__}: {str(error).rstrip('.')}."
-            yield self._difference("raises", None, f"{told} With the recorded values it must not fail.")
+            yield self._raises(outcome.error)
         elif isinstance(outcome, InputRequired):
             for key, question in outcome.questions.items():
                 yield from self._of_a_question(key, question)
+
+    def _of_the_result(self, outcome: Outcome) -> Iterator[Difference]:
+        """Make the result of a leg that returned."""
+        if isinstance(outcome, Completed):
+            target = target_of(self._served, self._recording.arguments)
+            try:
+                self._served.whole_result(outcome.value, target, self._leg.journal)
+            except Exception as error:  # noqa: BLE001 - the value is the author's, and so may be its type
+                yield self._raises(error)
+
+    def _raises(self, error: Exception) -> Difference:
+        told = f"the tool raises {type(error).__name__}: {str(error).rstrip('.')}."
+        return self._difference("raises", None, f"{told} With the recorded values it must not fail.")
 
     def _of_a_step(self, key: str) -> Iterator[Difference]:
         recorded, reached = self._recorded, list(self._leg.reached)
@@ -327,6 +379,13 @@ class _Replayed:
     def _of_the_order(self, outcome: Outcome) -> Iterator[Difference]:
         """Yield which recorded keys are gone or in another order, after a leg that reached its recorded end."""
         recorded = self._recorded
+        ended = _ended(outcome)
+        ends_differently = self._difference(
+            "ends differently", None, f"the leg would {_ENDINGS[ended]}, and did {_ENDINGS[recorded.ended]}."
+        )
+        if ended == "detached" != recorded.ended:  # the rest is yet to come, in the task
+            yield ends_differently
+            return
         asked = outcome.questions if isinstance(outcome, InputRequired) else {}
         reached = list(dict.fromkeys([*self._leg.reached, *asked]))
         expected = list(dict.fromkeys([*recorded.reached, *recorded.asked]))
@@ -340,16 +399,33 @@ class _Replayed:
                 yield self._difference("question gone", key, f"question {key!r} is gone, and would not be asked.")
         kept = [key for key in expected if key in reached]
         now = [key for key in reached if key in kept]
-        if now != kept:
+        if self._without_order_of_steps(now) != self._without_order_of_steps(kept):
             changed = f"the order was {', '.join(kept)}, and is now {', '.join(now)}"
             yield self._difference("order changed", None, f"{changed}. Keep the order.")
-        ended = _ended(outcome)
         if ended != recorded.ended and not gone:
-            told = f"the leg would {_ENDINGS[ended]}, and did {_ENDINGS[recorded.ended]}"
-            yield self._difference("ends differently", None, f"{told}.")
+            yield ends_differently
+
+    def _without_order_of_steps(self, keys: list[str]) -> list[set[str]]:
+        """Split keys at the questions. Steps between two questions may run in parallel, and in any order."""
+        parts: list[set[str]] = [set()]
+        for key in keys:
+            if key in self._recorded.steps or key in self._recorded.raised:
+                parts[-1].add(key)
+            else:
+                parts += [{key}, set()]
+        return parts
 
     def _difference(self, kind: Kind, key: str | None, message: str) -> Difference:
         return Difference(kind, key, self._number, message)
+
+
+def _detaching(served: Served, recorded: Detaching) -> Detaching:
+    """Return what `detach` does in a leg of new code. If the recording does not show it, the client supports tasks."""
+    if recorded is Detaching.DONE:
+        return recorded
+    if not isinstance(served, Tool) or served.task == "forbidden":
+        return Detaching.FORBIDDEN
+    return Detaching.POSSIBLE if recorded is Detaching.FORBIDDEN else recorded
 
 
 def _ended(outcome: Outcome) -> str:

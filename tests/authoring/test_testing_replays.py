@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 from pydantic import BaseModel, Field, field_validator
@@ -130,6 +132,41 @@ def test_two_recordings_differ_only_in_their_times() -> None:
 def test_another_file_is_no_recording(text: str) -> None:
     with pytest.raises(RunError, match="record the call again"):
         Recording.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("leg", "part", "broken"),
+    [
+        (0, "detaching", "sometimes"),
+        (0, "journal", {}),
+        (0, "reached", None),
+        (1, "steps", None),
+        (1, "answers", []),
+        (1, "ended", "never"),
+        (1, "checkpoint", {"version": 1}),
+    ],
+)
+def test_a_recording_with_a_broken_leg_is_refused(recording: Recording, leg: int, part: str, broken: Any) -> None:
+    stored = json.loads(recording.to_json())
+    stored["legs"][leg][part] = broken
+    with pytest.raises(RunError, match=r"this is not a recording .*; record the call again"):
+        Recording.from_json(json.dumps(stored))
+
+
+def test_a_recording_needs_a_leg_and_a_readable_journal(recording: Recording) -> None:
+    stored = json.loads(recording.to_json())
+    stored["legs"][0]["journal"]["legs"] = "one"
+    for broken in (json.dumps(stored), json.dumps({**stored, "legs": []}), "[" * 100_000):
+        with pytest.raises(RunError, match=r"this is not a recording .*; record the call again"):
+            Recording.from_json(broken)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[]"])
+def test_a_broken_file_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "order.json"
+    path.write_bytes(content)
+    with pytest.raises(RunError, match=r"order\.json: this is not a recording"):
+        Recording.load(path)
 
 
 def test_a_call_that_fails_in_the_test_is_not_recorded() -> None:
@@ -292,6 +329,24 @@ def test_a_step_that_is_gone_and_another_order_are_found(recording: Recording) -
     assert differences(recording, question_first) == [("step gone", "price", 1), ("order changed", None, 2)]
 
 
+def test_parallel_steps_of_the_same_code_are_no_difference() -> None:
+    async def release(ctx: Context) -> Any:
+        others_began = asyncio.Event()
+
+        async def branch(name: str, work: Callable[[], Any]) -> None:
+            await ctx.step(f"{name}1", work)
+            await ctx.step(f"{name}2", effect, name, 1)
+
+        async def begin() -> None:
+            others_began.set()
+
+        await asyncio.gather(branch("a", others_began.wait), branch("b", begin))
+
+    recording = record(order(release))
+    assert recording.legs[0].reached != ["a1", "a2", "b1", "b2"]
+    replay(order(release), recording)
+
+
 def test_questions_in_another_order_are_found(recording: Recording) -> None:
     async def release(ctx: Context) -> Any:
         await ctx.step("price", lambda: 5)
@@ -326,6 +381,20 @@ def test_new_code_that_raises_is_found(recording: Recording) -> None:
 
     assert differences(recording, release) == [("raises", None, 1)]
     assert "the tool raises TypeError: 'int' object is not subscriptable. With" in message(recording, release)
+
+
+def test_a_return_value_that_is_no_result_any_more_is_found() -> None:
+    async def first(ctx: Context) -> Any:
+        return await ctx.step("charge", effect, "charge", "receipt")
+
+    @tool("order")
+    async def second(ctx: Context) -> Size:
+        return cast("Size", await ctx.step("charge", effect, "charge", "receipt"))
+
+    recording = record(order(first))
+    replay(order(first), recording)
+    with pytest.raises(ReplayDiffers, match=r"leg 1: the tool raises AuthoringError: the tool 'order' did not return"):
+        replay(second, recording)
 
 
 # Calls
@@ -377,6 +446,23 @@ def test_a_checkpoint_without_a_migration_is_found() -> None:
         replay(failing, recording)
 
 
+def test_a_checkpoint_of_the_same_leg_is_restored_too() -> None:
+    def summing(kind: type[BaseModel]) -> Callable[[Context], Any]:
+        async def sums(ctx: Context) -> Any:
+            found: Any = ctx.resumed(None, kind)
+            await ctx.checkpoint(found or kind.model_validate({"size": 1, "unit": "cm"}), kind)
+
+        return sums
+
+    class Box(Size):
+        unit: str
+
+    recording = record(order(summing(Size)))
+    replay(order(summing(Size)), recording)
+    with pytest.raises(ReplayDiffers, match="leg 1: the tool raises AuthoringError: the checkpoint was recorded by"):
+        replay(order(summing(Box)), recording)
+
+
 def test_a_task_is_recorded_and_replayed_as_one() -> None:
     async def first(ctx: Context) -> Any:
         await ctx.detach()
@@ -396,6 +482,49 @@ def test_a_task_is_recorded_and_replayed_as_one() -> None:
         return None
 
     assert ("ends differently", None, 1) in differences(recording, never_detaches, **options)
+
+
+def test_a_call_that_became_a_task_because_of_its_large_state_is_no_difference() -> None:
+    async def first(ctx: Context) -> Any:
+        await ctx.step("load", effect, "load", random.Random(1).randbytes(2000).hex())
+        await ctx.elicit("size", "?", Size)
+
+    async def other(ctx: Context) -> Any:
+        await ctx.step("load", effect, "load", "")
+        await ctx.elicit("size", "?", Colour)
+
+    call: dict[str, Any] = {"task": "optional", "start": "call"}
+    recording = record(order(first, **call), answers={"size": {"size": 1}}, state_max_bytes=1000)
+    assert [leg.ended for leg in recording.legs] == ["detached", "asked", "returned"]
+    ran.clear()
+    replay(order(first, **call), recording)
+    assert differences(recording, other, **call) == [("question changed", "size", 2)]
+
+
+def test_the_new_release_decides_whether_a_call_may_become_a_task() -> None:
+    async def stays(ctx: Context) -> Any:
+        await ctx.elicit("size", "?", Size)
+        await ctx.step("work", effect, "work", 1)
+
+    async def detaches(ctx: Context) -> Any:
+        await ctx.elicit("size", "?", Size)
+        await ctx.detach()
+        await ctx.step("work", effect, "work", 1)
+
+    answers = {"size": {"size": 1}}
+    call: dict[str, Any] = {"task": "optional", "start": "call"}
+    became_task = record(order(detaches, **call), answers=answers)
+    stayed = record(order(stays), answers=answers)
+    without_tasks = record(order(detaches, **call), answers=answers, as_task=False)
+    ran.clear()
+
+    replay(order(stays, **call), stayed)
+    replay(order(detaches, **call), without_tasks)
+    replay(order(stays, task="optional", start="task"), record(order(stays, **call), answers=answers, as_task=False))
+    ran.clear()
+    assert differences(became_task, detaches) == [("raises", None, 2)]
+    assert differences(stayed, detaches, **call) == [("ends differently", None, 2)]
+    assert differences(stayed, stays, task="optional", start="task") == [("ends differently", None, 2)]
 
 
 def test_a_capability_that_the_client_lacked_is_still_lacking() -> None:
