@@ -344,7 +344,7 @@ class _Notices:
 
 
 def _copy_of(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the arguments as a server would parse them anew for a leg."""
+    """Return the arguments as a server would parse them again for a leg."""
     try:
         return copy.deepcopy(arguments)
     except Exception:  # noqa: BLE001 - copying may run any code; `bind` then explains what is not JSON
