@@ -8,10 +8,10 @@ from dataclasses import is_dataclass
 from typing import Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from gateway.authoring.mistakes import known_name
-from gateway.authoring.typed_values import why_not_written, written_value
+from gateway.authoring.typed_values import problems_of, why_not_written, written_value
 from gateway.engine.values import json_value
 from gateway.errors import AuthoringError
 
@@ -113,14 +113,19 @@ class ToolResult(BaseModel):
     is_error: bool = False
     meta: dict[str, Any] | None = None
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _refuse_unknown(cls, fields: Any) -> Any:
+    def _explain(cls, fields: Any, handler: ModelWrapValidatorHandler[ToolResult]) -> ToolResult:
         for name in fields if isinstance(fields, dict) else ():
             if name not in cls.model_fields:
                 advice = known_name(str(name), cls.model_fields, "its fields are", likeness=0.7)
                 raise AuthoringError(f"ToolResult has no field {name!r}; {advice}")
-        return fields
+        try:
+            return handler(fields)
+        except ValidationError as error:
+            is_about_content = any(problem["loc"][0] == "content" for problem in error.errors() if problem["loc"])
+            advice = "; pass blocks, such as content=[content.text('…')]" if is_about_content else ""
+            raise AuthoringError(f"ToolResult: {problems_of(error)}{advice}") from None
 
 
 def error(message: str) -> ToolResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -47,6 +48,7 @@ class Answering:
             )
         self._answers: Answers = {} if answers is None else answers
         self._asked: dict[str, int] = {}
+        self._listed: dict[str, int] = {}
 
     def answer(self, key: str, question: Question) -> Answer | None:
         """Return the next answer to a question, or None if the test has none.
@@ -66,6 +68,8 @@ class Answering:
             _check_fields(key, question, given)
             _check_fits(key, question, answer, given)
             return answer
+        _check_list(key, question, given)
+        self._listed[key] = len(given)
         if turn < len(given):
             return whole_answer(key, question, given[turn])
         last = whole_answer(key, question, given[-1]) if given else {}
@@ -76,7 +80,7 @@ class Answering:
         """Check that the call has asked for each answer.
 
         Raises:
-            RunError: a key was never asked for. The message suggests the key that is meant.
+            RunError: a key was never asked for, or only some answers of its list. The message suggests what is meant.
         """
         if callable(self._answers):
             return
@@ -85,6 +89,11 @@ class Answering:
                 unanswered = [asked for asked in self._asked if asked not in self._answers]
                 known = unanswered if meant(str(key), unanswered) else self._asked
                 raise RunError(f"no question {key!r} was asked; {advice(str(key), known, 'the call asked')}")
+        for key, count in self._listed.items():
+            if self._asked[key] < count:
+                raise RunError(
+                    f"the list for {key!r} has {count} answers, but the call used {self._asked[key]} of them"
+                )
 
 
 def whole_answer(key: str, question: Question, given: Any) -> Answer:
@@ -93,6 +102,10 @@ def whole_answer(key: str, question: Question, given: Any) -> Answer:
     Raises:
         RunError: no client could send it.
     """
+    if inspect.isroutine(given):
+        raise RunError(
+            f"the answer to {key!r} is a function; pass one function for all answers: answers=lambda key, question: …"
+        )
     given = _in_dicts(given)
     if _is_whole_answer(given):
         return given  # type: ignore[no-any-return]  # a dict by now
@@ -131,9 +144,37 @@ def _is_list_of_answers(question: Question, given: Any) -> bool:
         return False
     if question.method == ROOTS:
         return any(isinstance(each, list) for each in given)
-    fields = question.params.get("requestedSchema", {}).get("properties", {})
-    is_one_answer = fields.keys() == {FIELD} and fields[FIELD].get("type") == "array"
+    is_one_answer = _only_list(question) == FIELD
     return not is_one_answer or any(isinstance(each, list | Mapping) for each in given)
+
+
+def _only_list(question: Question) -> str | None:
+    """Return the name of a form's only field if that is a list, or None."""
+    fields = question.params.get("requestedSchema", {}).get("properties", {})
+    return next((name for name in fields if len(fields) == 1 and fields[name].get("type") == "array"), None)
+
+
+def _check_list(key: str, question: Question, given: list[Any]) -> None:
+    """Refuse a list that is meant as the value of a form's only field."""
+    field = _only_list(question)
+    if field in (None, FIELD) or not given:
+        return
+    if any(isinstance(each, Mapping) or _fits(key, question, each) for each in given):
+        return
+    raise RunError(
+        f"the list for {key!r} has one answer for each time it is asked, and none fits; "
+        f"to answer with a list, pass {{{field!r}: […]}}"
+    )
+
+
+def _fits(key: str, question: Question, given: Any) -> bool:
+    try:
+        question.read(whole_answer(key, question, given))
+    except (InvalidAnswer, RunError):
+        return False
+    except AskError:  # the user says no
+        return True
+    return True
 
 
 def _check_fits(key: str, question: Question, answer: Answer, given: Any) -> None:
@@ -177,7 +218,9 @@ def _expected(question: Question) -> str:
         return "a text, or a whole result of sampling/createMessage"
     if question.params.get("mode") == "url":
         return "{}, DECLINE or DISMISS"
-    return "a dict with the fields of the form, an instance of its model, or the value of its only field"
+    if question.params.get("requestedSchema", {}).get("properties", {}).keys() == {FIELD}:
+        return f"the value, or {{{FIELD!r}: …}}"
+    return "a dict with the fields of the form, or an instance of its model"
 
 
 def _shown(given: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import inspect
@@ -134,7 +135,7 @@ class CallRun:
         self._rest: dict[str, Any] | None = None
         self._fresh: dict[str, Answer] = {}
         self._number = 0
-        self._crashes = 0
+        self._lost_workers = 0
         self._leg: Leg | None = None
         self._ran: list[str] = []
         self._raised: set[str] = set()
@@ -178,17 +179,20 @@ class CallRun:
 
     async def _next_leg(self) -> tuple[Outcome, Leg]:
         """Run the next leg, and again after each fault."""
-        losing = self._faults.lose_response(self._number)
+        named = self._faults.lose_response(self._number)
+        losing = named or self._faults.every_response
         while True:
             leg, taken = self._begin()
             self.run.legs += 1
-            bound = self._served.bind(self._arguments, self._setting.principal, exchange=self._setting.exchange)
+            arguments = _copy_of(self._arguments)
+            bound = self._served.bind(arguments, self._setting.principal, exchange=self._setting.exchange)
             outcome = self._carried(await run_leg(bound, leg), leg)
             if isinstance(outcome, NotKept):
                 self._note("crashed", ())
-                self._check_may_repeat_after_crash()
-            elif losing and self._may_repeat:
+                self._lose_process()
+            elif losing and not self._is_spent and (named or not self._is_last_worker):
                 self._note("lost", _keys_asked(outcome))
+                self._lose_process()
             else:
                 self._note(_ended(outcome), _keys_asked(outcome))
                 self._taken(Taken(*taken, leg, outcome))
@@ -267,24 +271,29 @@ class CallRun:
         return outcome
 
     @property
-    def _may_repeat(self) -> bool:
-        """Whether this leg may run twice."""
-        if not isinstance(self._served, Tool):
-            return True
-        if self.run.became_task:
-            return self._served.max_attempts > 1
-        return not (self._served.single_use and self._number > 1)
+    def _is_spent(self) -> bool:
+        """Whether the leg has used up a state that works once."""
+        single_use = isinstance(self._served, Tool) and self._served.single_use
+        return single_use and self._number > 1 and not self.run.became_task
 
-    def _check_may_repeat_after_crash(self) -> None:
-        """Check that another process may run the leg again.
+    @property
+    def _is_last_worker(self) -> bool:
+        """Whether the task fails if it loses this worker too."""
+        most = self._served.max_attempts if isinstance(self._served, Tool) else 1
+        return self.run.became_task and self._lost_workers + 1 >= most
+
+    def _lose_process(self) -> None:
+        """Lose the process that ran the leg, before another runs it again.
 
         Raises:
-            CannotContinue: it must not, so the call is lost.
+            CannotContinue: none may, so the call is lost.
         """
-        self._crashes += self.run.became_task
-        if self.run.became_task and isinstance(self._served, Tool) and self._crashes >= self._served.max_attempts:
-            raise CannotContinue(f"{self._served} lost {self._crashes} workers, its max_attempts, so the task failed")
-        if not self._may_repeat:
+        is_last = self._is_last_worker
+        self._lost_workers += self.run.became_task
+        if is_last:
+            lost = f"{self._lost_workers} worker{'s' if self._lost_workers > 1 else ''}"
+            raise CannotContinue(f"{self._served} lost {lost}, its max_attempts, so the task failed")
+        if self._is_spent:
             raise CannotContinue(f"{self._served} has single_use=True, so the leg that crashed may not run again")
 
     def _note(self, ended: Ended, asked: tuple[str, ...]) -> None:
@@ -334,6 +343,14 @@ class _Notices:
 
     def log(self, level: str, data: Any, _logger: str | None) -> None:
         self._run.logs.append((level, data))
+
+
+def _copy_of(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments as a server would parse them again for a leg."""
+    try:
+        return copy.deepcopy(arguments)
+    except Exception:  # noqa: BLE001 - copying may run any code; `bind` then explains what is not JSON
+        return arguments
 
 
 def lifespans_of(served: Served) -> list[Lifespan[Any]]:

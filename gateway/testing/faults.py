@@ -31,8 +31,8 @@ class crash_after:  # noqa: N801 - reads as a function: `faults=[crash_after("ch
 class lose_response:  # noqa: N801 - reads as a function: `faults=[lose_response(2)]`
     """A leg ends, and its response gets lost. The client sends the same request again, with the same state.
 
-    In a task, a worker is lost just before the end of the leg, after recording its work. A leg that may run only once
-    still runs once: in a task with `max_attempts=1`, or after the first leg of a `single_use` tool.
+    In a task, a worker is lost just before the end of the leg, after recording its work. Like a crash, this counts
+    towards `max_attempts`. After the first leg of a `single_use` tool, a leg still runs once.
 
     Args:
         leg: the leg, from 1. A repeated leg keeps its number.
@@ -49,7 +49,7 @@ class Faults:
 
     Args:
         faults: of the test: one, or some.
-        every_response: whether the response of each leg gets lost once.
+        every_response: whether the response of each leg gets lost once, unless that would end the call.
 
     Raises:
         RunError: one of them is not a fault.
@@ -58,7 +58,7 @@ class Faults:
     def __init__(self, faults: object, *, every_response: bool = False) -> None:
         self._crashes: dict[str, int] = {}
         self._lost: set[int] = set()
-        self._every_response = every_response
+        self.every_response = every_response
         for fault in faults if isinstance(faults, Iterable) and not isinstance(faults, str) else [faults]:
             if isinstance(fault, crash_after) and _is_count(fault.times) and isinstance(fault.step, str):
                 self._crashes[fault.step] = self._crashes.get(fault.step, 0) + fault.times
@@ -75,11 +75,11 @@ class Faults:
         return left > 0
 
     def lose_response(self, leg: int) -> bool:
-        """Return whether the response of this leg gets lost. The caller asks once a leg."""
-        if leg in self._lost:
-            self._lost.remove(leg)
-            return True
-        return self._every_response
+        """Return whether a fault loses the response of this leg. The caller asks once a leg."""
+        if leg not in self._lost:
+            return False
+        self._lost.remove(leg)
+        return True
 
     def check_all_happened(self, steps: Iterable[str], legs: int) -> None:
         """Check that each fault has happened.

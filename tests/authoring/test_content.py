@@ -237,6 +237,20 @@ def test_a_field_that_a_result_does_not_have_is_refused(name: str, advice: str) 
     assert str(refused.value) == f"ToolResult has no field {name!r}; {advice}"
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"content": "hi"}, "content: Input should be a valid list; pass blocks, such as content=[content.text('…')]"),
+        ({}, "content: Field required; pass blocks, such as content=[content.text('…')]"),
+        ({"content": [], "is_error": "x"}, "is_error: Input should be a valid boolean, unable to interpret input"),
+    ],
+)
+def test_a_result_that_is_spelled_wrongly_is_refused_in_one_line(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(AuthoringError) as refused:
+        ToolResult(**fields)
+    assert str(refused.value) == f"ToolResult: {problem}"
+
+
 def test_a_result_spelled_out_has_metadata_for_clients() -> None:
     spelled = ToolResult(content=[], meta={"example.com/asked": date(2024, 1, 2)})
     assert tool_result(spelled)["_meta"] == {"example.com/asked": "2024-01-02"}

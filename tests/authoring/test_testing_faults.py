@@ -168,6 +168,39 @@ def test_a_crash_ends_a_call_whose_state_works_once() -> None:
     assert run(once, answers=ANSWERS, faults=[lose_response(2)]).repeated == []
 
 
+@pytest.mark.parametrize("faults", [[crash_after("s"), lose_response(1)], [lose_response(1), lose_response(2)]])
+def test_each_lost_response_of_a_task_counts_as_a_lost_worker(faults: list[Any]) -> None:
+    @tool(task="required", max_attempts=2)
+    async def works(ctx: Context) -> None:
+        await ctx.step("s", charge, "s")
+        await ctx.elicit("card", "?", Card)
+
+    with pytest.raises(CannotContinue, match="lost 2 workers, its max_attempts"):
+        run(works, answers=ANSWERS, faults=faults)
+
+
+@pytest.mark.parametrize(("attempts", "lost"), [(1, 0), (2, 1), (3, 2)])
+def test_losing_every_response_spares_the_last_worker_of_a_task(attempts: int, lost: int) -> None:
+    @tool(task="required", max_attempts=attempts)
+    async def works(ctx: Context) -> None:
+        await ctx.elicit("card", "?", Card)
+
+    done = run(works, answers=ANSWERS, lose_responses=True)
+    assert [leg.ended for leg in done.history].count("lost") == lost
+
+
+def test_each_leg_gets_its_arguments_anew() -> None:
+    @tool
+    async def orders(ctx: Context, lines: list[str]) -> list[str]:
+        lines.append("shipping")
+        await ctx.elicit("card", "?", Card)
+        return lines
+
+    arguments = {"lines": ["tea"]}
+    assert run(orders, arguments, answers=ANSWERS).value == ["tea", "shipping"]
+    assert arguments == {"lines": ["tea"]}
+
+
 # Time and chance
 
 

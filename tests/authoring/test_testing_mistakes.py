@@ -50,7 +50,7 @@ def test_an_answer_that_does_not_fit_is_an_error_at_once_in_pydantics_words() ->
     ("answer", "expected"),
     [
         ("Fixed", "the answer to 'resolution' does not fit: "),
-        ({"result": {"action": "acept"}}, "the client must send a dict with the fields of the form, an instance"),
+        ({"result": {"action": "acept"}}, "the client must send a dict with the fields of the form, or an instance"),
         (Resolution, "pass what a client sends: a dict with the fields of the form"),
         ({"resolution": "Fixed", "note": object()}, "pass what a client sends"),
         ({"resolution": "Fixed", "noet": ""}, "the form 'resolution' has no field 'noet'; did you mean 'note'?"),
@@ -90,6 +90,46 @@ def test_a_list_that_is_used_up_gives_the_reason_for_the_next_question() -> None
         "The last one does not fit: resolution: Field required."
     )
     assert "its list has 0 answers" in mistake(resolve, answers={"resolution": []})
+
+
+class Tags(BaseModel):
+    tags: list[Literal["a", "b"]]
+
+
+@tool
+async def tag(ctx: Context) -> list[str]:
+    """Tag a page."""
+    return list((await ctx.elicit("tags", "Which?", Tags)).tags)
+
+
+@pytest.mark.parametrize("answer", [["a", "b"], [["a"], ["b"]]])
+def test_a_list_for_a_form_whose_only_field_is_a_list_says_how_to_pass_one(answer: list[Any]) -> None:
+    assert mistake(tag, answers={"tags": answer}) == (
+        "the list for 'tags' has one answer for each time it is asked, and none fits; "
+        "to answer with a list, pass {'tags': […]}"
+    )
+    assert run(tag, answers={"tags": [{"tags": ["z"]}, Tags(tags=["a"])]}).value == ["a"]
+    with pytest.raises(CannotContinue, match="do not match what was asked"):
+        run(tag, answers={"tags": [{"tags": ["z"]}] * 3})
+
+
+def test_a_question_without_a_model_takes_its_value() -> None:
+    @tool
+    async def old(ctx: Context) -> int:
+        return await ctx.elicit("age", "How old?", int)
+
+    assert mistake(old, answers={"age": object()}).endswith("pass what a client sends: the value, or {'value': …}")
+
+
+def test_unused_answers_of_a_list_are_an_error() -> None:
+    answers = {"resolution": [{"resolution": "Fixed"}, {"bogus": 1}]}
+    assert mistake(resolve, answers=answers) == "the list for 'resolution' has 2 answers, but the call used 1 of them"
+
+
+def test_a_function_for_one_question_says_where_functions_go() -> None:
+    assert mistake(resolve, answers={"resolution": lambda _key, _question: {}}) == (
+        "the answer to 'resolution' is a function; pass one function for all answers: answers=lambda key, question: …"
+    )
 
 
 def test_a_list_of_roots_is_one_answer_and_a_list_of_lists_is_several() -> None:
