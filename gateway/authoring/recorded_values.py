@@ -11,7 +11,7 @@ import functools
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from types import FunctionType, MethodType, UnionType
-from typing import Any, Final, Never, NoReturn, TypeVar, cast
+from typing import Annotated, Any, Final, Never, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
@@ -42,7 +42,7 @@ def result_recorder(function: Callable[..., Any]) -> Recorder | None:
     """Return how to record the results of a step's function, or None if they are JSON.
 
     Raises:
-        AuthoringError: pydantic does not know the type that the function returns.
+        AuthoringError: pydantic does not know the type that the function returns, and its values are not JSON.
     """
     if type(function) is FunctionType:
         try:
@@ -75,7 +75,12 @@ def _result_recorder(function: Callable[..., Any]) -> Recorder | None:
     except AuthoringError as error:
         # The name may exist for type checkers only, and mean something like `Mapping`.
         return _JsonRecorder(str(error))
-    return recorder_for(annotation, f"the result of {getattr(function, '__qualname__', function)}")
+    try:
+        return recorder_for(annotation, f"the result of {getattr(function, '__qualname__', function)}")
+    except AuthoringError as error:
+        if not _may_be_json(annotation):
+            raise
+        return _JsonRecorder(str(error))
 
 
 def recorder_for(annotation: Any, owner: str) -> Recorder | None:
@@ -107,6 +112,8 @@ def _is_json(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if is_typeddict(annotation):
         parts = tuple(typing.get_type_hints(annotation).values())
+    elif origin in _ALSO_JSON and not parts:  # `typing.Mapping`
+        return True
     elif origin in _OBJECTS:
         parts = parts[1:] if parts[0] is str else ()
     elif origin not in (*_LISTS, *_UNIONS):
@@ -117,16 +124,53 @@ def _is_json(annotation: Any, within: tuple[Any, ...] = ()) -> bool:
 _ALSO_JSON: Final = (Never, NoReturn, *_OBJECTS, *_LISTS)
 
 
+def _may_be_json(annotation: Any) -> bool:
+    """Return whether a type that pydantic does not know may have values that are JSON, such as a subclass of dict."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _may_be_json(parts[0])
+    if origin in _UNIONS:
+        return all(_may_be_json(part) for part in parts)
+    kind = annotation if origin is None else origin
+    if isinstance(kind, type) and not (_is_subclass(kind, _JSON_CLASSES) or _is_any_class_a(kind)):
+        return False
+    return all(map(_may_be_json, parts))
+
+
+_JSON_CLASSES: Final = (str, int, float, list, tuple, Mapping, type(None))
+_MADE_CLASSES: Final = (str, int, float, list, tuple, dict)
+
+
+def _is_any_class_a(kind: type) -> bool:
+    return any(_is_subclass(made, (kind,)) for made in _MADE_CLASSES)
+
+
+def _is_subclass(kind: type, of: tuple[type, ...]) -> bool:
+    try:
+        return issubclass(kind, of)
+    except TypeError:  # a protocol or a typed dict, whose values may be anything
+        return True
+
+
 def checkpoint_recorder(value: object, given: Any) -> Recorder | None:
     """Return how to record a checkpoint: by the type that the author gives, else by the class of the value.
 
+    A value of a class that pydantic does not know is recorded as JSON, such as a `defaultdict`.
+
     Raises:
-        AuthoringError: pydantic does not know the type.
+        AuthoringError: pydantic does not know the type that the author gives, or a class whose values are not JSON.
     """
     if given is not None:
         return recorder_for(given, "the checkpoint")
     kind = type(value)
-    return None if kind in _CONTAINERS or kind in PLAIN else recorder_for(kind, "the checkpoint")
+    if kind in _CONTAINERS or kind in PLAIN:
+        return None
+    try:
+        return recorder_for(kind, "the checkpoint")
+    except AuthoringError:
+        if not _may_be_json(kind):
+            raise
+        return None
 
 
 def resumed_recorder(default: object, given: Any) -> Recorder | None:
@@ -164,7 +208,7 @@ def _cached_recorder(annotation: Any, _order: str) -> _TypedRecorder:
 
 
 class _JsonRecorder:
-    """Records JSON for a function whose annotation cannot be read, and explains why nothing else is possible."""
+    """Records JSON for a function whose annotation cannot be used, and explains why nothing else is possible."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason

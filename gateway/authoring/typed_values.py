@@ -125,7 +125,7 @@ def is_json_type(annotation: Any) -> bool:
         return True
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict:
-        return parts[0] is str and is_json_type(parts[1])
+        return parts == () or (parts[0] is str and is_json_type(parts[1]))
     if origin is list or origin in UNIONS:
         return all(map(is_json_type, parts))
     return origin is Literal and all(type(part) in _SCALARS for part in parts)

@@ -7,22 +7,36 @@ import enum
 import functools
 import gc
 import operator
+import typing
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, NotRequired, TypeVar
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    LiteralString,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeVar,
+)
 from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
 
-from gateway import Context, PlainContext, tool
+from gateway import Context, PlainContext, content, tool
 from gateway.authoring import recorded_values
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.authoring.content import Content
 from gateway.authoring.recorded_values import result_recorder
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
@@ -115,6 +129,16 @@ def step_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
     return Call(t)
 
 
+def returning(annotation: Any, value: Any) -> Callable[[], Any]:
+    """Return a function with this return annotation."""
+
+    def make() -> Any:
+        return value
+
+    make.__annotations__["return"] = annotation
+    return make
+
+
 async def both_legs(call: Call) -> Any:
     """Return the value of the first leg, after checking that a replay gets an equal one of the same type."""
     first, again = await call.leg(), await call.leg()
@@ -124,6 +148,10 @@ async def both_legs(call: Call) -> Any:
 
 
 # Steps
+
+
+def make_line() -> Line:
+    return Line(text="tea", at=NOON)
 
 
 def make_invoice(number: int) -> Invoice:
@@ -392,11 +420,79 @@ async def test_a_sequence_is_a_list() -> None:
     assert await both_legs(step_of(make_sequence)) == [1, 2]
 
 
-# Values that cannot be recorded
+class Bag(dict[str, Any]):
+    """A dict that pydantic does not know."""
+
+
+class Named(str):
+    __slots__ = ()
+
+
+class HasKeys(Protocol):
+    def keys(self) -> Any: ...
 
 
 class Client:
     """Something that pydantic does not know."""
+
+
+BARE: Any = [typing.Dict, typing.Mapping, typing.List, typing.List[typing.Dict], typing.Dict | None]  # type: ignore[type-arg]  # noqa: UP006
+
+
+@pytest.mark.parametrize("bare", BARE, ids=str)
+async def test_a_generic_without_its_parts_is_json(bare: Any) -> None:
+    value = [{"a": 1}] if "typing.List" in str(bare) else {"a": 1}
+    assert await both_legs(step_of(returning(bare, value))) == value
+
+
+@pytest.mark.parametrize(
+    ("unknown", "value", "plain"),
+    [
+        (Content, content.text("hi"), {"type": "text", "text": "hi"}),
+        (list[Content], [content.text("hi")], [{"type": "text", "text": "hi"}]),
+        (Content | None, None, None),
+        (Bag, Bag(a=1), {"a": 1}),
+        (Named, Named("a"), "a"),
+        (MappingProxyType, MappingProxyType({"a": 1}), {"a": 1}),
+        (ChainMap[str, int], ChainMap({"a": 1}), {"a": 1}),
+        (Collection[str], ["a"], ["a"]),
+        (LiteralString, "a", "a"),
+        (HasKeys, {"a": 1}, {"a": 1}),
+    ],
+    ids=str,
+)
+async def test_json_of_a_type_that_pydantic_does_not_know_is_recorded(unknown: Any, value: Any, plain: Any) -> None:
+    call = step_of(returning(unknown, value))
+    assert await both_legs(call) == plain
+    assert type(call.rest["steps"]["it"]) is type(plain)
+
+
+async def test_a_type_that_pydantic_does_not_know_explains_why_only_json_is_recorded() -> None:
+    with pytest.raises(
+        AuthoringError, match=r"it'\.a: Line is not a JSON value; the result .*type Bag has no JSON form"
+    ):
+        await step_of(returning(Bag, Bag(a=make_line()))).leg()
+
+
+@pytest.mark.parametrize("unknown", [Client, list[list[Client]], dict[str, Client], Client | None], ids=str)
+def test_a_type_whose_values_are_never_json_is_refused_before_the_step_runs(unknown: Any) -> None:
+    with pytest.raises(AuthoringError, match="the type Client"):
+        result_recorder(returning(unknown, None))
+
+
+@pytest.mark.parametrize("value", [Bag(a=1), defaultdict(int, a=1), content.text("hi")])
+async def test_a_checkpoint_of_a_dict_that_pydantic_does_not_know_is_json(value: Any) -> None:
+    async def t(ctx: Context) -> Any:
+        reached = ctx.resumed(type(value)())
+        await ctx.checkpoint(value)
+        return reached
+
+    call = Call(t)
+    await call.leg()
+    assert await call.leg() == dict(value)
+
+
+# Values that cannot be recorded
 
 
 def make_client() -> Client:
