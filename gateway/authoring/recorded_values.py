@@ -10,6 +10,8 @@ import dataclasses
 import functools
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from datetime import datetime, time
+from decimal import Decimal
 from types import FunctionType, MethodType, UnionType
 from typing import Annotated, Any, Final, Never, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -191,9 +193,21 @@ class _TypedRecorder(Codec):
     """Records the values of a type that JSON lacks."""
 
     def record(self, value: object, where: str) -> tuple[Json, Any]:
-        recorded = self.encode(value, where)
+        if isinstance(value, Iterator):  # which can be read only once
+            value = list(value)
+        try:
+            # Without `fit`, whose validators could change the author's object.
+            recorded = self.write(value, where)
+            restored = self.restore(recorded, where)
+        except AuthoringError:
+            pass
+        else:
+            if _change(value, restored) is None:
+                return recorded, restored
+        fitting = self.fit(value, where)
+        recorded = self.write(fitting, where)
         restored = self.restore(recorded, where)
-        change = _change(self._adapter.validate_python((value,))[0], restored)
+        change = _change(fitting, restored)
         if change is not None:
             raise AuthoringError(f"{where} is annotated as {self.name}, which {change}")
         return recorded, restored
@@ -202,7 +216,7 @@ class _TypedRecorder(Codec):
         return self.decode(recorded, where)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=128)
 def _cached_recorder(annotation: Any, _order: str) -> _TypedRecorder:
     return _TypedRecorder(annotation)
 
@@ -222,16 +236,90 @@ class _JsonRecorder:
 
 
 def _change(value: Any, restored: Any) -> str | None:
-    """Return how a restored value differs in type from the recorded one, or None if it does not.
+    """Return how a restored value differs from the recorded one, or None if it does not.
 
-    A type may hold what JSON cannot tell apart: `Any`, `date | str`, or two models with the same fields.
+    A type may hold what JSON cannot tell apart: `Any`, `date | str`, or two models with the same fields. Fields may be
+    left out of the JSON, and validators run again when a value is restored.
     """
     if isinstance(value, _SECRETS):
         return None if value == restored else "hides secrets; do not record them"
-    is_array = type(value) in _ARRAYS and type(restored) in _ARRAYS
-    if not is_array and not isinstance(value, type(restored)):
-        return f"would restore {type(value).__name__} as {type(restored).__name__}; use a type that tells them apart"
-    return next(filter(None, map(_change, _parts(value), _parts(restored))), None)
+    change = _change_of_class(value, restored)
+    if change is not None or _is_record(value):
+        return change or _change_of_record(value, restored)
+    changes: Iterable[str | None] = ()
+    if isinstance(value, (set, frozenset)):
+        is_same = value == restored
+        changes = map(_change_of_class, _parts(value), _parts(restored))
+    elif isinstance(value, (Mapping, *_ARRAYS)):
+        is_same = len(value) == len(restored)
+        changes = map(_change, _parts(value), _parts(restored))
+    else:
+        is_same = _is_equal(value, restored)
+    change = next(filter(None, changes), None)
+    return change if change or is_same else f"would restore another {type(value).__name__}; {_REPEATABLE}"
+
+
+_REPEATABLE: Final = "validators run again on each reading, and must not change what they have returned"
+
+
+def _change_of_class(value: Any, restored: Any) -> str | None:
+    if type(value) is type(restored) or _is_close(value, restored):
+        return None
+    return f"would restore {type(value).__name__} as {type(restored).__name__}; use a type that tells them apart"
+
+
+def _is_close(value: Any, restored: Any) -> bool:
+    """Return whether a value may be restored as one of another class."""
+    kind, other = type(value), type(restored)
+    if kind in _ARRAYS and other in _ARRAYS:
+        return True
+    if kind is int and other is float:
+        return bool(value == restored)
+    return isinstance(value, other) and not _is_record(value)
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, BaseModel) or dataclasses.is_dataclass(value)
+
+
+def _change_of_record(value: Any, restored: Any) -> str | None:
+    before, after = _state(value), _state(restored)
+    for name in {**before, **after}:
+        change = _change(before.get(name), after.get(name))
+        if change is not None and name in _unrecorded(value):
+            return f"would lose {type(value).__name__}.{name}, which its JSON lacks; make it an ordinary field"
+        if change is not None:
+            return change
+    return None
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """Return what a model or a dataclass holds, by name."""
+    if isinstance(value, BaseModel):
+        fields = {name: value.__dict__.get(name) for name in type(value).model_fields}
+        return {**fields, **(value.model_extra or {}), **(value.__pydantic_private__ or {})}
+    return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+
+
+def _unrecorded(value: Any) -> set[str]:
+    """Return the names of what a model or a dataclass does not write, or does not read."""
+    if isinstance(value, BaseModel):
+        excluded = {name for name, field in type(value).model_fields.items() if field.exclude}
+        return excluded | set(value.__pydantic_private__ or {})
+    return {field.name for field in dataclasses.fields(value) if not field.init}
+
+
+def _is_equal(value: Any, restored: Any) -> bool:
+    if getattr(type(value), "__eq__") is getattr(object, "__eq__"):  # noqa: B009 - mypy; it compares identities
+        return True
+    try:
+        # Not-a-number does not equal itself, nor does a time of the hour that is repeated in autumn.
+        return bool(value == restored) or (type(value) in _BY_TEXT and str(value) == str(restored))
+    except Exception:  # noqa: BLE001 - the author's code; an array has no truth value, for example
+        return True
+
+
+_BY_TEXT: Final = (float, Decimal, datetime, time)
 
 
 def _parts(value: Any) -> Iterable[Any]:
@@ -243,8 +331,4 @@ def _parts(value: Any) -> Iterable[Any]:
     if isinstance(value, (set, frozenset)):
         by_type = {type(part).__name__: part for part in value}
         return [by_type[name] for name in sorted(by_type)]
-    if isinstance(value, BaseModel):
-        return [getattr(value, name) for name, field in type(value).model_fields.items() if not field.exclude]
-    if dataclasses.is_dataclass(value):
-        return [getattr(value, field.name) for field in dataclasses.fields(value)]
-    return ()
+    return list(_state(value).values()) if _is_record(value) else ()

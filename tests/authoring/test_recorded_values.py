@@ -21,16 +21,18 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Literal,
     LiteralString,
     NamedTuple,
     NotRequired,
     Protocol,
     TypeVar,
 )
-from uuid import UUID
+from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from typing_extensions import TypedDict
 
 from gateway import Context, PlainContext, content, tool
@@ -592,6 +594,141 @@ async def test_a_value_that_would_come_back_as_another_is_refused_at_once(
         await step_of(function).leg()
 
 
+@dataclass
+class Order:
+    id: int
+    status: str = field(init=False, default="new")
+
+
+def make_order() -> Order:
+    order = Order(1)
+    order.status = "secret"
+    return order
+
+
+class Draft(BaseModel):
+    _id: UUID = PrivateAttr(default_factory=uuid4)
+
+
+class Hidden(BaseModel):
+    token: str = Field(default="", exclude=True)
+
+
+class Hashed(BaseModel):
+    password: str
+
+    @field_validator("password")
+    @classmethod
+    def hash(cls, value: str) -> str:
+        return f"hash({value})"
+
+
+class Counted(BaseModel):
+    n: int = 0
+
+    @model_validator(mode="after")
+    def count(self) -> Counted:
+        self.n += 1
+        return self
+
+
+class Puppy(Dog):
+    weeks: int
+
+
+@dataclass
+class Place(Point):
+    name: str = ""
+
+
+class Open(BaseModel, extra="allow"):
+    a: int
+
+
+LOST = "which its JSON lacks; make it an ordinary field"
+AGAIN = "validators run again on each reading"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (Order, make_order(), f"would lose Order.status, {LOST}"),
+        (list[Order], [Order(2), make_order()], f"would lose Order.status, {LOST}"),
+        (Draft, Draft(), f"would lose Draft._id, {LOST}"),
+        (Hidden, Hidden(token="secret"), f"would lose Hidden.token, {LOST}"),
+        (Hashed, Hashed(password="secret"), f"would restore another str; {AGAIN}"),
+        (Hashed, {"password": "secret"}, f"would restore another str; {AGAIN}"),
+        (Counted, Counted(), f"would restore another int; {AGAIN}"),
+        (Dog, Puppy(name="secret", weeks=1), "would restore Puppy as Dog"),
+        (dict[str, list[Dog]], {"a": [Puppy(name="secret", weeks=1)]}, "would restore Puppy as Dog"),
+        (Point, Place(1, NOON.date()), "would restore Place as Point"),
+        (Open, Open(a=1, at=NOON), "would restore datetime as str"),  # type: ignore[call-arg]
+        (
+            set[Annotated[str, AfterValidator(lambda text: text + "!")]],
+            {"secret"},
+            f"would restore another set; {AGAIN}",
+        ),
+    ],
+)
+async def test_a_value_that_would_lose_something_is_refused_at_once(kind: Any, value: Any, reason: str) -> None:
+    call = step_of(returning(kind, value))
+    with pytest.raises(AuthoringError) as refused:
+        await call.leg()
+    assert reason in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert call.rest.get("steps", {}) == {}
+
+
+checked: list[int] = []
+
+
+class Checked(BaseModel):
+    n: int
+
+    @model_validator(mode="after")
+    def check(self) -> Checked:
+        checked.append(id(self))
+        return self
+
+
+async def test_validators_do_not_run_again_on_the_object_of_the_author() -> None:
+    value = Checked(n=1)
+    checked.clear()
+    assert await step_of(returning(Checked, value)).leg() == value
+    assert id(value) not in checked
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Order, Order(1)),
+        (Hidden, Hidden()),
+        (Point, Point(1, NOON.date(), {str(n) for n in range(50)})),
+        (Dog | Puppy, Puppy(name="Rex", weeks=1)),
+        (Open, Open(a=1, b={"c": [1]})),  # type: ignore[call-arg]
+        (datetime, datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))),
+        (tuple[float, ...], (1, 2.5)),
+    ],
+)
+async def test_a_value_that_is_restored_whole_is_recorded(kind: Any, value: Any) -> None:
+    got = await both_legs(step_of(returning(kind, value)))
+    assert str(got) == str(value) or got == value
+
+
+async def test_not_a_number_is_restored() -> None:
+    call = step_of(returning(Annotated[Decimal, Field(allow_inf_nan=True)], Decimal("nan")))
+    assert [str(await call.leg()) for _ in range(2)] == ["NaN", "NaN"]
+
+
+class Kind(BaseModel):
+    colour: Literal[Colour.RED] = Colour.RED
+
+
+async def test_a_literal_of_an_enum_names_the_way_out() -> None:
+    with pytest.raises(AuthoringError, match=r"colour: .* which JSON lacks; use a `str` enum"):
+        await step_of(returning(Kind, Kind())).leg()
+
+
 # Earlier releases
 
 
@@ -623,7 +760,10 @@ async def test_a_recorded_value_that_no_longer_fits_is_a_clear_error(recorded: A
     with pytest.raises(AuthoringError) as refused:
         await call.leg()
     message = str(refused.value)
-    assert message.startswith(f"step 'it' was recorded by an earlier release as {kind}; it cannot be read as Invoice: ")
+    assert message.startswith(
+        f"step 'it' was recorded earlier in this call, or by an earlier release, as {kind}; "
+        "it cannot be read as Invoice: "
+    )
     assert message.endswith("; let its type accept the old form too, or give the step a new key")
     assert "secret" not in message
 
@@ -745,8 +885,9 @@ async def test_a_checkpoint_that_no_longer_fits_is_a_clear_error() -> None:
     with pytest.raises(AuthoringError) as refused:
         await call.leg(now)
     assert str(refused.value) == (
-        "the checkpoint was recorded by an earlier release as an object; it cannot be read as Progress: day: Field "
-        "required; let its type accept the old form too, or increase the tool's `version` and add a migration"
+        "the checkpoint was recorded earlier in this call, or by an earlier release, as an object; "
+        "it cannot be read as Progress: day: Field required; "
+        "let its type accept the old form too, or increase the tool's `version` and add a migration"
     )
 
 
