@@ -9,17 +9,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import typing
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+    Sequence,
+)
 from datetime import datetime, time
 from decimal import Decimal
 from types import FunctionType, MethodType, UnionType
-from typing import Annotated, Any, Final, Never, NoReturn, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, Never, NoReturn, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from typing_extensions import is_typeddict
 
-from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, return_annotation, unservable
+from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, name_of, return_annotation, unservable
 from gateway.engine.values import Json, Recorder, copy_json, json_value
 from gateway.errors import AuthoringError
 
@@ -30,8 +40,9 @@ PLAIN: Final = frozenset(
 """Return annotations whose values are JSON, so that most functions need no other look. None means unannotated too."""
 
 _OBJECTS: Final = (dict, Mapping, MutableMapping)
-_LISTS: Final = (list, Sequence, MutableSequence, Iterable, Iterator, Generator)
-"""Pydantic would restore the last three as iterators, which can be read only once. The author means a list."""
+_READ_ONCE: Final = (Iterable, Iterator, Generator)
+"""Pydantic would restore these as iterators, which can be read only once. The author means a list."""
+_LISTS: Final = (list, Sequence, MutableSequence, Collection, *_READ_ONCE)
 
 _UNIONS: Final = (typing.Union, UnionType)
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
@@ -77,6 +88,8 @@ def _result_recorder(function: Callable[..., Any]) -> Recorder | None:
     except AuthoringError as error:
         # The name may exist for type checkers only, and mean something like `Mapping`.
         return _JsonRecorder(str(error))
+    if (typing.get_origin(annotation) or annotation) in _READ_ONCE and _is_json(annotation):
+        return _JsonRecorder("name the type of its items, as in `Iterator[Model]`")
     try:
         return recorder_for(annotation, f"the result of {getattr(function, '__qualname__', function)}")
     except AuthoringError as error:
@@ -192,9 +205,12 @@ def resumed_recorder(default: object, given: Any) -> Recorder | None:
 class _TypedRecorder(Codec):
     """Records the values of a type that JSON lacks."""
 
+    def __init__(self, annotation: Any) -> None:
+        super().__init__(_with_lists(annotation))
+        self.name = name_of(annotation)
+
     def record(self, value: object, where: str) -> tuple[Json, Any]:
-        if isinstance(value, Iterator):  # which can be read only once
-            value = list(value)
+        value = _all_of(value)
         try:
             # Without `fit`, whose validators could change the author's object.
             recorded = self.write(value, where)
@@ -216,6 +232,25 @@ class _TypedRecorder(Codec):
         return self.decode(recorded, where)
 
 
+def _all_of(value: object) -> object:
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _with_lists(annotation: Any) -> Any:
+    """Return an annotation with `list` for each type that pydantic would restore as an iterator, or does not know."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (*_READ_ONCE, Collection):
+        return list.__class_getitem__(_with_lists(parts[0])) if parts else list
+    if origin is Annotated:
+        return Annotated[(_with_lists(parts[0]), *parts[1:])]
+    if origin in (None, Callable, Literal):
+        return list if origin is None and annotation in (*_READ_ONCE, Collection) else annotation
+    replaced = tuple(map(_with_lists, parts))
+    if all(new is old for new, old in zip(replaced, parts, strict=True)):
+        return annotation
+    return typing.Union[replaced] if origin in _UNIONS else origin[replaced]  # noqa: UP007 - of a tuple
+
+
 @functools.lru_cache(maxsize=128)
 def _cached_recorder(annotation: Any, _order: str) -> _TypedRecorder:
     return _TypedRecorder(annotation)
@@ -228,7 +263,7 @@ class _JsonRecorder:
         self._reason = reason
 
     def record(self, value: object, where: str) -> tuple[Json, Any]:
-        recorded = json_value(value, where, self._reason)
+        recorded = json_value(_all_of(value), where, self._reason)
         return recorded, copy_json(recorded)
 
     def restore(self, recorded: Json, _where: str) -> Any:

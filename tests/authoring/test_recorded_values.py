@@ -10,7 +10,7 @@ import operator
 import typing
 import weakref
 from collections import ChainMap, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -492,6 +492,34 @@ async def test_a_checkpoint_of_a_dict_that_pydantic_does_not_know_is_json(value:
     call = Call(t)
     await call.leg()
     assert await call.leg() == dict(value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Iterable[Line],
+        Iterator[Line],
+        Generator[Line, None, None],
+        Collection[Line],
+        Annotated[Iterator[Line], "documented"],
+        Iterator[Line] | None,
+    ],
+    ids=str,
+)
+async def test_what_can_be_read_once_is_a_list(kind: Any) -> None:
+    for value in ([make_line()], iter([make_line()])):
+        assert await both_legs(step_of(returning(kind, value))) == [make_line()]
+
+
+async def test_an_iterable_inside_another_type_is_a_list() -> None:
+    assert await both_legs(step_of(returning(dict[int, Iterable[date]], {1: [NOON.date()]}))) == {1: [NOON.date()]}
+
+
+@pytest.mark.parametrize("kind", [Iterable[int], Iterator[Any], Generator[int, None, None], Iterator], ids=str)
+async def test_json_that_can_be_read_once_is_a_list(kind: Any) -> None:
+    call = step_of(returning(kind, (n for n in (1, 2))))
+    assert await both_legs(call) == [1, 2]
+    assert call.rest["steps"]["it"] == [1, 2]
 
 
 # Values that cannot be recorded
