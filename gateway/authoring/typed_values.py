@@ -38,6 +38,8 @@ _AWAITABLES: Final = (Awaitable, Coroutine)
 
 _UNKNOWN_TYPE: Final = re.compile(r"Unable to generate pydantic-core schema for (?:<class '([^']+)'>|(.+?))\. ")
 _QUALIFIER: Final = re.compile(r"(?:(?:\w+|<locals>)\.)+")
+_MEMBER: Final = re.compile(r"<\w+\.\w+: ")
+"""A member of an enum in `Literal`, in pydantic's words."""
 _WRONG_FIELD: Final = re.compile(r"field_name='(\w+)'")
 
 _EXACT_BYTES: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -66,11 +68,30 @@ class Codec:
         Raises:
             AuthoringError: the value does not fit the type, or cannot be written as JSON. The message quotes no value.
         """
+        return self.write(self.fit(value, where), where)
+
+    def fit(self, value: object, where: str) -> Any:
+        """Return a value of the type. The validators of the type run, and may change the value itself.
+
+        Raises:
+            AuthoringError: the value does not fit the type.
+        """
         try:
-            fitting = self._adapter.validate_python((value,))
-            written = self._adapter.dump_python(fitting, mode="json", by_alias=False, round_trip=True, warnings="error")
+            return self._adapter.validate_python((value,))[0]
         except ValidationError as error:
             raise AuthoringError(f"{where} is not a valid {self.name}: {problems_of(error, 1)}") from None
+        except Exception as error:  # noqa: BLE001 - validators are the author's code and may raise anything
+            raise AuthoringError(f"{where} cannot be written as JSON: {why_not_written(error)}") from None
+
+    def write(self, value: object, where: str) -> Json:
+        """Return a value of the type as JSON.
+
+        Raises:
+            AuthoringError: the value, or a part of it, has another type.
+        """
+        try:
+            whole = (value,)
+            written = self._adapter.dump_python(whole, mode="json", by_alias=False, round_trip=True, warnings="error")
         except Exception as error:  # noqa: BLE001 - serializers are the author's code and may raise anything
             raise AuthoringError(f"{where} cannot be written as JSON: {why_not_written(error)}") from None
         return json_value(written[0], where)
@@ -114,7 +135,7 @@ def codec_for(annotation: Any, owner: str) -> Codec | None:
         raise unservable(annotation, owner, error) from None
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=128)
 def _cached_codec(annotation: Any, _order: str) -> Codec:
     return Codec(annotation)
 
@@ -125,7 +146,7 @@ def is_json_type(annotation: Any) -> bool:
         return True
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict:
-        return parts[0] is str and is_json_type(parts[1])
+        return parts == () or (parts[0] is str and is_json_type(parts[1]))
     if origin is list or origin in UNIONS:
         return all(map(is_json_type, parts))
     return origin is Literal and all(type(part) in _SCALARS for part in parts)
@@ -246,6 +267,8 @@ def _place(location: tuple[int | str, ...]) -> str:
 def _reason(problem: Any) -> str:
     if problem["type"] == "union_tag_invalid":  # pydantic's words quote the tag
         return f"The value of {problem['ctx']['discriminator']} should be one of {problem['ctx']['expected_tags']}"
+    if problem["type"] == "literal_error" and _MEMBER.search(problem["ctx"]["expected"]):
+        return f"{problem['msg']}, which JSON lacks; use a `str` enum, or give the value a JSON form"
     return str(problem["msg"])
 
 

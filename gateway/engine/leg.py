@@ -325,8 +325,9 @@ class Leg:
 
     def _restored(self, recorder: Recorder, recorded: Json, what: str, fix: str) -> Any:
         """Return a recorded value, which an earlier release of the tool may have recorded."""
+        recorded_as = f"was recorded earlier in this call, or by an earlier release, as {kind_of(recorded)}"
         try:
-            return recorder.restore(recorded, f"{what} was recorded by an earlier release as {kind_of(recorded)}; it")
+            return recorder.restore(recorded, f"{what} {recorded_as}; it")
         except AuthoringError as error:
             raise self.broken(AuthoringError(f"{error}; {fix}")) from None
 

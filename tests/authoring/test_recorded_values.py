@@ -7,22 +7,38 @@ import enum
 import functools
 import gc
 import operator
+import typing
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, NotRequired, TypeVar
-from uuid import UUID
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    LiteralString,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeVar,
+)
+from uuid import UUID, uuid4
+from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, SecretStr, field_validator, model_validator
 from typing_extensions import TypedDict
 
-from gateway import Context, PlainContext, tool
+from gateway import Context, PlainContext, content, tool
 from gateway.authoring import recorded_values
 from gateway.authoring.asyncio_host import AsyncioHost
+from gateway.authoring.content import Content
 from gateway.authoring.recorded_values import result_recorder
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
@@ -115,6 +131,16 @@ def step_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
     return Call(t)
 
 
+def returning(annotation: Any, value: Any) -> Callable[[], Any]:
+    """Return a function with this return annotation."""
+
+    def make() -> Any:
+        return value
+
+    make.__annotations__["return"] = annotation
+    return make
+
+
 async def both_legs(call: Call) -> Any:
     """Return the value of the first leg, after checking that a replay gets an equal one of the same type."""
     first, again = await call.leg(), await call.leg()
@@ -124,6 +150,10 @@ async def both_legs(call: Call) -> Any:
 
 
 # Steps
+
+
+def make_line() -> Line:
+    return Line(text="tea", at=NOON)
 
 
 def make_invoice(number: int) -> Invoice:
@@ -392,11 +422,107 @@ async def test_a_sequence_is_a_list() -> None:
     assert await both_legs(step_of(make_sequence)) == [1, 2]
 
 
-# Values that cannot be recorded
+class Bag(dict[str, Any]):
+    """A dict that pydantic does not know."""
+
+
+class Named(str):
+    __slots__ = ()
+
+
+class HasKeys(Protocol):
+    def keys(self) -> Any: ...
 
 
 class Client:
     """Something that pydantic does not know."""
+
+
+BARE: Any = [typing.Dict, typing.Mapping, typing.List, typing.List[typing.Dict], typing.Dict | None]  # type: ignore[type-arg]  # noqa: UP006
+
+
+@pytest.mark.parametrize("bare", BARE, ids=str)
+async def test_a_generic_without_its_parts_is_json(bare: Any) -> None:
+    value = [{"a": 1}] if "typing.List" in str(bare) else {"a": 1}
+    assert await both_legs(step_of(returning(bare, value))) == value
+
+
+@pytest.mark.parametrize(
+    ("unknown", "value", "plain"),
+    [
+        (Content, content.text("hi"), {"type": "text", "text": "hi"}),
+        (list[Content], [content.text("hi")], [{"type": "text", "text": "hi"}]),
+        (Content | None, None, None),
+        (Bag, Bag(a=1), {"a": 1}),
+        (Named, Named("a"), "a"),
+        (MappingProxyType, MappingProxyType({"a": 1}), {"a": 1}),
+        (ChainMap[str, int], ChainMap({"a": 1}), {"a": 1}),
+        (Collection[str], ["a"], ["a"]),
+        (LiteralString, "a", "a"),
+        (HasKeys, {"a": 1}, {"a": 1}),
+    ],
+    ids=str,
+)
+async def test_json_of_a_type_that_pydantic_does_not_know_is_recorded(unknown: Any, value: Any, plain: Any) -> None:
+    call = step_of(returning(unknown, value))
+    assert await both_legs(call) == plain
+    assert type(call.rest["steps"]["it"]) is type(plain)
+
+
+async def test_a_type_that_pydantic_does_not_know_explains_why_only_json_is_recorded() -> None:
+    with pytest.raises(
+        AuthoringError, match=r"it'\.a: Line is not a JSON value; the result .*type Bag has no JSON form"
+    ):
+        await step_of(returning(Bag, Bag(a=make_line()))).leg()
+
+
+@pytest.mark.parametrize("unknown", [Client, list[list[Client]], dict[str, Client], Client | None], ids=str)
+def test_a_type_whose_values_are_never_json_is_refused_before_the_step_runs(unknown: Any) -> None:
+    with pytest.raises(AuthoringError, match="the type Client"):
+        result_recorder(returning(unknown, None))
+
+
+@pytest.mark.parametrize("value", [Bag(a=1), defaultdict(int, a=1), content.text("hi")])
+async def test_a_checkpoint_of_a_dict_that_pydantic_does_not_know_is_json(value: Any) -> None:
+    async def t(ctx: Context) -> Any:
+        reached = ctx.resumed(type(value)())
+        await ctx.checkpoint(value)
+        return reached
+
+    call = Call(t)
+    await call.leg()
+    assert await call.leg() == dict(value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Iterable[Line],
+        Iterator[Line],
+        Generator[Line, None, None],
+        Collection[Line],
+        Annotated[Iterator[Line], "documented"],
+        Iterator[Line] | None,
+    ],
+    ids=str,
+)
+async def test_what_can_be_read_once_is_a_list(kind: Any) -> None:
+    for value in ([make_line()], iter([make_line()])):
+        assert await both_legs(step_of(returning(kind, value))) == [make_line()]
+
+
+async def test_an_iterable_inside_another_type_is_a_list() -> None:
+    assert await both_legs(step_of(returning(dict[int, Iterable[date]], {1: [NOON.date()]}))) == {1: [NOON.date()]}
+
+
+@pytest.mark.parametrize("kind", [Iterable[int], Iterator[Any], Generator[int, None, None], Iterator], ids=str)
+async def test_json_that_can_be_read_once_is_a_list(kind: Any) -> None:
+    call = step_of(returning(kind, (n for n in (1, 2))))
+    assert await both_legs(call) == [1, 2]
+    assert call.rest["steps"]["it"] == [1, 2]
+
+
+# Values that cannot be recorded
 
 
 def make_client() -> Client:
@@ -496,6 +622,141 @@ async def test_a_value_that_would_come_back_as_another_is_refused_at_once(
         await step_of(function).leg()
 
 
+@dataclass
+class Order:
+    id: int
+    status: str = field(init=False, default="new")
+
+
+def make_order() -> Order:
+    order = Order(1)
+    order.status = "secret"
+    return order
+
+
+class Draft(BaseModel):
+    _id: UUID = PrivateAttr(default_factory=uuid4)
+
+
+class Hidden(BaseModel):
+    token: str = Field(default="", exclude=True)
+
+
+class Hashed(BaseModel):
+    password: str
+
+    @field_validator("password")
+    @classmethod
+    def hash(cls, value: str) -> str:
+        return f"hash({value})"
+
+
+class Counted(BaseModel):
+    n: int = 0
+
+    @model_validator(mode="after")
+    def count(self) -> Counted:
+        self.n += 1
+        return self
+
+
+class Puppy(Dog):
+    weeks: int
+
+
+@dataclass
+class Place(Point):
+    name: str = ""
+
+
+class Open(BaseModel, extra="allow"):
+    a: int
+
+
+LOST = "which its JSON lacks; make it an ordinary field"
+AGAIN = "validators run again on each reading"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "reason"),
+    [
+        (Order, make_order(), f"would lose Order.status, {LOST}"),
+        (list[Order], [Order(2), make_order()], f"would lose Order.status, {LOST}"),
+        (Draft, Draft(), f"would lose Draft._id, {LOST}"),
+        (Hidden, Hidden(token="secret"), f"would lose Hidden.token, {LOST}"),
+        (Hashed, Hashed(password="secret"), f"would restore another str; {AGAIN}"),
+        (Hashed, {"password": "secret"}, f"would restore another str; {AGAIN}"),
+        (Counted, Counted(), f"would restore another int; {AGAIN}"),
+        (Dog, Puppy(name="secret", weeks=1), "would restore Puppy as Dog"),
+        (dict[str, list[Dog]], {"a": [Puppy(name="secret", weeks=1)]}, "would restore Puppy as Dog"),
+        (Point, Place(1, NOON.date()), "would restore Place as Point"),
+        (Open, Open(a=1, at=NOON), "would restore datetime as str"),  # type: ignore[call-arg]
+        (
+            set[Annotated[str, AfterValidator(lambda text: text + "!")]],
+            {"secret"},
+            f"would restore another set; {AGAIN}",
+        ),
+    ],
+)
+async def test_a_value_that_would_lose_something_is_refused_at_once(kind: Any, value: Any, reason: str) -> None:
+    call = step_of(returning(kind, value))
+    with pytest.raises(AuthoringError) as refused:
+        await call.leg()
+    assert reason in str(refused.value)
+    assert "secret" not in str(refused.value)
+    assert call.rest.get("steps", {}) == {}
+
+
+checked: list[int] = []
+
+
+class Checked(BaseModel):
+    n: int
+
+    @model_validator(mode="after")
+    def check(self) -> Checked:
+        checked.append(id(self))
+        return self
+
+
+async def test_validators_do_not_run_again_on_the_object_of_the_author() -> None:
+    value = Checked(n=1)
+    checked.clear()
+    assert await step_of(returning(Checked, value)).leg() == value
+    assert id(value) not in checked
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Order, Order(1)),
+        (Hidden, Hidden()),
+        (Point, Point(1, NOON.date(), {str(n) for n in range(50)})),
+        (Dog | Puppy, Puppy(name="Rex", weeks=1)),
+        (Open, Open(a=1, b={"c": [1]})),  # type: ignore[call-arg]
+        (datetime, datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))),
+        (tuple[float, ...], (1, 2.5)),
+    ],
+)
+async def test_a_value_that_is_restored_whole_is_recorded(kind: Any, value: Any) -> None:
+    got = await both_legs(step_of(returning(kind, value)))
+    assert str(got) == str(value) or got == value
+
+
+async def test_not_a_number_is_restored() -> None:
+    call = step_of(returning(Annotated[Decimal, Field(allow_inf_nan=True)], Decimal("nan")))
+    assert [str(await call.leg()) for _ in range(2)] == ["NaN", "NaN"]
+
+
+class Kind(BaseModel):
+    colour: Literal[Colour.RED] = Colour.RED
+
+
+async def test_a_literal_of_an_enum_names_the_way_out() -> None:
+    with pytest.raises(AuthoringError, match=r"colour: .* which JSON lacks; use a `str` enum"):
+        await step_of(returning(Kind, Kind())).leg()
+
+
 # Earlier releases
 
 
@@ -527,7 +788,10 @@ async def test_a_recorded_value_that_no_longer_fits_is_a_clear_error(recorded: A
     with pytest.raises(AuthoringError) as refused:
         await call.leg()
     message = str(refused.value)
-    assert message.startswith(f"step 'it' was recorded by an earlier release as {kind}; it cannot be read as Invoice: ")
+    assert message.startswith(
+        f"step 'it' was recorded earlier in this call, or by an earlier release, as {kind}; "
+        "it cannot be read as Invoice: "
+    )
     assert message.endswith("; let its type accept the old form too, or give the step a new key")
     assert "secret" not in message
 
@@ -649,8 +913,9 @@ async def test_a_checkpoint_that_no_longer_fits_is_a_clear_error() -> None:
     with pytest.raises(AuthoringError) as refused:
         await call.leg(now)
     assert str(refused.value) == (
-        "the checkpoint was recorded by an earlier release as an object; it cannot be read as Progress: day: Field "
-        "required; let its type accept the old form too, or increase the tool's `version` and add a migration"
+        "the checkpoint was recorded earlier in this call, or by an earlier release, as an object; "
+        "it cannot be read as Progress: day: Field required; "
+        "let its type accept the old form too, or increase the tool's `version` and add a migration"
     )
 
 
