@@ -47,6 +47,7 @@ _BEARER_TYPES: Final = (None, f"{_TYPE}access_token", f"{_TYPE}jwt")
 """Types of issued tokens that an API accepts. Some servers omit the type."""
 _ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
 """An error code (RFC 6749 section 5.2); the length is ours."""
+_DIGITS: Final = re.compile(r"[0-9]{1,10}")
 _TOKEN: Final = re.compile(r"[!-~]+")
 """Characters of a token that cannot end its header."""
 
@@ -249,9 +250,16 @@ def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
         raise _Refused(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
     if not isinstance(kind, str) or kind.lower() != "bearer" or told.get("issued_token_type") not in _BEARER_TYPES:
         raise _Refused("the answer contains a token that is not a bearer token for an API")
+    return ExchangedToken(token, audience), _seconds(lifetime)
+
+
+def _seconds(lifetime: object) -> float:
+    """Return a lifetime in seconds, within bounds. Some servers write it as a string of digits."""
+    if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):
+        lifetime = int(lifetime)
     if isinstance(lifetime, bool) or not isinstance(lifetime, int | float):
-        lifetime = 0
-    return ExchangedToken(token, audience), min(float(lifetime), MAX_LIFETIME_SECONDS)
+        return 0.0
+    return float(max(0, min(lifetime, MAX_LIFETIME_SECONDS)))  # bounded first: an integer may be too large for a float
 
 
 def _error_code(answer: Fetched) -> str:

@@ -95,7 +95,11 @@ async def test_a_token_is_cached_until_shortly_before_it_expires(
     assert endpoint.requests == 2
 
 
-@pytest.mark.parametrize("lifetime", [None, 0, -1, 29, True, "soon", [600]])
+@pytest.mark.parametrize(
+    "lifetime",
+    [None, 0, -1, -(10**400), 29, True, "soon", "", "-90", "29", "9" * 5000, [600]],
+    ids=lambda told: repr(told)[:9],
+)
 async def test_a_token_without_a_useful_lifetime_is_used_once(
     endpoint: TokenEndpoint, exchange: TokenExchange, lifetime: Any
 ) -> None:
@@ -103,11 +107,12 @@ async def test_a_token_without_a_useful_lifetime_is_used_once(
     assert [await value(exchange), await value(exchange)] == ["issued-1-for-orders", "issued-2-for-orders"]
 
 
+@pytest.mark.parametrize("lifetime", [1e300, 10**18, 10**400, "7200"], ids=lambda told: repr(told)[:9])
 async def test_a_token_is_cached_for_an_hour_at_most(
-    endpoint: TokenEndpoint, exchange: TokenExchange, clock: Clock
+    endpoint: TokenEndpoint, exchange: TokenExchange, clock: Clock, lifetime: Any
 ) -> None:
-    endpoint.changes["expires_in"] = 1e300
-    await value(exchange)
+    endpoint.changes["expires_in"] = lifetime
+    assert await value(exchange) == await value(exchange)
     clock.now += 3600
     assert await value(exchange) == "issued-2-for-orders"
 
