@@ -51,6 +51,8 @@ async def cancel_order(ctx: Context, number: int) -> str:
             return "Nothing was cancelled."
         return await ctx.step("cancel", request, ctx, "DELETE", f"/orders/{number}", "orders:write")
     except TokenExchangeError as error:
-        return f"You may not use the order service ({error.code or 'it cannot be reached'})."
+        if not error.code:
+            return "No token for the order service could be obtained."
+        return f"You may not use the order service ({error.code})."
     except httpx.HTTPStatusError as error:
         return f"The order service refused: {error.response.status_code}."

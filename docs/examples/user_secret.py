@@ -36,6 +36,8 @@ from gateway import Context, Principal, tool
 MAX_FORM_BYTES = 4096
 MINUTES = 10
 """How long the URL of a page works."""
+KEEP_SECONDS = MINUTES * 60 + 120
+"""How long a used ticket is remembered: longer than it works, as clocks differ."""
 ASK_TIMES = 3
 HEADERS = {
     "Cache-Control": "no-store",
@@ -58,7 +60,9 @@ SAVED = "<!doctype html><title>Weather key</title><p>Saved. Go back to your assi
 @contextmanager
 def database() -> Iterator[sqlite3.Connection]:
     """Open the database, and commit at the end."""
-    connection = sqlite3.connect(os.environ["SECRETS_FILE"], timeout=10)
+    path = os.environ["SECRETS_FILE"]
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, mode=0o600))  # if it is new, only this user may read it
+    connection = sqlite3.connect(path, timeout=10)
     try:
         with connection:
             connection.execute("CREATE TABLE IF NOT EXISTS secrets (user TEXT PRIMARY KEY, sealed BLOB NOT NULL)")
@@ -93,7 +97,7 @@ def store(request: str, user: str, secret: str) -> bool:
     now = time.time()
     try:
         with database() as connection:
-            connection.execute("DELETE FROM used WHERE at < ?", [now - MINUTES * 60])  # their tickets are too old
+            connection.execute("DELETE FROM used WHERE at < ?", [now - KEEP_SECONDS])
             connection.execute("INSERT INTO used VALUES (?, ?)", [request, now])
             connection.execute("INSERT OR REPLACE INTO secrets VALUES (?, ?)", [user, sealed])
     except sqlite3.IntegrityError:
@@ -106,6 +110,11 @@ def make_ticket(user: str, request: str) -> str:
     return fernet().encrypt(json.dumps(["ticket", user, request]).encode()).decode()
 
 
+def refusal(status: int, text: str) -> HTTPException:
+    """Return the error of a page, with the headers that every page has."""
+    return HTTPException(status, text, headers=HEADERS)
+
+
 def read_ticket(ticket: str) -> tuple[str, str]:
     """Return the user and the request of a ticket; answer 400 if it is forged or too old."""
     try:
@@ -113,14 +122,14 @@ def read_ticket(ticket: str) -> tuple[str, str]:
     except (InvalidToken, ValueError):
         kind = None
     if kind != "ticket":
-        raise HTTPException(400, "This link is too old or damaged. Ask your assistant for a new one.")
+        raise refusal(400, "This link is too old or damaged. Ask your assistant for a new one.")
     return user, request
 
 
 @tool
 async def forecast(ctx: Context, city: str) -> str:
     """Return the weather forecast of a city."""
-    if ctx.principal is None:
+    if ctx.principal is None or not ctx.principal.subject:  # without a subject, all would share one secret
         return "Sign in first: the forecast comes from your own weather account."
     user = user_of(ctx.principal)
     for attempt in range(1, ASK_TIMES + 1):
@@ -158,10 +167,10 @@ Visitor = Annotated[str | None, Depends(signed_in_user)]
 def check(ticket: str, visitor: str | None) -> str:
     """Return the request that a ticket is for, if the visitor is the user who made it."""
     if visitor is None:
-        raise HTTPException(401, "Sign in first, then open the link again.")
+        raise refusal(401, "Sign in first, then open the link again.")
     user, request = read_ticket(ticket)
     if user != visitor:
-        raise HTTPException(403, "Somebody else asked for this page. If they sent you the link, do not trust them.")
+        raise refusal(403, "Somebody else asked for this page. If they sent you the link, do not trust them.")
     return request
 
 
@@ -180,9 +189,9 @@ async def save_secret(request: Request, visitor: Visitor) -> HTMLResponse:
     asked = check(fields.get("ticket", ""), visitor)
     secret = fields.get("secret", "").strip()
     if not secret:
-        raise HTTPException(400, "Enter the key.")
+        raise refusal(400, "Enter the key.")
     if not await asyncio.to_thread(store, asked, visitor or "", secret):
-        raise HTTPException(400, "This form was used before.")
+        raise refusal(400, "This form was used before.")
     return HTMLResponse(SAVED, headers=HEADERS)
 
 
@@ -192,7 +201,7 @@ async def read_form(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_FORM_BYTES:
-            raise HTTPException(413, "Too long.")
+            raise refusal(413, "Too long.")
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 

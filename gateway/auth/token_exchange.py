@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Self, TypeAlias
@@ -23,7 +23,7 @@ import msgspec
 from gateway.auth.fetch import Fetched, FetchFailed, post_form
 from gateway.engine.exchanged_token import ExchangedToken
 from gateway.errors import TokenExchangeError
-from gateway.protocol.caller import TokenWanted
+from gateway.protocol.caller import Exchange, TokenWanted
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 from gateway.settings.hosts import place_of
@@ -47,6 +47,7 @@ _BEARER_TYPES: Final = (None, f"{_TYPE}access_token", f"{_TYPE}jwt")
 """Types of issued tokens that an API accepts. Some servers omit the type."""
 _ERROR: Final = re.compile(r"[ !#-\[\]-~]{1,64}")
 """An error code (RFC 6749 section 5.2); the length is ours."""
+_DIGITS: Final = re.compile(r"[0-9]{1,10}")
 _TOKEN: Final = re.compile(r"[!-~]+")
 """Characters of a token that cannot end its header."""
 
@@ -113,9 +114,32 @@ class TokenExchange:
     def __repr__(self) -> str:
         return f"TokenExchange({self._place!r})"
 
-    def for_token(self, token: str, principal: Principal) -> CallersToken:
-        """Return a handle that exchanges a caller's token, and does not show it."""
-        return CallersToken(self, token, principal)
+    def for_token(self, token: str, principal: Principal, seconds_left: Callable[[], float]) -> Exchange:
+        """Return a function that exchanges a caller's token. It is all that the rest of the gateway gets of the token.
+
+        No error that it raises has the token in a frame of its traceback, and no two callers get the same error.
+
+        Args:
+            token: the token.
+            principal: the caller.
+            seconds_left: returns the remaining life of the token.
+        """
+
+        async def attempt(wanted: TokenWanted) -> ExchangedToken | TokenExchangeError:
+            if seconds_left() <= 0:
+                return TokenExchangeError("The caller's token has expired, so it cannot be exchanged")
+            try:
+                return await self.exchange(token, principal, wanted)
+            except TokenExchangeError as error:
+                return TokenExchangeError(str(error), error.code)
+
+        async def exchange(wanted: TokenWanted) -> ExchangedToken:
+            outcome = await attempt(wanted)  # its frame has the token, so it raises nothing itself
+            if isinstance(outcome, TokenExchangeError):
+                raise outcome
+            return outcome
+
+        return exchange
 
     async def exchange(self, token: str, principal: Principal, wanted: TokenWanted) -> ExchangedToken:
         """Return a token for another service.
@@ -185,30 +209,6 @@ class TokenExchange:
         return TokenExchangeError(f"The token could not be exchanged for one for {wanted.audience!r}: {reason}", code)
 
 
-class CallersToken:
-    """Exchanges the token of one caller. It is all that the rest of the gateway gets of a token.
-
-    Args:
-        exchange: exchanges it.
-        token: the token.
-        principal: the caller.
-    """
-
-    __slots__ = ("_exchange", "_principal", "_token")
-
-    def __init__(self, exchange: TokenExchange, token: str, principal: Principal) -> None:
-        self._exchange = exchange
-        self._token = token
-        self._principal = principal
-
-    def __repr__(self) -> str:
-        return "<a caller's token>"
-
-    async def __call__(self, wanted: TokenWanted) -> ExchangedToken:
-        """Return a token for another service; see `TokenExchange.exchange`."""
-        return await self._exchange.exchange(self._token, self._principal, wanted)
-
-
 class _Refused(Exception):
     """The answer contains no usable token.
 
@@ -249,9 +249,16 @@ def _read(answer: Fetched, audience: str) -> tuple[ExchangedToken, float]:
         raise _Refused(f"the token is longer than {MAX_TOKEN_CHARACTERS} characters")
     if not isinstance(kind, str) or kind.lower() != "bearer" or told.get("issued_token_type") not in _BEARER_TYPES:
         raise _Refused("the answer contains a token that is not a bearer token for an API")
+    return ExchangedToken(token, audience), _seconds(lifetime)
+
+
+def _seconds(lifetime: object) -> float:
+    """Return a lifetime in seconds, within bounds. Some servers write it as a string of digits."""
+    if isinstance(lifetime, str) and _DIGITS.fullmatch(lifetime):
+        lifetime = int(lifetime)
     if isinstance(lifetime, bool) or not isinstance(lifetime, int | float):
-        lifetime = 0
-    return ExchangedToken(token, audience), min(float(lifetime), MAX_LIFETIME_SECONDS)
+        return 0.0
+    return float(max(0, min(lifetime, MAX_LIFETIME_SECONDS)))  # bounded first: an integer may be too large for a float
 
 
 def _error_code(answer: Fetched) -> str:

@@ -260,7 +260,9 @@ class TokenVerifier:
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
         principal = _principal(claims, _selected(claims, self._claims))
-        exchange = None if self._exchange is None else self._exchange.for_token(token, principal)
+        exchange = None
+        if self._exchange is not None:
+            exchange = self._exchange.for_token(token, principal, lambda: ends_at - self._clock())
         return VerifiedToken(principal, principal.scopes, expires_at, ends_at, self._keys.name_of(key), exchange)
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:

@@ -433,8 +433,8 @@ class Context(PlainContext):
             resource: the URL of the service, for providers that require one.
 
         Raises:
-            TokenExchangeError: the identity provider refused or did not answer, the caller is anonymous, or the
-                deployment exchanges no tokens.
+            TokenExchangeError: the identity provider refused or did not answer, the caller's token has expired, the
+                caller is anonymous, or the deployment exchanges no tokens.
             AuthoringError: the call is a task, which has no caller's token any more.
         """
         self._leg.check_running()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias
 
 from gateway.authoring.registry import Registry
 from gateway.errors import InsufficientScope
-from gateway.protocol.caller import Caller
+from gateway.protocol.caller import Caller, Exchange
 from gateway.runtime.sources import Clock
 from gateway.sealing.principal import Principal
 
@@ -31,6 +31,8 @@ class Authority:
         ends_at: when the token stops being accepted, including leeway, in seconds since the epoch.
         key: the name of the key that signed it, b"" for a key that never changes.
         session: the nonce of the session that it came with, b"" for none.
+        exchange: exchanges the token of the request that this authority continues, if there is one. It is never
+            stored or sent, and does not count when two authorities are compared.
     """
 
     principal: Principal | None
@@ -38,15 +40,12 @@ class Authority:
     ends_at: float
     key: bytes = b""
     session: bytes = b""
+    exchange: Exchange | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, caller: Caller, session: bytes = b"") -> Self:
         """Return the authority of a caller whose message came in a session."""
         return cls(caller.principal, caller.scopes, caller.ends_at, caller.key, session)
-
-    @property
-    def exchange(self) -> None:
-        """Nothing: an authority describes a token, and does not hold it."""
 
     def grants(self, scopes: frozenset[str]) -> bool:
         """Return whether the token grants all of these scopes; an anonymous caller may do everything."""

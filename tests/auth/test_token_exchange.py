@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,6 @@ from gateway.auth.token_exchange import (
     MAX_ANSWER_BYTES,
     MAX_AT_ONCE,
     MAX_TOKEN_CHARACTERS,
-    CallersToken,
     TokenExchange,
 )
 from gateway.engine.exchanged_token import ExchangedToken
@@ -22,7 +22,7 @@ from gateway.errors import AuthoringError, TokenExchangeError
 from gateway.protocol.caller import TokenWanted
 from gateway.sealing.principal import Principal
 from tests.identity import Request
-from tests.token_endpoint import CLIENT_ID, CLIENT_SECRET, TokenEndpoint
+from tests.token_endpoint import AUTHORIZATION, CLIENT_ID, CLIENT_SECRET, TokenEndpoint
 
 ADA, BOB = Principal("https://id.test", "ada", "app"), Principal("https://id.test", "bob", "app")
 TOKEN = "header.claims-of-ada.signature"
@@ -95,7 +95,11 @@ async def test_a_token_is_cached_until_shortly_before_it_expires(
     assert endpoint.requests == 2
 
 
-@pytest.mark.parametrize("lifetime", [None, 0, -1, 29, True, "soon", [600]])
+@pytest.mark.parametrize(
+    "lifetime",
+    [None, 0, -1, -(10**400), 29, True, "soon", "", "-90", "29", "9" * 5000, [600]],
+    ids=lambda told: repr(told)[:9],
+)
 async def test_a_token_without_a_useful_lifetime_is_used_once(
     endpoint: TokenEndpoint, exchange: TokenExchange, lifetime: Any
 ) -> None:
@@ -103,11 +107,12 @@ async def test_a_token_without_a_useful_lifetime_is_used_once(
     assert [await value(exchange), await value(exchange)] == ["issued-1-for-orders", "issued-2-for-orders"]
 
 
+@pytest.mark.parametrize("lifetime", [1e300, 10**18, 10**400, "7200"], ids=lambda told: repr(told)[:9])
 async def test_a_token_is_cached_for_an_hour_at_most(
-    endpoint: TokenEndpoint, exchange: TokenExchange, clock: Clock
+    endpoint: TokenEndpoint, exchange: TokenExchange, clock: Clock, lifetime: Any
 ) -> None:
-    endpoint.changes["expires_in"] = 1e300
-    await value(exchange)
+    endpoint.changes["expires_in"] = lifetime
+    assert await value(exchange) == await value(exchange)
     clock.now += 3600
     assert await value(exchange) == "issued-2-for-orders"
 
@@ -249,6 +254,35 @@ async def test_a_token_that_cannot_be_used_is_refused(
     assert str(await failure(exchange)).partition(": ")[2] == reason
 
 
+async def test_no_frame_of_a_failure_has_the_callers_token_and_no_two_requests_get_one_error(
+    endpoint: TokenEndpoint, exchange: TokenExchange
+) -> None:
+    endpoint.answer(lambda request: endpoint.refuse(request, "invalid_target"))
+    callers = exchange.for_token(TOKEN, ADA, lambda: 60.0)
+    errors = await asyncio.gather(callers(ORDERS), callers(ORDERS), return_exceptions=True)
+    assert endpoint.requests == 1
+    assert errors[0] is not errors[1]
+    for error in errors:
+        assert isinstance(error, TokenExchangeError)
+        assert (error.code, error.__cause__, error.__context__) == ("invalid_target", None, None)
+        text = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
+        assert "wanted = TokenWanted" in text
+        assert not [secret for secret in (TOKEN, CLIENT_SECRET, AUTHORIZATION) if secret in text]
+
+
+async def test_a_token_that_has_expired_is_not_exchanged_and_its_cached_one_not_handed_out(
+    endpoint: TokenEndpoint, exchange: TokenExchange
+) -> None:
+    left = 1.0
+    callers = exchange.for_token(TOKEN, ADA, lambda: left)
+    assert (await callers(ORDERS)).get_secret_value() == "issued-1-for-orders"
+    left = 0.0
+    for wanted in (ORDERS, TokenWanted("bills")):
+        with pytest.raises(TokenExchangeError, match="The caller's token has expired"):
+            await callers(wanted)
+    assert endpoint.requests == 1
+
+
 async def test_an_endpoint_that_stays_silent_has_a_time_limit(endpoint: TokenEndpoint) -> None:
     endpoint.hang()
     exchange = TokenExchange(endpoint.url, CLIENT_ID, CLIENT_SECRET, seconds=0.2)
@@ -268,7 +302,7 @@ async def test_an_endpoint_that_is_down_is_a_failure_and_the_next_request_tries_
 
 def test_nothing_shows_a_token_or_the_secret(exchange: TokenExchange) -> None:
     exchanged = ExchangedToken("the-value", "orders")
-    for shown in (exchanged, exchange, CallersToken(exchange, TOKEN, ADA)):
+    for shown in (exchanged, exchange, exchange.for_token(TOKEN, ADA, lambda: 60.0)):
         text = f"{shown} {shown!r} {dir(shown)}"
         assert not [secret for secret in ("the-value", TOKEN, CLIENT_SECRET) if secret in text]
     with pytest.raises(AuthoringError, match="is a secret"):

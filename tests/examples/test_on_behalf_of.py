@@ -63,6 +63,15 @@ def test_a_user_who_may_not_is_told_so(client: TestClient, endpoint: TokenEndpoi
     assert service.seen == []
 
 
+def test_a_user_for_whom_no_token_could_be_obtained_is_told_so(
+    client: TestClient, endpoint: TokenEndpoint, service: Service
+) -> None:
+    endpoint.send(b"", 500)
+    answer = call(client, "ada", "cancel_order", {"number": 7})
+    assert answer.text == "No token for the order service could be obtained."
+    assert service.seen == []
+
+
 def test_it_is_safe_to_lose_a_response(service: Service) -> None:
     tokens = {"orders": "issued-0-for-orders"}
     answers = {"sure": {"really": False}}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from httpx2 import Response
 
 from docs.examples import user_secret
 from gateway import Principal
+from gateway.testing import run
 from tests.examples.serving import call, settings
 from tests.integration.raw import Answer
 
@@ -92,6 +95,7 @@ def test_a_link_that_somebody_else_asked_for_shows_no_form_and_takes_no_secret(c
     link = link_of(ask(client, "mallory"))
     for refused in (visit(client, link, "ada"), send(client, link, "ada")):
         assert (refused.status_code, "<form" in refused.text) == (403, False)
+        assert user_secret.HEADERS.items() <= {name.title(): refused.headers[name] for name in refused.headers}.items()
     assert visit(client, link, None).status_code == 401
     assert "inputRequests" in ask(client, "mallory").result
     assert "inputRequests" in ask(client, "ada").result
@@ -108,6 +112,25 @@ def test_a_form_is_used_once_and_a_changed_or_old_link_not_at_all(
     assert send(client, link, "ada", "another").status_code == 400
     monkeypatch.setattr(user_secret, "MINUTES", -1)
     assert visit(client, link, "ada").status_code == 400
+
+
+def test_a_used_form_is_remembered_as_long_as_its_link_works(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.time()
+    assert user_secret.store("a request", "ada", KEY)
+    monkeypatch.setattr(time, "time", lambda: begun + user_secret.MINUTES * 60 + 1)
+    assert not user_secret.store("a request", "ada", "another")
+
+
+def test_callers_without_a_subject_share_no_secret() -> None:
+    principal = Principal("https://id.test", "", "a service")
+    assert run(user_secret.forecast, {"city": "Oslo"}, principal=principal).text.startswith("Sign in first")
+
+
+def test_only_the_user_of_the_server_may_read_the_database(client: TestClient, tmp_path: Path) -> None:
+    ask(client)
+    assert stat.S_IMODE((tmp_path / "secrets.db").stat().st_mode) == 0o600
 
 
 def test_something_else_that_the_site_has_sealed_is_no_ticket(client: TestClient) -> None:

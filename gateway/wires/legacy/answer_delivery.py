@@ -10,7 +10,7 @@ from gateway.errors import InsufficientScope, RejectReason, RpcError
 from gateway.protocol.handshake.questions import answer_of
 from gateway.protocol.jsonrpc import Response, parse_message
 from gateway.protocol.strict_json import decode
-from gateway.sealing.principal import Principal
+from gateway.sealing.principal import Claims, Principal
 from gateway.sealing.request_id import CallAddress
 from gateway.tokens.hop_messages import Hops
 from gateway.tokens.request_ids import ReplicaAddress, RequestIds
@@ -121,6 +121,7 @@ def _packed(authority: Authority) -> dict[str, Any]:
         "ends_at": float(authority.ends_at),
         "key": authority.key,
         "session": authority.session,
+        "claims": "{}" if principal is None else principal.claims.text,
     }
 
 
@@ -133,7 +134,10 @@ def _unpacked(packed: object) -> Authority | None:
             "ends_at": float(ends_at),
             "key": bytes(key),
             "session": bytes(session),
+            **more,
         } if all(type(scope) is str for scope in scopes):
-            principal = None if names is None else Principal(*names)
+            claims = more.get("claims")  # a replica of an earlier release sends none
+            held = Claims(claims if isinstance(claims, str) else "{}")
+            principal = None if names is None else Principal(*names).holding(scopes=scopes, claims=held)
             return Authority(principal, frozenset(scopes), ends_at, key, session)
     return None

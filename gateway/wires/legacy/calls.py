@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gateway.authoring.registry import Registry
@@ -118,7 +119,8 @@ class LegacyCalls:
             while conversation.questions:
                 asked.update(conversation.questions.keys())
                 conversation.answers = await self._ask(incoming, conversation, call, asked)
-                incoming = incoming.by(call.authority)
+                # The answer's token may have come to another replica, so the call keeps the token of its request.
+                incoming = incoming.by(replace(call.authority, exchange=incoming.caller.exchange))
                 ran = await leg(incoming)
         return ran
 

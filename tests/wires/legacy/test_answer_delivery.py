@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -192,6 +193,31 @@ async def test_the_replica_that_waits_learns_by_whose_authority_it_is_answered(
     await here.deliver(ELSEWHERE, authority=authority)
     await here.deliver(HERE, authority=authority)
     assert here.waiting.authorities == elsewhere.waiting.authorities == [authority]
+
+
+async def test_the_replica_that_waits_learns_the_scopes_and_claims_of_the_caller(
+    here: Process, elsewhere: Process
+) -> None:
+    held = ADA.holding(scopes=["read", "admin"], claims={"tenant": "å", "groups": [1, None]})
+    await here.deliver(ELSEWHERE, authority=replace(AUTHORITY, principal=held))
+    (authority,) = elsewhere.waiting.authorities
+    assert authority.principal is not None
+    assert authority.principal.scopes == {"read", "admin"}
+    assert authority.principal.claims == {"tenant": "å", "groups": [1, None]}
+
+
+@pytest.mark.parametrize("more", [{}, {"claims": None}, {"claims": {"tenant": "a"}}, {"claims": "{}", "later": 1}])
+async def test_an_answer_from_a_replica_of_another_release_is_taken(
+    here: Process, elsewhere: Process, more: dict[str, Any]
+) -> None:
+    packed = {**PACKED, "principal": ["https://issuer.example", "ada", "editor"], "scopes": ["read"], **more}
+    message = {"call": CALL, "key": "key", "response": msgspec.json.encode(ANSWER_BODY), "authority": packed}
+    assert await here.hops.ask(ELSEWHERE, ANSWER, message) == {"outcome": "late"}
+    (authority,) = elsewhere.waiting.authorities
+    assert authority.principal is not None
+    assert authority.principal == ADA
+    assert not authority.principal.claims
+    assert authority.principal.scopes == {"read"}
 
 
 async def test_an_answer_that_is_refused_elsewhere_is_refused_as_it_is_here(here: Process, elsewhere: Process) -> None:

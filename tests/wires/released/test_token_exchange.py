@@ -19,9 +19,9 @@ from tests.asgi import Client, make_app
 from tests.integration.raw import Answer, tool_call
 from tests.storage.servers import Server
 from tests.token_endpoint import TokenEndpoint
-from tests.wires.draft.messages import call_params
+from tests.wires.draft.messages import accept, call_params
 from tests.wires.legacy.speaking import BEFORE_TASKS, LEGACY
-from tests.wires.legacy.test_one_process import Session
+from tests.wires.legacy.test_one_process import Asking, Session
 from tests.wires.released.conftest import SECRET, World
 
 USED: Final[list[str]] = []
@@ -56,6 +56,14 @@ async def order_then_wait(ctx: Context) -> str:
 @tool(task="optional")
 async def order_late(ctx: Context) -> str:
     """Order in a task."""
+    return await send_order(ctx)
+
+
+@tool
+async def ask_then_order(ctx: Context) -> str:
+    """Order before and after a question."""
+    await ctx.step("send", send_order, ctx)
+    await ctx.elicit("name", "Who?", str)
     return await send_order(ctx)
 
 
@@ -167,6 +175,21 @@ async def test_other_wires_exchange_the_token_of_the_request_too(
     await session.begin(version)
     answer = await session.post({"id": 1, "method": "tools/call", "params": call_params("order")})
     assert b"order 1" in answer.body
+    assert [form["subject_token"] for form in endpoint.forms] == [token]
+
+
+@pytest.mark.parametrize("version", [LEGACY, BEFORE_TASKS])
+async def test_a_call_that_asked_its_client_still_exchanges_the_token_of_its_request(
+    world: World, endpoint: TokenEndpoint, version: str
+) -> None:
+    token = mint(SECRET, "ada", "tests")
+    session = Session(world.apps[0])
+    session.headers.append((b"authorization", f"Bearer {token}".encode()))
+    await session.begin(version)
+    call = Asking(session, call_params("ask_then_order"))
+    await session.post({"id": await call.question(), "result": accept(value="ada")})
+    assert (await call.result())["content"][0]["text"] == "order 1"
+    assert USED == ["issued-1-for-orders"] * 2
     assert [form["subject_token"] for form in endpoint.forms] == [token]
 
 
