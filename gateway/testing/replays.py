@@ -6,7 +6,6 @@ continues it. Steps never run; a recorded step returns its recorded result.
 
 from __future__ import annotations
 
-import copy
 import contextlib
 import copy
 from collections.abc import Awaitable, Iterator, Mapping
@@ -285,7 +284,9 @@ class _Replayed:
 
     async def differences(self, setting: Setting) -> list[Difference]:
         """Run the leg, and return what differs from the recording."""
-        bound = self._served.bind(copy.deepcopy(self._recording.arguments), setting.principal, exchange=setting.exchange)
+        bound = self._served.bind(
+            copy.deepcopy(self._recording.arguments), setting.principal, exchange=setting.exchange
+        )
         outcome = await run_leg(bound, self._leg)
         may_detach = self._detaching is Detaching.POSSIBLE and self._recorded.ended == "detached"
         if may_detach and isinstance(outcome, InputRequired):
