@@ -30,6 +30,7 @@ from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from typing_extensions import is_typeddict
 
 from gateway.authoring.typed_values import UNSERVABLE, Codec, is_json_type, name_of, return_annotation, unservable
+from gateway.engine.exchanged_token import ExchangedToken
 from gateway.engine.values import Json, Recorder, copy_json, json_value
 from gateway.errors import AuthoringError
 
@@ -183,9 +184,9 @@ def checkpoint_recorder(value: object, given: Any) -> Recorder | None:
     try:
         return recorder_for(kind, "the checkpoint")
     except AuthoringError:
-        if not _may_be_json(kind):
+        if not _may_be_json(kind) and kind is not ExchangedToken:
             raise
-        return None
+        return None  # the engine refuses the token, with better advice
 
 
 def resumed_recorder(default: object, given: Any) -> Recorder | None:

@@ -1,4 +1,4 @@
-"""Breaks the gateway as `SOAK_BREAKAGE` says; served together with the tools of the soak, and has none itself.
+"""Breaks the gateway as `SOAK_BREAKAGE` says; served together with the tools of the soak, and names one of them itself.
 
 The ledger has to notice.
 """
@@ -12,6 +12,9 @@ from typing import Any
 from gateway.storage import RedisTaskStore, RedisWorkQueue
 from gateway.tasks.model import TaskView
 from gateway.tasks.ports import Claim, NewTask
+from tests.soak.tools import plain
+
+__all__ = ["plain"]
 
 BREAKAGE = "SOAK_BREAKAGE"
 
