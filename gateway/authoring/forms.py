@@ -52,6 +52,7 @@ class Reader:
         self, validator: SchemaValidator, texts: Mapping[str, Texts] | None = None, *, has_one_field: bool = False
     ) -> None:
         self.has_one_field = has_one_field
+        self.fields: Mapping[str, Any] = {}
         self._validate = validator.validate_json
         self._texts = texts
 
@@ -67,7 +68,7 @@ class Reader:
         try:  # as `model_validate_json` does, without its options
             value = self._validate(msgspec.json.encode(given), strict=True)
         except ValidationError as error:
-            raise misfit_of_model(error, content, of_one_field=self.has_one_field) from None
+            raise misfit_of_model(error, content, self.fields, of_one_field=self.has_one_field) from None
         except (ValueError, RecursionError):
             raise InvalidAnswer from None
         return getattr(value, FIELD) if self.has_one_field else value
@@ -95,6 +96,7 @@ class Form(Reader):
         super().__init__(validator, texts, has_one_field=has_one_field)
         self.kind = kind
         self.schema = schema
+        self.fields = schema["properties"]
         self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
 
     def titled(self, message: str) -> dict[str, Any]:
