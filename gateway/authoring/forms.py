@@ -145,8 +145,11 @@ def _form_of_type(kind: Hashable, _order: str) -> Form:
 
 
 def _remembered(form: Form) -> Form:
-    """Let `form_by_digest` find a form. Those of choices can be read by their schema, and may differ in each call."""
-    if len(_forms) < MOST_FORMS:
+    """Let `form_by_digest` find a form, unless it has one field: other tools may ask for another type with its schema.
+
+    Forms of choices can be read by their schema too, and may differ in each call.
+    """
+    if not form.has_one_field and len(_forms) < MOST_FORMS:
         known = _forms.get(form.digest, form)
         _forms[form.digest] = form if known is not None and known.kind == form.kind else None
     return form
