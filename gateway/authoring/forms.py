@@ -52,6 +52,7 @@ class Reader:
         self, validator: SchemaValidator, texts: Mapping[str, Texts] | None = None, *, has_one_field: bool = False
     ) -> None:
         self.has_one_field = has_one_field
+        self.fields: Mapping[str, Any] = {}
         self._validate = validator.validate_json
         self._texts = texts
 
@@ -67,7 +68,7 @@ class Reader:
         try:  # as `model_validate_json` does, without its options
             value = self._validate(msgspec.json.encode(given), strict=True)
         except ValidationError as error:
-            raise misfit_of_model(error, content, of_one_field=self.has_one_field) from None
+            raise misfit_of_model(error, content, self.fields, of_one_field=self.has_one_field) from None
         except (ValueError, RecursionError):
             raise InvalidAnswer from None
         return getattr(value, FIELD) if self.has_one_field else value
@@ -95,6 +96,7 @@ class Form(Reader):
         super().__init__(validator, texts, has_one_field=has_one_field)
         self.kind = kind
         self.schema = schema
+        self.fields = schema["properties"]
         self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
 
     def titled(self, message: str) -> dict[str, Any]:
@@ -143,8 +145,11 @@ def _form_of_type(kind: Hashable, _order: str) -> Form:
 
 
 def _remembered(form: Form) -> Form:
-    """Let `form_by_digest` find a form. Those of choices can be read by their schema, and may differ in each call."""
-    if len(_forms) < MOST_FORMS:
+    """Let `form_by_digest` find a form, unless it has one field: other tools may ask for another type with its schema.
+
+    Forms of choices can be read by their schema too, and may differ in each call.
+    """
+    if not form.has_one_field and len(_forms) < MOST_FORMS:
         known = _forms.get(form.digest, form)
         _forms[form.digest] = form if known is not None and known.kind == form.kind else None
     return form

@@ -333,8 +333,8 @@ class Roots(Ask[list[Root] | D], Generic[D]):
 def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     """Return a question that can read the answers to a stored question, given its request.
 
-    The answer to a form is read as the form's type if this process knows it: because the tool declares its
-    questions, or has asked them in this process. Otherwise it is read by the form's schema.
+    An answer is read by the form's schema, unless the form has several fields and this process knows its type: because
+    the tool declares its questions, or has asked them in this process.
 
     Args:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.

@@ -28,6 +28,9 @@ MAX_IGNORED_STOPS = 1000
 MAX_ASKED: Final = 3
 """How often one question is asked if no answer fits it."""
 
+MAX_FORMS: Final = 5
+"""How often one question is asked if its form is another one in each leg, so no answer belongs to it."""
+
 MAX_SHEDS = 2
 """How often one call is shed. Clients abandon a call after about ten rounds, and some allow few rounds without a
 question."""
@@ -235,6 +238,8 @@ class Leg:
             return self._stopping(Failed(MissingCapability(*lacking)))
         pending = self.journal.pending
         for key, question in missing.items():
+            if len(self.journal.answers.get(key, {})) >= MAX_FORMS:  # all of them are answers to other forms
+                return self._stopping(Failed(_never_same(key)))
             pending[key] = question.digest
         for key, misfit in self._misfits.items():
             if key in missing:
@@ -571,3 +576,7 @@ def _asked_in_step(step: str, keys: Iterable[str]) -> AuthoringError:
 
 def _never_fit(key: str, reason: str) -> CannotContinue:
     return CannotContinue(f"The client's answers to {key!r} do not match what was asked. {reason}".rstrip())
+
+
+def _never_same(key: str) -> CannotContinue:
+    return CannotContinue(f"The question {key!r} is a different one each time, so no answer belongs to it")

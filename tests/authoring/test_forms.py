@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NewType
 
 import pytest
 from mcp_types._v2026_07_28 import PrimitiveSchemaDefinition
-from pydantic import AfterValidator, AnyUrl, Field, SecretStr, TypeAdapter, WithJsonSchema
+from pydantic import AfterValidator, AnyUrl, BaseModel, Field, SecretStr, TypeAdapter, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from gateway import AuthoringError, Context, Elicit, InputRequired, PlainContext, tool
@@ -235,12 +235,25 @@ def test_a_stored_choice_is_read_by_its_schema() -> None:
         again.read(accept({"value": "coffee"}))
 
 
-def test_a_stored_question_is_read_as_its_type() -> None:
-    kind = Annotated[str, Field(max_length=77), AfterValidator(str.upper)]
-    for asked_kind, given, value in ((kind, "ada", "ADA"), (Size, "2", Size.LARGE)):
-        question = asked(asked_kind, "What?")
-        again = wire_ask(question.method, question.params, question.digest).question("k")
-        assert again.read(accept({"value": given})) == value
+def test_a_stored_question_with_several_fields_is_read_as_its_type() -> None:
+    class Shirt(BaseModel):
+        name: Annotated[str, Field(max_length=77), AfterValidator(str.upper)]
+        size: Size
+
+    question = asked(Shirt, "What?")
+    again = wire_ask(question.method, question.params, question.digest).question("k")
+    assert again.read(accept({"name": "ada", "size": "2"})) == Shirt(name="ADA", size=Size.LARGE)
+
+
+def test_a_stored_question_with_one_field_is_read_by_its_schema_which_other_tools_may_share() -> None:
+    def refuse(code: str) -> str:
+        raise ValueError("not a code")
+
+    question = asked(Annotated[str, AfterValidator(refuse)])
+    again = wire_ask(question.method, question.params, question.digest).question("k")
+    again.read(accept({"value": "Ada"}))
+    with pytest.raises(InvalidAnswer):
+        again.read(accept({"value": 5}))
 
 
 @tool(asks={"name": str, "size": Size, "colours": list[Colour], "day": date, "sure": Elicit("?", bool, default=False)})

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import date
-from typing import Any, Literal
+from collections.abc import Callable
+from datetime import date, datetime
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import BaseModel, create_model, field_validator
+from pydantic import AfterValidator, BaseModel, create_model, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from gateway import Context, Elicit, InputRequired, PlainContext, tool
+from gateway.authoring.forms import form_of
+from gateway.authoring.misfits import MAX_COMPARED_CHARACTERS, MAX_REASON_CHARACTERS
 from gateway.authoring.served import Served
 from gateway.engine.journal import Journal
-from gateway.engine.questions import Question
+from gateway.engine.questions import InvalidAnswer, Question
 from gateway.errors import CannotContinue
 from gateway.testing import run
 
@@ -161,6 +166,106 @@ def test_only_the_user_sees_their_answer_quoted(given: Any, quoted: str, unquote
     assert said[-1].startswith("The client's answers to 'account' do not match what was asked. ")
     assert said[-1].endswith(unquoted)
     assert SECRET.casefold() not in said[-1].casefold()
+
+
+def refusing(kind: Any, reason: Callable[[Any], str]) -> Any:
+    """Return the type with a validator that refuses every value."""
+
+    def refuse(value: Any) -> Any:
+        raise ValueError(reason(value))
+
+    return Annotated[kind, AfterValidator(refuse)]
+
+
+def unquoted(kind: Any, content: dict[str, Any]) -> str:
+    """Return the reason for those who are not the user."""
+    with pytest.raises(InvalidAnswer) as caught:
+        form_of(kind).read(content)
+    return caught.value.unquoted
+
+
+class Level(Enum):
+    LOW = "1"
+    HIGH = "2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "value"),
+    [
+        (str, lambda name: f"user_{name} not found", "alice"),
+        (str, lambda address: f"no account of {address.partition('@')[0]}", "alice@example.com"),
+        (str, lambda name: f"{' '.join(name.split())} is unknown", "Ada   Lovelace"),
+        (str, str.swapcase, "Straße"),
+        (int, lambda number: f"{number} is too big", 1000.0),
+        (float, lambda number: f"{number:.0f} is too big", 1e22),
+        (float, lambda number: f"{number} is too big", 1000),
+        (bool, lambda sure: f"{sure} is wrong", True),
+        (datetime, lambda moment: f"{moment:%d %B %Y} is too late", "2020-01-02T03:04:05Z"),
+        (Level, lambda level: f"{level.name} is too much", "1"),
+        (list[Level], lambda levels: f"{levels[0].name} is too much", ["1"]),
+    ],
+)
+def test_a_validators_message_that_may_tell_the_answer_is_only_for_the_user(
+    kind: Any, reason: Callable[[Any], str], value: Any
+) -> None:
+    assert unquoted(refusing(kind, reason), {"value": value}) == "Value not accepted"
+
+
+def test_a_validators_message_that_tells_nothing_is_for_everyone() -> None:
+    assert unquoted(refusing(int, lambda _: "must be even, 2 to 10"), {"value": 3}).endswith("must be even, 2 to 10")
+    assert unquoted(refusing(str, lambda _: "not a zip code"), {"value": "x1-y2"}).endswith("not a zip code")
+
+
+def test_a_validators_message_that_cannot_be_compared_is_only_for_the_user() -> None:
+    even = refusing(str, lambda _: "must be even")
+    assert unquoted(even, {"value": "x" * (MAX_COMPARED_CHARACTERS - 1)}).endswith("must be even")
+    assert unquoted(even, {"value": "x" * (MAX_COMPARED_CHARACTERS + 1)}) == "Value not accepted"
+    assert unquoted(refusing(str, lambda _: "é" * (MAX_REASON_CHARACTERS + 1)), {"value": "x"}) == "Value not accepted"
+
+
+def test_the_name_of_an_error_type_does_not_make_its_message_pydantics() -> None:
+    def refuse(name: str) -> str:
+        raise PydanticCustomError("missing", "{name} is missing", {"name": name})
+
+    assert unquoted(Annotated[str, AfterValidator(refuse)], {"value": SECRET}) == "Value not accepted"
+
+
+def test_what_a_validator_of_the_whole_form_says_may_tell_choices_and_unknown_names() -> None:
+    class Order(BaseModel, extra="allow"):
+        level: Level
+
+        @model_validator(mode="after")
+        def refuse(self) -> Order:
+            raise ValueError(f"the level is {self.level.name}")
+
+    class Named(BaseModel, extra="allow"):
+        size: int
+
+        @model_validator(mode="after")
+        def refuse(self) -> Named:
+            raise ValueError(f"the size has {', '.join(self.model_extra or ['no'])}")
+
+    assert unquoted(Order, {"level": "2"}) == "Value not accepted"
+    assert unquoted(Named, {"size": 1, SECRET: None}) == "Value not accepted"
+    assert unquoted(Named, {"size": 1}) == "Value error, the size has no"
+
+
+def test_explaining_a_large_answer_costs_little() -> None:
+    class Content(dict[str, Any]):
+        times_read = 0
+
+        def values(self) -> Any:
+            self.times_read += 1
+            return super().values()
+
+    kind = refusing(str, lambda _: "must be even")
+    wide = create_model("Wide", **{f"field_{n}": (kind, ...) for n in range(10)})  # type: ignore[call-overload]
+    unknown = Content({f"unknown {number}": f"text {number}" for number in range(30_000)})
+    assert unquoted(wide, unknown).startswith("field_0: Field required")
+    assert unknown.times_read == 0
+    answered = Content({**unknown, **{f"field_{n}": "x" for n in range(10)}})
+    assert unquoted(wide, answered).startswith("field_0: Value not accepted")
+    assert answered.times_read == 1
 
 
 def test_choices_are_the_users_data_too() -> None:

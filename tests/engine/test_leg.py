@@ -21,10 +21,10 @@ from gateway.authoring.asyncio_host import AsyncioHost
 from gateway.engine.driver import run_leg
 from gateway.engine.journal import Journal
 from gateway.engine.keys import MAX_KEY_LENGTH
-from gateway.engine.leg import MAX_IGNORED_STOPS, Leg, LegStopped
+from gateway.engine.leg import MAX_FORMS, MAX_IGNORED_STOPS, Leg, LegStopped
 from gateway.engine.outcomes import Completed, Failed, InputRequired, LegTimedOut, Outcome
 from gateway.engine.questions import ELICIT, Answer, InvalidAnswer, Question, question_digest
-from gateway.errors import AuthoringError, Declined, MissingCapability
+from gateway.errors import AuthoringError, CannotContinue, Declined, MissingCapability
 from gateway.sealing.packing import pack, unpack
 
 TEXT_FORM = {"type": "object", "properties": {"n": {"type": "integer"}, "why": {"type": "string"}}, "required": ["n"]}
@@ -286,6 +286,21 @@ async def test_an_invalid_or_missing_answer_is_asked_again_and_never_passed_in(
     assert list(call.journal.answers) == ["b"]  # an answer that does not fit is dropped
     await call.leg({"a": accept(1)})
     assert seen == [{"a": 1, "b": 2}]
+
+
+async def test_a_question_whose_form_differs_in_each_leg_is_not_asked_for_ever(
+    begin: Begin, integer: Integer, accept: Accept
+) -> None:
+    async def function(leg: Leg) -> Any:
+        form = {"type": "object", "properties": {"n": {"type": "integer", "minimum": call.journal.legs}}}
+        return await leg.ask({"a": integer("a", form)})
+
+    call = begin(function)
+    for number in range(MAX_FORMS):
+        assert asked(await call.leg({"a": accept(number)} if number else {})) == ["a"]
+    error = error_of(await call.leg({"a": accept(MAX_FORMS)}))
+    assert isinstance(error, CannotContinue)
+    assert str(error) == "The question 'a' is a different one each time, so no answer belongs to it"
 
 
 async def test_a_decline_is_recorded_like_any_answer(begin: Begin, integer: Integer) -> None:
