@@ -87,6 +87,7 @@ class Form(Reader):
         self,
         kind: Any,
         schema: dict[str, Any],
+        identity: dict[str, Any],
         texts: Mapping[str, Texts],
         validator: SchemaValidator,
         *,
@@ -95,7 +96,7 @@ class Form(Reader):
         super().__init__(validator, texts, has_one_field=has_one_field)
         self.kind = kind
         self.schema = schema
-        self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
+        self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": identity})
 
     def titled(self, message: str) -> dict[str, Any]:
         """Return the `requestedSchema`, with the first line of the message as the title of the field `value`."""
@@ -210,16 +211,18 @@ def _form_of_fields(kind: Any) -> Form:
     if isinstance(base, type) and issubclass(base, BaseModel):
         names = property_names(base)
         annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
-    form, texts = flat_form(schema, type_name(kind), annotations)
-    return Form(kind, form, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
+    form, identity, texts = flat_form(schema, type_name(kind), annotations)
+    return Form(kind, form, identity, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
 
 
 def _form_of_one_field(kind: Any) -> Form:
     field: Any = (kind, None) if _may_be_none(kind) else kind
     model = create_model("Form", **{FIELD: field})
     schema = TypeAdapter[Any](model).json_schema(schema_generator=FormSchemas)
-    form, texts = flat_form(schema, "", {FIELD: kind})
-    return Form(kind, form, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True)
+    form, identity, texts = flat_form(schema, "", {FIELD: kind})
+    return Form(
+        kind, form, identity, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True
+    )
 
 
 def _may_be_none(kind: Any) -> bool:
