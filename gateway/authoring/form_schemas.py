@@ -71,9 +71,11 @@ def flat_form(
     Raises:
         AuthoringError: it has a field that a form cannot show. Forms are flat.
     """
+    definitions = schema.get("$defs", {})
+    if "$ref" in schema:  # beside a description
+        schema = {**schema, **definitions[schema["$ref"].rpartition("/")[2]]}
     if schema.get("type") != "object":
         raise AuthoringError(f"{where}: a form needs named fields; use a flat model that has fields")
-    definitions = schema.get("$defs", {})
     form: dict[str, Any] = {"type": "object", "properties": {}}
     covered: dict[str, Any] = {}
     texts = {}

@@ -24,6 +24,7 @@ from typing_extensions import TypeAliasType, is_typeddict
 from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.misfits import misfit_of_model
 from gateway.authoring.model_validators import stopping_schema_validator
+from gateway.authoring.typed_values import adapter_of
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
 
@@ -204,7 +205,7 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _form_of_fields(kind: Any) -> Form:
-    adapter = TypeAdapter[Any](kind)
+    adapter = adapter_of(kind)
     schema = adapter.json_schema(schema_generator=FormSchemas)
     base = bare(kind)
     annotations: dict[str, Any] = dict(getattr(base, "__annotations__", {}))
@@ -226,7 +227,12 @@ def _form_of_one_field(kind: Any) -> Form:
 
 
 def _may_be_none(kind: Any) -> bool:
-    return get_origin(bare(kind)) in (Union, UnionType) and type(None) in get_args(bare(kind))
+    kind = bare(kind)
+    if isinstance(kind, TypeAliasType):
+        return _may_be_none(kind.__value__)
+    if isinstance(kind, NewType):
+        return _may_be_none(kind.__supertype__)
+    return get_origin(kind) in (Union, UnionType) and type(None) in get_args(bare(kind))
 
 
 def _chosen(texts: Texts, given: Any) -> Any:

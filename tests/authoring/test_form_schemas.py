@@ -319,7 +319,7 @@ class Whole(RootModel[int]):
         (Widget, "Widget.text: a form has no 'x-widget', so str cannot be asked for; leave it out"),
         (Untitled, "Untitled.text: a form has no such 'oneOf', so str cannot be asked for; give each choice a text"),
         (Tuples, "Tuples.pair: forms are flat, so Pairs cannot be asked for; use choices that are all texts"),
-        (Recursive, "Recursive: a form needs named fields"),
+        (Recursive, "Recursive.child: forms are flat"),
         (Whole, "Whole: a form needs named fields"),
         (Calls, "Calls: Cannot generate a JsonSchema"),
         (Deep, "Deep.name: forms are flat"),
