@@ -51,14 +51,17 @@ class FormSchemas(WithoutTitles):
     """Makes JSON Schemas for `flat_form`."""
 
     def enum_schema(self, schema: core_schema.EnumSchema) -> dict[str, Any]:
-        """Add the names of the members."""
-        return {**super().enum_schema(schema), _NAMES: [member.name for member in schema["members"]]}
+        """Add the names of the members. A member with two names counts once."""
+        names = dict.fromkeys(member.name for member in schema["members"])
+        return {**super().enum_schema(schema), _NAMES: list(names)}
 
 
 def flat_form(
     schema: Mapping[str, Any], where: str, annotations: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Texts]]:
-    """Return the `requestedSchema` for a JSON Schema of an object, and the texts of its choices by property.
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Texts]]:
+    """Return the `requestedSchema` for a JSON Schema of an object, its identity, and the texts of its choices.
+
+    The identity is the schema that the digest covers. It has what clients do not see, as release 0.1 showed it.
 
     Args:
         schema: made by `FormSchemas`.
@@ -68,19 +71,23 @@ def flat_form(
     Raises:
         AuthoringError: it has a field that a form cannot show. Forms are flat.
     """
+    definitions = schema.get("$defs", {})
+    if "$ref" in schema:  # beside a description
+        schema = {**schema, **definitions[schema["$ref"].rpartition("/")[2]]}
     if schema.get("type") != "object":
         raise AuthoringError(f"{where}: a form needs named fields; use a flat model that has fields")
-    definitions = schema.get("$defs", {})
     form: dict[str, Any] = {"type": "object", "properties": {}}
+    covered: dict[str, Any] = {}
     texts = {}
     for name, raw in schema.get("properties", {}).items():
         field = _Field(f"{where}.{name}" if where else type_name(annotations[name]), annotations.get(name), definitions)
         form["properties"][name] = field.shown(raw)
+        covered[name] = field.identity
         if field.texts:
             texts[name] = field.texts
     if "required" in schema:
         form["required"] = schema["required"]
-    return form, texts
+    return form, {**form, "properties": covered}, texts
 
 
 class _Field:
@@ -88,6 +95,7 @@ class _Field:
 
     def __init__(self, where: str, annotation: Any, definitions: Mapping[str, Any]) -> None:
         self.texts: Texts = {}
+        self.identity: dict[str, Any] = {}
         self._where = where
         self._type = "it" if annotation is None else type_name(annotation)
         self._definitions = definitions
@@ -100,15 +108,19 @@ class _Field:
             self._offer_several(flat)
         elif "enum" in flat:
             self._offer_one(flat)
-        elif kind == "integer":
-            _include_limits(flat)
         elif kind not in _FIELDS:
             self._refuse("forms are flat", "use text, a number, a boolean, a date, or a choice (Literal or Enum)")
-        self._check(flat)
-        return flat
+        self.identity = flat
+        shown = _without_repetition({keyword: part for keyword, part in flat.items() if keyword not in _LEFT_OUT})
+        if kind == "boolean":
+            shown.pop("enum", None)  # reading the answer respects it
+        elif kind == "integer":
+            _include_limits(shown)
+        self._check(shown)
+        return shown
 
     def _inlined(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the schema without references, without null, and without what says nothing."""
+        """Return the schema without references and without null."""
         flat = dict(raw)
         if "$ref" in flat:
             name = flat.pop("$ref").rpartition("/")[2]
@@ -124,14 +136,12 @@ class _Field:
             return self._inlined({**options[0], **flat})
         if "const" in flat:
             flat["enum"] = [flat.pop("const")]
-        return {keyword: value for keyword, value in flat.items() if keyword not in _LEFT_OUT}
+        return flat
 
     def _offer_one(self, flat: dict[str, Any]) -> None:
         """Make a choice of an `enum`. Choices that are numbers are shown as texts."""
         names = flat.pop(_NAMES, None)
-        if flat.get("type") == "boolean":
-            flat.pop("enum")  # reading the answer respects it
-        elif flat.get("type") in ("integer", "number"):
+        if flat.get("type") in ("integer", "number"):
             self.texts = {json.dumps(value): value for value in flat.pop("enum")}
             flat["type"] = "string"
             if names is None:
@@ -140,7 +150,7 @@ class _Field:
                 flat["oneOf"] = [{"const": text, "title": name} for text, name in zip(self.texts, names, strict=True)]
             if "default" in flat:
                 flat["default"] = as_text(flat["default"])
-        elif flat.get("type") != "string":
+        elif flat.get("type") not in ("string", "boolean"):
             self._refuse("forms are flat", "use choices that are all texts, or all numbers")
 
     def _offer_several(self, flat: dict[str, Any]) -> None:
@@ -188,6 +198,13 @@ def _are_titled(choices: Any) -> bool:
         choice.keys() == {"const", "title"} and all(isinstance(part, str) for part in choice.values())
         for choice in choices
     )
+
+
+def _without_repetition(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return a field that shows each choice once. An enum lists a member for each of its names."""
+    if flat.get("type") == "array":
+        return {**flat, "items": _without_repetition(flat["items"])}
+    return {**flat, "enum": list(dict.fromkeys(flat["enum"]))} if "enum" in flat else flat
 
 
 def _include_limits(flat: dict[str, Any]) -> None:

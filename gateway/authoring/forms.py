@@ -24,6 +24,7 @@ from typing_extensions import TypeAliasType, is_typeddict
 from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
 from gateway.authoring.misfits import misfit_of_model
 from gateway.authoring.model_validators import stopping_schema_validator
+from gateway.authoring.typed_values import adapter_of
 from gateway.engine.questions import ELICIT, InvalidAnswer, question_digest
 from gateway.errors import AuthoringError
 
@@ -88,6 +89,7 @@ class Form(Reader):
         self,
         kind: Any,
         schema: dict[str, Any],
+        identity: dict[str, Any],
         texts: Mapping[str, Texts],
         validator: SchemaValidator,
         *,
@@ -97,7 +99,7 @@ class Form(Reader):
         self.kind = kind
         self.schema = schema
         self.fields = schema["properties"]
-        self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": schema})
+        self.digest = question_digest(ELICIT, {"mode": "form", "requestedSchema": identity})
 
     def titled(self, message: str) -> dict[str, Any]:
         """Return the `requestedSchema`, with the first line of the message as the title of the field `value`."""
@@ -212,27 +214,34 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _form_of_fields(kind: Any) -> Form:
-    adapter = TypeAdapter[Any](kind)
+    adapter = adapter_of(kind)
     schema = adapter.json_schema(schema_generator=FormSchemas)
     base = bare(kind)
     annotations: dict[str, Any] = dict(getattr(base, "__annotations__", {}))
     if isinstance(base, type) and issubclass(base, BaseModel):
         names = property_names(base)
         annotations = {names[name]: field.annotation for name, field in base.model_fields.items()}
-    form, texts = flat_form(schema, type_name(kind), annotations)
-    return Form(kind, form, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
+    form, identity, texts = flat_form(schema, type_name(kind), annotations)
+    return Form(kind, form, identity, texts, stopping_schema_validator(adapter.core_schema), has_one_field=False)
 
 
 def _form_of_one_field(kind: Any) -> Form:
     field: Any = (kind, None) if _may_be_none(kind) else kind
     model = create_model("Form", **{FIELD: field})
     schema = TypeAdapter[Any](model).json_schema(schema_generator=FormSchemas)
-    form, texts = flat_form(schema, "", {FIELD: kind})
-    return Form(kind, form, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True)
+    form, identity, texts = flat_form(schema, "", {FIELD: kind})
+    return Form(
+        kind, form, identity, texts, stopping_schema_validator(model.__pydantic_core_schema__), has_one_field=True
+    )
 
 
 def _may_be_none(kind: Any) -> bool:
-    return get_origin(bare(kind)) in (Union, UnionType) and type(None) in get_args(bare(kind))
+    kind = bare(kind)
+    if isinstance(kind, TypeAliasType):
+        return _may_be_none(kind.__value__)
+    if isinstance(kind, NewType):
+        return _may_be_none(kind.__supertype__)
+    return get_origin(kind) in (Union, UnionType) and type(None) in get_args(bare(kind))
 
 
 def _chosen(texts: Texts, given: Any) -> Any:

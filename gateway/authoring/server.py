@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # loading it takes time, which authors' tests do not have
     from gateway.settings.model import Settings
 
 MAX_LINE_CHARACTERS: Final = 512
+MAX_INSTRUCTIONS_CHARACTERS: Final = 65_536
+"""As in the setting."""
 
 _VARIABLE: Final = "__gateway_server__"
 _WHERE: Final = "server(…)"
@@ -127,4 +129,12 @@ def _line(option: str, text: Any) -> str:
 def _instructions(text: Any) -> str:
     if not isinstance(text, str) or not text.strip():
         raise AuthoringError(f"server(…) has instructions={text!r}; use a text")
-    return inspect.cleandoc(text)
+    cleaned = inspect.cleandoc(text)
+    unprintable = next((letter for letter in cleaned if not letter.isprintable() and letter not in "\n\t"), None)
+    if unprintable is not None:
+        raise AuthoringError(f"server(…) has {unprintable!r} in its instructions; leave it out")
+    if len(cleaned) > MAX_INSTRUCTIONS_CHARACTERS:
+        raise AuthoringError(
+            f"server(…) has instructions of {len(cleaned)} characters; use up to {MAX_INSTRUCTIONS_CHARACTERS}"
+        )
+    return cleaned

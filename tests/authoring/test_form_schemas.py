@@ -27,6 +27,7 @@ from pydantic import (
     SecretStr,
     TypeAdapter,
     WithJsonSchema,
+    create_model,
 )
 
 from gateway.authoring.form_schemas import form_content
@@ -318,7 +319,7 @@ class Whole(RootModel[int]):
         (Widget, "Widget.text: a form has no 'x-widget', so str cannot be asked for; leave it out"),
         (Untitled, "Untitled.text: a form has no such 'oneOf', so str cannot be asked for; give each choice a text"),
         (Tuples, "Tuples.pair: forms are flat, so Pairs cannot be asked for; use choices that are all texts"),
-        (Recursive, "Recursive: a form needs named fields"),
+        (Recursive, "Recursive.child: forms are flat"),
         (Whole, "Whole: a form needs named fields"),
         (Calls, "Calls: Cannot generate a JsonSchema"),
         (Deep, "Deep.name: forms are flat"),
@@ -433,3 +434,38 @@ def test_no_value_breaks_validation(value: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert SchemaValidator(schema).problem({"n": value, "t": value}) is not None or isinstance(value, int)
+
+
+def test_a_member_with_two_names_is_one_choice() -> None:
+    class Number(enum.IntEnum):
+        A = 1
+        B = 2
+        C = 1
+
+    class Word(enum.Enum):
+        A = "a"
+        B = "b"
+        C = "a"  # noqa: PIE796 - the second name
+
+    class Form(BaseModel):
+        number: Number
+        word: Word
+        words: list[Word]
+
+    fields = form_schema(Form)["properties"]
+    assert fields["number"]["oneOf"] == [{"const": "1", "title": "A"}, {"const": "2", "title": "B"}]
+    assert fields["word"]["enum"] == fields["words"]["items"]["enum"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [
+        (Annotated[int, Field(gt=1, lt=9)], "15f48d8435466fff66993a38"),
+        (Literal[True], "0adfd8c8d91fef2b05a2a9f9"),
+        (set[Literal["a", "b"]], "4b33b6fe08281ebcefca63b0"),
+        (Annotated[str, Field(examples=["a"])], "5a2fdb5ddccd0734edfcfeb4"),
+        (Annotated[str, Field(deprecated=True)], "dae4d443b2e9d7234b1fcd3b"),
+    ],
+)
+def test_what_a_form_no_longer_shows_keeps_its_digest_of_release_0_1(kind: Any, digest: str) -> None:
+    assert form_of(create_model("M", x=(kind, ...))).digest.hex() == digest

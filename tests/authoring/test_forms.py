@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -310,3 +311,28 @@ def test_a_test_answers_with_a_dataclass() -> None:
         return repr(await ctx.elicit("where", "Where?", Place))
 
     assert run(go, answers={"where": Place("Ulm", Size.LARGE)}).text == repr(Place("Ulm", Size.LARGE))
+
+
+class Snack(typing.TypedDict):
+    name: str
+
+
+@pytest.mark.parametrize("kind", [Snack, Annotated[Snack, Field(description="A snack.")]])
+def test_a_typed_dict_of_any_python_is_a_form(kind: Any) -> None:
+    form = form_of(kind)
+    assert form.schema["properties"] == {"name": {"type": "string"}}
+    assert form.read({"name": "nuts"}) == {"name": "nuts"}
+
+
+def test_a_dataclass_with_a_description_is_a_form() -> None:
+    assert form_of(Annotated[Place, Field(description="Where?")]).schema == form_of(Place).schema
+
+
+MAYBE: Any = int | None
+
+
+@pytest.mark.parametrize("kind", [TypeAliasType("MaybeInt", MAYBE), NewType("MaybeNew", MAYBE)])
+def test_an_optional_type_with_a_name_may_be_left_out(kind: Any) -> None:
+    form = form_of(kind)
+    assert "required" not in form.schema
+    assert form.read({}) is None

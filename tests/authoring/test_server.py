@@ -80,6 +80,9 @@ def test_one_module_may_introduce_the_tools_of_others(folder: Path) -> None:
         ({"title": "two\nlines"}, "use one line"),
         ({"version": 2}, "has version=2; use one line"),
         ({"instructions": " "}, "has instructions=' '; use a text"),
+        ({"instructions": "a\ud800b"}, r"has '\ud800' in its instructions; leave it out"),
+        ({"instructions": "a\x00b"}, r"has '\x00' in its instructions"),
+        ({"instructions": "a" * 65_537}, "instructions of 65537 characters; use up to 65536"),
         ({"website_url": "shop.example.com"}, "use a URL that starts with https:// or http://"),
         ({"icons": [{"source": "x"}]}, "use a mapping with the URL of the icon in 'src'"),
         ({"titel": "y"}, "server(…) has no option 'titel'; did you mean 'title'?"),
@@ -101,3 +104,8 @@ def test_an_option_without_its_name_is_refused() -> None:
 def test_a_call_in_a_function_is_refused() -> None:
     with pytest.raises(AuthoringError, match="top level of a tool module"):
         server(name="shop")
+
+
+def test_instructions_may_have_lines_and_any_length_that_the_setting_may_have(folder: Path) -> None:
+    said = load(folder, probe_lines="server(instructions='é\\n' + 'a' * 65_534)\n")
+    assert identity_of(Settings.load({}), said.introduction).instructions == "é\n" + "a" * 65_534

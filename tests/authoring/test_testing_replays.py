@@ -459,9 +459,7 @@ def test_a_checkpoint_of_the_same_leg_is_restored_too() -> None:
 
     recording = record(order(summing(Size)))
     replay(order(summing(Size)), recording)
-    with pytest.raises(
-        ReplayDiffers, match="leg 1: the tool raises AuthoringError: the checkpoint was"
-    ):
+    with pytest.raises(ReplayDiffers, match="leg 1: the tool raises AuthoringError: the checkpoint was"):
         replay(order(summing(Box)), recording)
 
 
