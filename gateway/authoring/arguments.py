@@ -33,6 +33,10 @@ MAX_PLACE_CHARACTERS = 100
 MAX_MESSAGE_CHARACTERS = 4000
 """A message may quote what the caller sent; longer messages are cut."""
 
+_PLAIN = (str, int, float, list, dict)
+_MISFITS = ("_type", "_parsing", "literal_error")
+"""How the errors end that are about the type. A default may break a constraint on purpose: 0 may mean no limit."""
+
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -63,7 +67,8 @@ class Arguments:
             annotation = hints.get(parameter.name, Any)
             if parameter.kind not in _NAMED:
                 raise AuthoringError(
-                    f"{name}: the parameter {parameter.name!r} must be named, not positional-only, *args or **kwargs"
+                    f"{name}: the parameter {parameter.name!r} must be named, not positional-only, *args or **kwargs; "
+                    "a wrapper needs functools.wraps, and a tool with input_schema=… can take **arguments"
                 )
             # Fields get generated names, because an argument may have the name of a BaseModel attribute.
             field = f"argument_{len(fields)}"
@@ -74,6 +79,7 @@ class Arguments:
             schema = _input_schema(model)
         except UNSERVABLE as error:
             raise _unservable(name, hints, parameters, error) from None
+        _refuse_misfit_defaults(name, model, parameters)
         self.schema = inlined(schema)
         self._model = model
         self._validate = stopping_validator(model).validate_python
@@ -229,6 +235,31 @@ def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, Any]:
     if default is inspect.Parameter.empty:
         return annotation, Field(alias=parameter.name)
     return annotation, Field(default, alias=parameter.name)
+
+
+def _refuse_misfit_defaults(name: str, model: type[BaseModel], parameters: list[inspect.Parameter]) -> None:
+    """Refuse a plain default of another type than its parameter's, which callers would get unchecked.
+
+    None and objects of the author's classes can be marks for "not given".
+    """
+    defaults = {each.name: each.default for each in parameters if isinstance(each.default, _PLAIN)}
+    if not defaults:
+        return
+    try:
+        model.__pydantic_validator__.validate_python(defaults)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+    except Exception:  # noqa: BLE001 - the author's validators may raise anything
+        return
+    else:
+        return
+    for problem in problems:
+        parameter = str(problem["loc"][0]) if problem["loc"] else ""
+        if parameter in defaults and problem["type"].endswith(_MISFITS):
+            raise AuthoringError(
+                f"{name}: the default {defaults[parameter]!r} of the parameter {parameter!r} does not fit its "
+                f"annotation: {problem['msg']}"
+            )
 
 
 def _described(annotation: Any) -> Any:

@@ -6,12 +6,14 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Never, NoReturn, ParamSpec, TypeVar, overload
+from types import CoroutineType
+from typing import Any, Final, Never, NoReturn, ParamSpec, TypeVar, overload
 
 from typing_extensions import TypeForm
 from typing_extensions import TypeVar as TypeVarWithDefault
 
 from gateway.authoring.content import content_block
+from gateway.authoring.forgotten import notice_forgotten
 from gateway.authoring.forms import Choices, SeveralChoices
 from gateway.authoring.questions import MISSING, Accepted, Ask, Completion, Elicit, ElicitUrl, Root, Roots, Sample
 from gateway.authoring.recorded_values import checkpoint_recorder, result_recorder, resumed_recorder
@@ -41,6 +43,14 @@ CAPABILITIES = frozenset(
     }
 )
 """The client capabilities that `can` knows by name (schema of 2026-07-28, ClientCapabilities)."""
+
+_NO_KEY: Final = "ctx.elicit takes a key, then the message and the schema: ctx.elicit('name', 'Your name?', str)"
+
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **{level: f'ctx.log("{level}", …)' for level in LOG_LEVELS},
+    "report_progress": "ctx.progress(done, total)",
+}
+"""What other libraries call a method → its call here."""
 
 
 class Answers:
@@ -100,7 +110,8 @@ class PlainContext:
     def __getattr__(self, name: str) -> NoReturn:
         if name in AWAITED:
             raise AuthoringError(f"ctx.{name} must be awaited; define the function with `async def`")
-        raise AttributeError(f"the context has no attribute {name!r}")
+        advice = _ELSEWHERE.get(name)
+        raise AttributeError(f"the context has no attribute {name!r}{'' if advice is None else f'; use {advice}'}")
 
     @property
     def call_id(self) -> str:
@@ -229,7 +240,7 @@ class Context(PlainContext):
     @overload
     async def elicit(self, key: str, message: str, schema: TypeForm[T], *, default: D = ...) -> T | D: ...
 
-    async def elicit(self, key: str, message: str, schema: Any, *, default: Any = MISSING) -> Any:
+    async def elicit(self, key: str, message: str, schema: Any = MISSING, *, default: Any = MISSING) -> Any:
         """Ask the user to fill in a form, and return what they entered.
 
         Args:
@@ -245,6 +256,8 @@ class Context(PlainContext):
             Dismissed: the user closed the form without deciding.
             Refused: the client answered with an error.
         """
+        if schema is MISSING:
+            raise self._leg.broken(AuthoringError(_NO_KEY))
         return await self._leg.ask_one(key, Elicit(message, schema, default).question(key))
 
     @overload
@@ -357,6 +370,8 @@ class Context(PlainContext):
         Raises:
             AuthoringError: the result does not fit the annotation, or cannot be restored from JSON.
         """
+        if not callable(function):
+            raise self._leg.broken(_not_callable(key, function))
         try:
             recorder = result_recorder(function)
         except AuthoringError as error:
@@ -429,5 +444,32 @@ class Context(PlainContext):
         return await self._exchange(wanted)
 
 
+def _not_callable(key: object, given: object) -> AuthoringError:
+    """Return the error for a step whose function was called already, or is not one."""
+    called = "function"
+    if isinstance(given, CoroutineType):
+        given.close()  # or Python would warn that it was never awaited
+        called = given.__name__
+    return AuthoringError(f"step {key!r} takes the function and then its arguments: ctx.step({key!r}, {called}, …)")
+
+
 AWAITED = frozenset(name for name in vars(Context) if not name.startswith("_"))
 """The methods that only an `async def` function can use."""
+
+
+def _notice(coroutine: CoroutineType[Any, Any, Any]) -> bool:
+    """Let the leg know of a call that its function never awaited. Return False if the leg has ended already."""
+    given = {} if coroutine.cr_frame is None else coroutine.cr_frame.f_locals
+    context = given.get("self")
+    if not isinstance(context, Context):
+        return False
+    leg = context._leg  # noqa: SLF001 - our own class
+    if leg.outcome is not None:
+        return False
+    if leg.forgotten is None:
+        key = repr(given["key"]) + ", " if "key" in given else ""
+        leg.forgotten = f"ctx.{coroutine.__name__}({key}…)"
+    return True
+
+
+notice_forgotten(frozenset(vars(Context)[name].__code__ for name in AWAITED), _notice)

@@ -156,7 +156,11 @@ def _form_of_choices(given: list[Any]) -> Form:
     several = len(given) == 1 and isinstance(given[0], list)
     pairs = [(choice, "") if isinstance(choice, str) else choice for choice in (given[0] if several else given)]
     if not pairs or not all(_is_pair(pair) for pair in pairs) or len(dict(pairs)) < len(pairs):
-        raise AuthoringError("a list of choices needs different texts, or pairs of a text and a title, at least one")
+        numbers = [choice for choice in given if type(choice) is int]
+        instead = f"; for numbers, use Literal{numbers}" if given and numbers == given else ""
+        raise AuthoringError(
+            f"a list of choices needs different texts, or pairs of a text and a title, at least one{instead}"
+        )
     return _form_of_pairs(tuple(pairs), several=several)
 
 

@@ -15,6 +15,7 @@ from typing_extensions import ParamSpec, TypeVar
 
 from gateway.authoring.arguments import Arguments
 from gateway.authoring.context import Context, PlainContext
+from gateway.authoring.listings import listed_icons
 from gateway.authoring.mistakes import place_of, refuse_unservable
 from gateway.authoring.questions import Ask, Elicit, InputRequired
 from gateway.engine.driver import LegFunction
@@ -97,7 +98,7 @@ class Served(Generic[P, R_co]):
         self.version = version
         self.title = title
         self.description = inspect.getdoc(function) or "" if description is None else description
-        self.icons = None if icons is None else [dict(icon) for icon in icons]
+        self.icons = None if icons is None else listed_icons(icons, str(self))
         self.meta = meta
         self.state_ttl_seconds = state_ttl_seconds
         self.scopes = _scopes(scopes, str(self))
@@ -196,6 +197,8 @@ class Served(Generic[P, R_co]):
             value = await leg.host.run_sync(functools.partial(self._function, **keywords), caller=principal)
         if type(value) is CoroutineType or (type(value) is str and _COROUTINE in value):
             self._refuse_forgotten_await(value)
+        if leg.forgotten is not None and leg.outcome is None:
+            raise AuthoringError(f"{self} never awaited {leg.forgotten}; write `await` before the call")
         if isinstance(value, InputRequired):
             leg.require({key: ask.question(key) for key, ask in value.questions.items()})
         return value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 import msgspec
 
-from gateway.authoring.mistakes import place_of_code
+from gateway.authoring.listings import WEB, checked_url, listed_icons
+from gateway.authoring.mistakes import known_name, place_of_code
 from gateway.authoring.served import Icons
 from gateway.errors import AuthoringError
 from gateway.protocol.identity import Identity
@@ -22,8 +24,9 @@ MAX_INSTRUCTIONS_CHARACTERS: Final = 65_536
 """As in the setting."""
 
 _VARIABLE: Final = "__gateway_server__"
-_WEB: Final = ("https://", "http://")
-_ICON_SOURCES: Final = (*_WEB, "data:")
+_WHERE: Final = "server(…)"
+
+P = ParamSpec("P")
 
 
 class Introduction(msgspec.Struct, frozen=True):
@@ -38,6 +41,23 @@ class Introduction(msgspec.Struct, frozen=True):
     place: str
 
 
+def _only_options(function: Callable[P, None]) -> Callable[P, None]:
+    """Explain how to call `server` where Python would only say that an argument is unexpected."""
+    known = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> None:
+        if args:
+            raise AuthoringError(f"server(…) takes its options by name, such as server(name={args[0]!r})")
+        for name in options:
+            if name not in known:
+                raise AuthoringError(f"server(…) has no option {name!r}; {known_name(name, known, 'its options are')}")
+        function(*args, **options)
+
+    return checked
+
+
+@_only_options
 def server(
     *,
     name: str | None = None,
@@ -62,7 +82,7 @@ def server(
     Raises:
         AuthoringError: a value is not valid, the call is not at the top level, or the module has another one.
     """
-    frame = sys._getframe(1)  # noqa: SLF001 - the module that calls
+    frame = sys._getframe(2)  # noqa: SLF001 - the module that calls, through `_only_options`
     place = place_of_code(frame.f_code, frame.f_lineno)
     if frame.f_code.co_name != "<module>":
         raise AuthoringError("call server(…) at the top level of a tool module")
@@ -71,9 +91,9 @@ def server(
     if instructions is not None:
         fields["instructions"] = _instructions(instructions)
     if website_url is not None:
-        fields["website_url"] = _url("website_url", website_url, _WEB)
+        fields["website_url"] = checked_url("website_url", website_url, WEB, _WHERE)
     if icons is not None:
-        fields["icons"] = tuple(_icon(icon) for icon in icons)
+        fields["icons"] = tuple(listed_icons(icons, _WHERE))
     introduction = Introduction(fields, place)
     earlier = frame.f_globals.get(_VARIABLE)
     if earlier is not None and earlier.place != place:
@@ -118,16 +138,3 @@ def _instructions(text: Any) -> str:
             f"server(…) has instructions of {len(cleaned)} characters; use up to {MAX_INSTRUCTIONS_CHARACTERS}"
         )
     return cleaned
-
-
-def _url(option: str, text: Any, schemes: tuple[str, ...]) -> str:
-    if not isinstance(text, str) or not text.isprintable() or " " in text or not text.startswith(schemes):
-        allowed = " or ".join(schemes)
-        raise AuthoringError(f"server(…) has {option}={text!r}; use a URL that starts with {allowed}")
-    return text
-
-
-def _icon(icon: Any) -> dict[str, Any]:
-    if not isinstance(icon, Mapping) or "src" not in icon:
-        raise AuthoringError(f"server(…) has the icon {icon!r}; use a mapping with the URL of the icon in 'src'")
-    return {**icon, "src": _url("the icon's src", icon["src"], _ICON_SOURCES)}

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, overload
 
 from gateway.authoring.arguments import Arguments, SchemaArguments
 from gateway.authoring.content import ToolResult, tool_result
+from gateway.authoring.listings import tool_annotations
 from gateway.authoring.mistakes import refuse_unknown_options
 from gateway.authoring.outputs import output_of
 from gateway.authoring.schema_validation import SchemaValidator
@@ -72,7 +73,8 @@ class Tool(Served[P, R_co]):
         self.max_attempts, self.single_use, self.streams = max_attempts, single_use, streams
         self._check_task_options()
         self.input_schema = self._arguments.schema
-        self.annotations = annotations
+        self.annotations = None if annotations is None else tool_annotations(annotations, str(self))
+        _refuse_no_schema("output_schema", output_schema, f"annotate the result of {self} with it instead")
         self._output_validator = None if output_schema is None else SchemaValidator(output_schema)
         self._output = None if output_schema is not None else output_of(return_annotation(function), str(self))
         self.output_schema = output_schema if self._output is None else self._output.schema
@@ -84,6 +86,7 @@ class Tool(Served[P, R_co]):
     def _read_signature(self, function: Callable[P, R_co]) -> Arguments:
         if self._given_schema is None:
             return super()._read_signature(function)
+        _refuse_no_schema("input_schema", self._given_schema, f"annotate the parameters of {self} instead")
         return SchemaArguments(function, self._given_schema)
 
     @property
@@ -146,8 +149,17 @@ class Tool(Served[P, R_co]):
         if self.output_schema is not None:
             entry["outputSchema"] = self.output_schema
         if self.annotations is not None:
-            entry["annotations"] = dict(self.annotations)
+            entry["annotations"] = self.annotations
         return entry
+
+
+def _refuse_no_schema(option: str, given: Any, instead: str) -> None:
+    """Refuse a type where a JSON Schema belongs."""
+    if given is None or isinstance(given, Mapping):
+        return
+    name = given.__name__ if isinstance(given, type) else repr(given)
+    schema = f", or pass {name}.model_json_schema()" if hasattr(given, "model_json_schema") else ""
+    raise AuthoringError(f"{option}={name} is not a JSON Schema; {instead}{schema}")
 
 
 @overload

@@ -101,6 +101,7 @@ class Leg:
     Attributes:
         caller: whose call it is, set by the code that runs the function: callers share the pool of threads.
         reached: the keys of the questions and steps that the function has come to, in order.
+        forgotten: the first call of the context that the function never awaited, for people, or None.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class Leg:
         self.given_up = False
         self.caller: Hashable = None
         self.reached: dict[str, None] = {}
+        self.forgotten: str | None = None
         self._ignored_stops = 0
         self._version = version
         self._migrations = migrations or {}

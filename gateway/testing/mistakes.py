@@ -49,6 +49,12 @@ def check_served(served: Any, called: str) -> None:
         served.close()
         name = served.__name__
         raise RunError(f"{called}() calls the tool itself; write {called}({name}, {{…}}), not {called}({name}(…))")
+    if inspect.ismethod(served):
+        name = served.__name__
+        raise RunError(
+            f"{called}() takes a tool, prompt or resource, but {name!r} is a method; "
+            f"write {name} = tool(my_object.{name})"
+        )
     if inspect.isroutine(served):
         name = getattr(served, "__name__", repr(served))
         raise RunError(

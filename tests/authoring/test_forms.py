@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_asked_again_with_the_reason_alone(kind: Any, given
         (Literal["a", 1], "forms are flat, .* use choices that are all texts, or all numbers"),
         ([], "a list of choices needs different texts, or pairs of a text and a title"),
         ([[]], "a list of choices needs different texts"),
-        ([1, 2], "a list of choices needs different texts"),
+        ([1, 2], r"at least one; for numbers, use Literal\[1, 2\]"),
         (["a", "a"], "a list of choices needs different texts"),
         ([("a", 1)], "a list of choices needs different texts"),
         ([["a"], ["b"]], "a list of choices needs different texts"),

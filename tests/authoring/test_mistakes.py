@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Annotated, Any, cast
 
 import pytest
 from mcp.server.mcpserver import Context as OtherContext
+from pydantic import AfterValidator, BaseModel, Field
 
 from gateway import Context, PlainContext, content, prompt, resource, tool
 from gateway.authoring.registry import Registry, load_registry
@@ -259,6 +261,183 @@ def test_an_error_while_importing_names_the_line_of_the_author(write: Write, sou
     assert problem("probe_bad").endswith(message)
 
 
+# Defaults
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("x: int = 'seven'", "the default 'seven' of the parameter 'x' does not fit its annotation: Input should be"),
+        ("x: list[int] = ['a']", "the default ['a'] of the parameter 'x' does not fit its annotation"),
+        ("y: int, x: Literal['a', 'b'] = 'c'", "the default 'c' of the parameter 'x' does not fit its annotation"),
+    ],
+)
+def test_a_default_that_does_not_fit_its_annotation_is_refused(write: Write, source: str, message: str) -> None:
+    header = "from typing import Literal\nfrom gateway import tool\n"
+    write("probe_default.py", f"{header}@tool\nasync def f({source}) -> None: ...\n")
+    told = problem("probe_default")
+    assert message in told
+    assert "probe_default.py:3" in told
+
+
+def picky(value: int) -> int:
+    raise LookupError(value)
+
+
+def test_a_default_may_stand_for_no_value() -> None:
+    @tool
+    async def lenient(
+        text: str = cast("Any", None),
+        limit: Annotated[int, Field(ge=1)] = 0,
+        made: list[int] = Field(default_factory=lambda: [1]),  # noqa: B008 - how pydantic spells it
+    ) -> str:
+        return f"{text} {limit} {made}"
+
+    assert run(lenient).text == "None 0 [1]"
+
+    @tool
+    async def checked(number: Annotated[int, AfterValidator(picky)] = 1) -> str:
+        return str(number)
+
+    assert run(checked).text == "1"
+
+
+# What clients see in lists
+
+
+@pytest.mark.parametrize(
+    ("icon", "advice"),
+    [
+        ({"url": "https://a.example/i.png"}, "use a mapping with the URL of the icon in 'src'"),
+        ({"src": "i.png"}, "use a URL that starts with https:// or http:// or data:"),
+        ({"src": "https://a.example/i.png", "sizes": "48x48"}, "use a list of texts, such as ['48x48']"),
+        ({"src": "https://a.example/i.png", "mimeType": 1}, "use a text"),
+    ],
+    ids=["without src", "not a URL", "sizes", "mimeType"],
+)
+def test_an_icon_that_clients_cannot_read_is_refused(icon: dict[str, Any], advice: str) -> None:
+    for decorate in (tool(icons=[icon]), prompt(icons=[icon]), resource("docs://page", icons=[icon])):
+        with pytest.raises(AuthoringError) as caught:
+            decorate(fetch_nothing)
+        assert "'fetch_nothing' has " in str(caught.value)
+        assert advice in str(caught.value)
+    with pytest.raises(AuthoringError, match="use a list of mappings"):
+        tool(icons=cast("Any", icon))(fetch_nothing)
+
+
+async def fetch_nothing() -> str:
+    return ""
+
+
+def test_a_wrong_icon_names_the_line_of_the_author(write: Write) -> None:
+    write("probe_icon.py", "from gateway import tool\n@tool(icons=[{'url': 'x'}])\nasync def f() -> None: ...\n")
+    assert "probe_icon.py:2" in problem("probe_icon")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        ({"readonlyHint": True}, "has the unknown hint 'readonlyHint'; did you mean 'readOnlyHint'?"),
+        ({"audience": []}, "use destructiveHint, idempotentHint, openWorldHint, readOnlyHint, title"),
+        ({"readOnlyHint": "yes"}, "has readOnlyHint='yes' in its annotations; use True or False"),
+        ({"title": 1}, "has title=1 in its annotations; use a text"),
+        ("readOnlyHint", "has annotations='readOnlyHint'; use a mapping"),
+    ],
+    ids=str,
+)
+def test_a_hint_that_the_protocol_does_not_know_is_refused(annotations: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        tool(annotations=annotations)(fetch_nothing)
+    assert message in str(caught.value)
+
+
+class Stock(BaseModel):
+    count: int
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"output_schema": Stock},
+            "output_schema=Stock is not a JSON Schema; annotate the result of the tool 'fetch_nothing' with it "
+            "instead, or pass Stock.model_json_schema()",
+        ),
+        (
+            {"input_schema": Stock},
+            "input_schema=Stock is not a JSON Schema; annotate the parameters of the tool 'fetch_nothing' instead, or "
+            "pass Stock.model_json_schema()",
+        ),
+        ({"output_schema": list[int]}, "output_schema=list[int] is not a JSON Schema; annotate the result of"),
+        ({"output_schema": int}, "output_schema=int is not a JSON Schema; annotate the result of"),
+    ],
+    ids=lambda given: next(iter(given)) if isinstance(given, dict) else "",
+)
+def test_a_type_is_no_schema(options: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        tool(**options)(fetch_nothing)
+    assert message in str(caught.value)
+
+
+# What the context is called with
+
+
+@tool
+async def steps_a_call(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", fetch(1)))
+
+
+@tool
+async def steps_a_call_with_more(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", fetch(1)), more=2)
+
+
+@tool
+async def steps_a_value(ctx: Context) -> Any:
+    return await ctx.step("mk", cast("Any", "text"))
+
+
+@tool
+async def asks_without_a_key(ctx: Context) -> Any:
+    return await cast("Any", ctx).elicit("What?", str)
+
+
+@pytest.mark.parametrize(
+    ("served", "message"),
+    [
+        (steps_a_call, "step 'mk' takes the function and then its arguments: ctx.step('mk', fetch, …)"),
+        (steps_a_call_with_more, "step 'mk' takes the function and then its arguments: ctx.step('mk', fetch, …)"),
+        (steps_a_value, "step 'mk' takes the function and then its arguments: ctx.step('mk', function, …)"),
+        (asks_without_a_key, "ctx.elicit takes a key, then the message and the schema"),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_wrong_call_of_the_context_says_how_to_call_it(served: Any, message: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("info", 'use ctx.log("info", …)'),
+        ("warning", 'use ctx.log("warning", …)'),
+        ("report_progress", "use ctx.progress(done, total)"),
+    ],
+)
+def test_a_method_of_another_library_names_ours(name: str, advice: str) -> None:
+    @tool
+    async def logs(ctx: Context) -> None:
+        getattr(ctx, name)("text")
+
+    with pytest.raises(AttributeError, match="the context has no attribute") as caught:
+        run(logs)
+    assert str(caught.value).endswith(advice)
+
+
 # A forgotten await
 
 
@@ -349,6 +528,99 @@ def test_a_text_made_from_a_coroutine_is_an_error_too(served: Any, called: str) 
         AuthoringError, match=f"{served} contains a coroutine; write `await` before the call of {called}"
     ):
         run(served)
+
+
+@tool
+async def dropped_step(ctx: Context) -> str:
+    ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_checkpoint(ctx: Context) -> str:
+    ctx.checkpoint({"page": 1})  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_block(ctx: Context) -> str:
+    ctx.emit("a block")  # type: ignore[unused-coroutine]
+    return "done"
+
+
+@tool
+async def dropped_question(ctx: Context) -> str:
+    name: Any = ctx.elicit("name", "Your name?", str)
+    return "nobody" if name is None else "done"
+
+
+@tool
+async def dropped_before_a_question(ctx: Context) -> str:
+    ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+    return await ctx.elicit("name", "Your name?", str)
+
+
+@tool
+async def dropped_in_a_helper(ctx: Context) -> str:
+    async def helper() -> None:
+        ctx.step("charge", fetch, 1)  # type: ignore[unused-coroutine]
+
+    await asyncio.gather(helper())
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("served", "call"),
+    [
+        (dropped_step, "ctx.step('charge', …)"),
+        (dropped_checkpoint, "ctx.checkpoint(…)"),
+        (dropped_block, "ctx.emit(…)"),
+        (dropped_question, "ctx.elicit('name', …)"),
+        (dropped_before_a_question, "ctx.step('charge', …)"),
+        (dropped_in_a_helper, "ctx.step('charge', …)"),
+    ],
+    ids=lambda given: getattr(given, "name", ""),
+)
+def test_a_call_of_the_context_without_await_is_an_error_never_a_result(served: Any, call: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(AuthoringError) as caught:
+            run(served, answers={"name": "Ada"} if "question" in served.name else {})
+    assert str(caught.value).endswith(f"{served} never awaited {call}; write `await` before the call")
+
+
+@tool
+async def left_running(ctx: Context) -> str:
+    begun = asyncio.ensure_future(ctx.step("late", fetch))
+    begun.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return "done"
+
+
+@tool
+async def together(ctx: Context) -> list[str]:
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(ctx.step("first", fetch, 1))
+    second = await asyncio.wait_for(ctx.step("second", fetch, 2), 30)
+    return [first.result(), second, *await asyncio.gather(ctx.step("third", fetch, 3), ctx.step("fourth", fetch, 4))]
+
+
+@tool
+async def closed(ctx: Context) -> str:
+    ctx.step("never", fetch).close()
+    return "done"
+
+
+@tool
+async def asks_first(ctx: Context) -> str:
+    charging = ctx.step("charge", fetch, 1)
+    name = await ctx.elicit("name", "Your name?", str)
+    return name + await charging
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("served", [left_running, together, closed, asks_first], ids=lambda given: given.name)
+def test_a_call_that_starts_later_or_is_closed_is_not_forgotten(served: Any) -> None:
+    run(served, answers={"name": "Ada"} if served is asks_first else {})
 
 
 def test_the_output_of_another_program_is_no_forgotten_await() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -85,6 +85,8 @@ def test_one_module_may_introduce_the_tools_of_others(folder: Path) -> None:
         ({"instructions": "a" * 65_537}, "instructions of 65537 characters; use up to 65536"),
         ({"website_url": "shop.example.com"}, "use a URL that starts with https:// or http://"),
         ({"icons": [{"source": "x"}]}, "use a mapping with the URL of the icon in 'src'"),
+        ({"titel": "y"}, "server(…) has no option 'titel'; did you mean 'title'?"),
+        ({"port": 1}, "has no option 'port'; its options are icons, instructions, name, title, version, website_url"),
         ({"icons": [{"src": "icon.png"}]}, "use a URL that starts with https:// or http:// or data:"),
     ],
 )
@@ -92,6 +94,11 @@ def test_a_wrong_value_is_an_error_that_says_what_to_use(options: dict[str, Any]
     with pytest.raises(AuthoringError) as caught:
         exec(compile("server(**options)", "probe", "exec"), {"server": server, "options": options})
     assert message in str(caught.value)
+
+
+def test_an_option_without_its_name_is_refused() -> None:
+    with pytest.raises(AuthoringError, match=r"takes its options by name, such as server\(name='shop'\)"):
+        cast("Any", server)("shop")
 
 
 def test_a_call_in_a_function_is_refused() -> None:

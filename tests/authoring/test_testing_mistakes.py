@@ -137,12 +137,17 @@ def test_declining_fits_every_question_to_a_user() -> None:
 # Calls
 
 
+class Desk:
+    async def book(self) -> None: ...
+
+
 def test_what_is_not_a_tool_is_refused_with_what_to_do() -> None:
     def plain() -> None: ...
 
     assert mistake(plain) == (
         "run() takes a tool, prompt or resource, but 'plain' is a plain function; decorate it with @tool"
     )
+    assert mistake(Desk().book).endswith("but 'book' is a method; write book = tool(my_object.book)")
     assert "not run(resolve(…))" in mistake(resolve(None))  # type: ignore[arg-type]
     assert "not an object of type 'str'" in mistake("resolve")
 
