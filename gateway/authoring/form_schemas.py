@@ -127,8 +127,9 @@ class _Field:
             flat = {**self._definitions[name], **flat}
             if flat.get("title") == name:
                 flat.pop("title")
-        if flat.get("default", ...) is None:
-            flat.pop("default")
+        default = flat.get("default", ...)
+        if default is None or (isinstance(default, float) and not math.isfinite(default)):
+            flat.pop("default")  # JSON has no infinity
         choices = flat.get("anyOf", ())
         options = [option for option in choices if option.get("type") != "null"]
         if len(options) == 1 < len(choices):

@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
     create_model,
 )
-from pydantic_core import SchemaValidator
+from pydantic_core import SchemaError, SchemaValidator
 from typing_extensions import TypeAliasType, is_typeddict
 
 from gateway.authoring.form_schemas import FIELD, FormSchemas, Texts, bare, flat_form, property_names, type_name
@@ -202,8 +202,19 @@ def _made(kind: Any) -> Form:
             f"{type_name(kind)}: no form can ask for this type; use a flat pydantic model, a dataclass, str, int, "
             "float, bool, a date, or a choice (Literal or Enum)"
         ) from None
+    except (SchemaError, ImportError) as error:  # a wrong constraint, or a type that needs another package
+        raise AuthoringError(f"{type_name(kind)}: {_last_line(error)}") from None
     except PydanticUserError as error:
+        if error.code in ("class-not-fully-defined", "undefined-annotation") and not _has_fields(kind):
+            raise AuthoringError(
+                f"{type_name(kind)}: a name in it is not defined; write the type itself, without quotes"
+            ) from None
         raise AuthoringError(f"{type_name(kind)}: {error.message.splitlines()[0]}") from None
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in reversed(lines) if line and not line.startswith("For further")), "")
 
 
 def _has_fields(kind: Any) -> bool:

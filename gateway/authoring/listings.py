@@ -11,6 +11,7 @@ from gateway.errors import AuthoringError
 WEB: Final = ("https://", "http://")
 
 _ICON_SOURCES: Final = (*WEB, "data:")
+_ICON_FIELDS: Final = ("src", "mimeType", "sizes", "theme")
 _HINTS: Final[Mapping[str, type]] = {
     "title": str,
     "readOnlyHint": bool,
@@ -31,7 +32,7 @@ def listed_icons(icons: Iterable[Mapping[str, Any]], where: str) -> list[dict[st
     Raises:
         AuthoringError: an icon has no URL, or a field of the wrong type.
     """
-    if isinstance(icons, str | Mapping):
+    if not isinstance(icons, list | tuple):
         raise AuthoringError(f"{where} has icons={icons!r}; use a list of mappings")
     return [_icon(icon, where) for icon in icons]
 
@@ -41,6 +42,11 @@ def _icon(icon: Any, where: str) -> dict[str, Any]:
         raise AuthoringError(f"{where} has the icon {icon!r}; use a mapping with the URL of the icon in 'src'")
     if not isinstance(icon.get("mimeType", ""), str):
         raise AuthoringError(f"{where} has an icon with mimeType={icon['mimeType']!r}; use a text")
+    if icon.get("theme", "light") not in ("light", "dark"):
+        raise AuthoringError(f"{where} has an icon with theme={icon['theme']!r}; use 'light' or 'dark'")
+    for name in icon:
+        if name not in _ICON_FIELDS:
+            raise AuthoringError(f"{where} has an icon with {name!r}; {known_name(str(name), _ICON_FIELDS, 'use')}")
     sizes = icon.get("sizes", [])
     if not isinstance(sizes, list) or not all(isinstance(size, str) for size in sizes):
         raise AuthoringError(f"{where} has an icon with sizes={sizes!r}; use a list of texts, such as ['48x48']")

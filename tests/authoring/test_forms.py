@@ -336,3 +336,24 @@ def test_an_optional_type_with_a_name_may_be_left_out(kind: Any) -> None:
     form = form_of(kind)
     assert "required" not in form.schema
     assert form.read({}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Annotated[int, Field(gt=0.5)], "int: "),
+        (list["Missing"], "a name in it is not defined; write the type itself, without quotes"),  # type: ignore[name-defined] # noqa: F821
+    ],
+)
+def test_a_type_that_pydantic_cannot_build_is_an_authors_error(kind: Any, message: str) -> None:
+    with pytest.raises(AuthoringError) as caught:
+        form_of(kind)
+    assert message in str(caught.value)
+
+
+def test_an_infinite_default_is_not_shown() -> None:
+    @dataclass
+    class Limit:
+        most: float = float("inf")
+
+    assert form_of(Limit).schema["properties"] == {"most": {"type": "number"}}

@@ -87,6 +87,10 @@ def test_one_module_may_introduce_the_tools_of_others(folder: Path) -> None:
         ({"icons": [{"source": "x"}]}, "use a mapping with the URL of the icon in 'src'"),
         ({"titel": "y"}, "server(…) has no option 'titel'; did you mean 'title'?"),
         ({"port": 1}, "has no option 'port'; its options are icons, instructions, name, title, version, website_url"),
+        ({"icons": 3}, "has icons=3; use a list of mappings"),
+        ({"icons": [{"src": "data:,", "sizes": "48x48"}]}, "use a list of texts, such as ['48x48']"),
+        ({"icons": [{"src": "data:,", "theme": "blue"}]}, "has an icon with theme='blue'; use 'light' or 'dark'"),
+        ({"icons": [{"src": "data:,", "mimetype": "image/png"}]}, "has an icon with 'mimetype'; "),
         ({"icons": [{"src": "icon.png"}]}, "use a URL that starts with https:// or http:// or data:"),
     ],
 )
