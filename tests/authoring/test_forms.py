@@ -250,7 +250,7 @@ def test_a_stored_question_with_one_field_is_read_by_its_schema_which_other_tool
     def refuse(code: str) -> str:
         raise ValueError("not a code")
 
-    question = asked(Annotated[str, AfterValidator(refuse)])
+    question = asked(Annotated[str, Field(max_length=78), AfterValidator(refuse)])
     again = wire_ask(question.method, question.params, question.digest).question("k")
     again.read(accept({"value": "Ada"}))
     with pytest.raises(InvalidAnswer):
