@@ -333,8 +333,8 @@ class Roots(Ask[list[Root] | D], Generic[D]):
 def wire_ask(method: str, params: Mapping[str, Any], digest: bytes) -> Ask[Any]:
     """Return a question that can read the answers to a stored question, given its request.
 
-    An answer is read by the form's schema, or as the form's type if that has several fields and this process knows it.
-    It does if the tool declares its questions, or has asked them in this process.
+    An answer is read by the form's schema. If the form has several fields and this process knows its type, the answer
+    is read as that. It does if the tool declares its questions, or has asked them in this process.
 
     Args:
         method: `elicitation/create`, `sampling/createMessage` or `roots/list`.

@@ -41,6 +41,7 @@ from gateway.storage.failing import (
     kind_of,
     refused_access,
     repeatable,
+    sent,
 )
 from gateway.storage.outages import Outage, outages
 from gateway.storage.redis_connections import Pool
@@ -270,11 +271,12 @@ class RedisClient:
             GroupMissing: the stream has no such group.
             TaskStoreDown: it did not answer in time, or with another error.
         """
+        redis = self._client()
         block = ("BLOCK", wait_ms) if wait_ms > 0 else ()
         command = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *block, "STREAMS", key, ">")
         try:
             async with asyncio.timeout(SECONDS + wait_ms / 1000):
-                reply = await self._client().execute_command(*command)
+                reply = await sent(lambda: redis.execute_command(*command))
         except FAILURES as error:
             raise self._failed(error) from None
         self._outage.worked()
@@ -293,10 +295,10 @@ class RedisClient:
         try:
             async with asyncio.timeout(SECONDS):
                 if isinstance(redis, RedisCluster):
-                    by_node = await redis.info(target_nodes=RedisCluster.PRIMARIES)
+                    by_node = await sent(partial(redis.info, target_nodes=RedisCluster.PRIMARIES))
                     infos = [by_node] if "redis_version" in by_node else list(by_node.values())
                 else:
-                    infos = [await redis.info()]
+                    infos = [await sent(redis.info)]
         except FAILURES as error:
             raise self._failed(error) from None
         for info in infos:

@@ -39,6 +39,16 @@ class NotReached(ConnectionLost):
     """There is no connection to the server, so nothing was sent to it. The cause gives the reason."""
 
 
+async def sent(send: Callable[[], Awaitable[Any]]) -> Any:
+    """Send a command. A write to a connection that was just closed raises `ConnectionError`, also from uvloop."""
+    try:
+        return await send()
+    except RuntimeError as error:
+        if not str(error).endswith(_CLOSED):
+            raise
+        raise ConnectionLost(str(error)) from None
+
+
 async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:
     """Send a command, and send it again if the connection was lost. Every script of ours can be repeated.
 
@@ -46,17 +56,13 @@ async def repeatable(send: Callable[[], Awaitable[Any]]) -> Any:
     that the command had no effect.
     """
     try:
-        return await send()
+        return await sent(send)
     except NotReached:
         raise
     except ConnectionLost as error:
         lost = error
-    except RuntimeError as error:
-        if not str(error).endswith(_CLOSED):
-            raise
-        lost = ConnectionLost(str(error))
     try:
-        replies = await send()
+        replies = await sent(send)
     except RedisError as error:
         raise lost if did_nothing(error) else error from None
     if isinstance(replies, list):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
@@ -858,3 +859,19 @@ async def test_a_command_that_cannot_be_sent_keeps_no_other_waiting(here: Deploy
         told = await asyncio.gather(*(client.command("ECHO", text) for text in texts), return_exceptions=True)
     assert [reply for reply in told if isinstance(reply, bytes)] == [str(number).encode() for number in range(20)]
     assert isinstance(told[10], UnicodeEncodeError)
+
+
+async def test_a_worker_that_reads_from_a_closed_connection_finds_the_store_down(
+    there: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop refuses such a write with a `RuntimeError`, which no caller expects."""
+    queue = there.queue()
+
+    async def closed(*_: Any, **__: Any) -> None:
+        raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    monkeypatch.setattr(Redis, "execute_command", closed)
+    with pytest.raises(TaskStoreDown):
+        await there.claim(queue)
+    with pytest.raises(TaskStoreDown):
+        await queue._client.info()
