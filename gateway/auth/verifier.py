@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
@@ -29,7 +29,7 @@ from gateway.protocol import challenges
 from gateway.protocol.caller import Exchange
 from gateway.protocol.challenges import Challenges
 from gateway.sealing import base64url
-from gateway.sealing.principal import Claims, Principal
+from gateway.sealing.principal import NO_CLAIMS, Claims, Principal
 from gateway.settings.model import Settings
 
 MAX_HEADER_CHARACTERS: Final = 8192
@@ -362,8 +362,10 @@ def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
     return Principal(issuer, subject, client_id).holding(scopes=_scopes(claims), claims=selected)
 
 
-def _selected(claims: Mapping[str, Any], names: Iterable[str]) -> Claims:
+def _selected(claims: Mapping[str, Any], names: Sequence[str]) -> Claims:
     """Return the claims with these names. Tasks store them, so their size has a limit."""
+    if not names:
+        return NO_CLAIMS
     try:
         selected = Claims.of({name: claims[name] for name in names if name in claims})
     except ValueError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Final, Self
 
 import msgspec
@@ -31,8 +30,6 @@ class Claims(Mapping[str, Any]):
         Raises:
             ValueError: a value is not JSON, or nested too deeply.
         """
-        if isinstance(values, cls):
-            return values
         if not values:
             return cls("{}")
         try:
@@ -55,7 +52,7 @@ class Claims(Mapping[str, Any]):
         return f"<{len(self)} claims>"
 
 
-_NO_CLAIMS: Final = Claims("{}")
+NO_CLAIMS: Final = Claims("{}")
 
 
 class Principal(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
@@ -83,15 +80,17 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     @property
     def claims(self) -> Claims:
         """The claims that the deployment selects, as far as the token has them."""
-        claims: Claims = self.__dict__.get("claims", _NO_CLAIMS)
+        claims: Claims = self.__dict__.get("claims", NO_CLAIMS)
         return claims
 
-    def holding(self, *, scopes: Iterable[str] = (), claims: Mapping[str, Any] = MappingProxyType({})) -> Principal:
+    def holding(self, *, scopes: Iterable[str] = (), claims: Mapping[str, Any] = NO_CLAIMS) -> Principal:
         """Return the same caller with a token that grants these scopes and has these claims.
 
         Raises:
             ValueError: a claim is not JSON.
         """
         principal = Principal(self.issuer, self.subject, self.client_id)
-        principal.__dict__.update(scopes=frozenset(scopes), claims=Claims.of(claims))
+        held = principal.__dict__
+        held["scopes"] = frozenset(scopes)
+        held["claims"] = claims if isinstance(claims, Claims) else Claims.of(claims)
         return principal
