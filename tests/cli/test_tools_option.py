@@ -29,7 +29,7 @@ def test_a_worker_loads_a_file(tmp_path: Path) -> None:
 def test_a_file_may_have_the_name_of_a_module_that_the_gateway_needs(tmp_path: Path) -> None:
     (tmp_path / "calendar.py").write_text(TOOL)
     result = gateway("tools", settings={"GATEWAY_TOOLS": "calendar.py"}, cwd=tmp_path)
-    assert result.stdout.splitlines()[1:] == ["hello  1        Say hello."]
+    assert result.stdout.splitlines()[1:2] == ["hello  1        Say hello."]
 
 
 EMPTY = "'bugs.py' has no tool, prompt or resource; decorate its functions with @tool"
