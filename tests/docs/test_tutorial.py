@@ -240,18 +240,17 @@ def test_every_block_does_what_the_page_shows(reader: Reader) -> None:
             error.add_note(f"{block.place}\n{reader.said()}")
             raise
         if block.section == KILLED:
-            assert_legs_alternate(reader.said())
+            assert_a_call_moved(reader.said())
     reader.stop()
     build_the_image(reader.desk)
 
 
-def assert_legs_alternate(log: str) -> None:
-    """No leg of a call ran on the replica of the leg before."""
+def assert_a_call_moved(log: str) -> None:
+    """A call that one replica began was continued by the other. Until a killed one is back, legs may not alternate."""
     replicas: dict[str, list[str]] = {}
     for replica, flow in LEG.findall(log):
         replicas.setdefault(flow, []).append(replica)
-    assert max(map(len, replicas.values())) > 1
-    assert [legs for legs in replicas.values() if any(map(str.__eq__, legs, legs[1:]))] == []
+    assert any(len(set(legs)) > 1 for legs in replicas.values())
 
 
 def build_the_image(desk: Terminal) -> None:
