@@ -259,7 +259,7 @@ class TokenVerifier:
             raise _Refused(type(error).__name__) from None
         expires_at = self._check_times(claims)
         ends_at = expires_at + self._leeway_seconds
-        principal = _principal(claims, _selected(claims, self._claims))
+        principal = _principal(claims, _selected(claims, self._claims) if self._claims else NO_CLAIMS)
         exchange = None
         if self._exchange is not None:
             exchange = self._exchange.for_token(token, principal, lambda: ends_at - self._clock())
@@ -364,8 +364,6 @@ def _principal(claims: Mapping[str, Any], selected: Claims) -> Principal:
 
 def _selected(claims: Mapping[str, Any], names: Sequence[str]) -> Claims:
     """Return the claims with these names. Tasks store them, so their size has a limit."""
-    if not names:
-        return NO_CLAIMS
     try:
         selected = Claims.of({name: claims[name] for name in names if name in claims})
     except ValueError:

@@ -92,5 +92,6 @@ class Principal(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
         principal = Principal(self.issuer, self.subject, self.client_id)
         held = principal.__dict__
         held["scopes"] = frozenset(scopes)
-        held["claims"] = claims if isinstance(claims, Claims) else Claims.of(claims)
+        if claims is not NO_CLAIMS:
+            held["claims"] = claims if isinstance(claims, Claims) else Claims.of(claims)
         return principal
