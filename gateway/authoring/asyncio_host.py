@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Never, TypeVar
 
 from gateway.engine.leg import LegStopped
 from gateway.engine.outcomes import LegCrashed, LegTimedOut
@@ -70,21 +71,21 @@ class AsyncioHost:
         """
         context = contextvars.copy_context()
 
-        def call() -> T:
+        def call() -> Callable[[], T]:
             thread = threading.get_ident()
             self._busy.add(thread)
             try:
-                return context.run(function, *args)
-            except StopIteration as error:
-                # A future cannot hold a StopIteration: its waiter would wait forever.
-                raise RuntimeError("the function raised StopIteration") from error
+                value = context.run(function, *args)
+            except BaseException as error:  # noqa: BLE001 - it is raised for the caller
+                return partial(_raise, error)
             finally:
                 self._busy.discard(thread)
+            return lambda: value
 
         await self._take_thread(caller)
         loop = asyncio.get_running_loop()
 
-        def ended(_running: Future[T]) -> None:
+        def ended(_running: Future[Callable[[], T]]) -> None:
             # The thread is free when the function ends, not when its caller stops waiting.
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody needs the thread
                 loop.call_soon_threadsafe(self._free_thread, caller)
@@ -95,7 +96,12 @@ class AsyncioHost:
             self._free_thread(caller)
             raise
         running.add_done_callback(ended)
-        return await asyncio.wrap_future(running)
+        # An error is raised here. If the future raised it, compiled coroutines would lose its traceback.
+        outcome = await asyncio.wrap_future(running)
+        try:
+            return outcome()
+        finally:
+            del outcome  # the traceback of an error holds this frame, which must not hold the error
 
     async def _take_thread(self, caller: Hashable) -> None:
         """Wait until a thread is free for this caller, and count it as taken."""
@@ -177,3 +183,10 @@ class AsyncioHost:
     def close(self) -> None:
         """Release the threads. Functions that still run finish on their own."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _raise(error: BaseException) -> Never:
+    try:
+        raise error
+    finally:
+        del error
