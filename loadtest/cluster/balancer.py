@@ -91,12 +91,22 @@ class Balancer(LoggedProcess):
         self._places = {**kept, **dict(zip(new, free, strict=False))}
         for place in free:
             if states[place] != "MAINT" and place not in self._places.values():
-                self.command(f"set server {BACKEND}/{place} state maint")
+                self._empty(place)
         for name in new:
             host, port = servers[name]
             place = self._places[name]
             self.command(f"set server {BACKEND}/{place} addr {host} port {port}")
             self.command(f"set server {BACKEND}/{place} state ready")
+
+    def _empty(self, place: str) -> None:
+        """Send a place no more requests.
+
+        Maintenance closes connections, also those of requests that HAProxy is about to send to another replica because
+        this one is gone. So each request has to end or move first.
+        """
+        self.command(f"set server {BACKEND}/{place} state drain")
+        wait_until(lambda: self._rows()[place]["scur"] == "0", f"the requests to {place} to end")
+        self.command(f"set server {BACKEND}/{place} state maint")
 
     def up(self) -> set[str]:
         """Return the names of the replicas that it sends requests to now."""
@@ -120,9 +130,13 @@ class Balancer(LoggedProcess):
 
     def _states(self) -> dict[str, str]:
         """Return the state of each place, in order."""
+        return {place: row["status"] for place, row in self._rows().items()}
+
+    def _rows(self) -> dict[str, dict[str, str]]:
+        """Return the statistics of each place, in order."""
         rows = csv.DictReader(self.command("show stat").removeprefix("# ").splitlines())
         return {
-            row["svname"]: row["status"]
+            row["svname"]: row
             for row in rows
             if row["pxname"] == BACKEND and row["svname"] not in ("BACKEND", "FRONTEND")
         }
