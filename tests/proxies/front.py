@@ -79,6 +79,11 @@ class Front(LoggedProcess):
         """The MCP endpoint."""
         return f"{'http' if self.certificate is None else 'https'}://{self.netloc}/mcp"
 
+    @property
+    def closed_unsent(self) -> int:
+        """How many requests it has dropped, without a response, before it sent them to a replica."""
+        return 0
+
     def wait_ready(self) -> None:
         """Wait until it sends requests to a replica."""
         self._wait_started(self._serves)
@@ -98,6 +103,11 @@ class HAProxy(Front):
     config = DEPLOY / "haproxy.cfg"
     silence = ("timeout client", "timeout server")
     repeats_lost = True
+
+    @property
+    def closed_unsent(self) -> int:
+        """How many requests were about to go to a replica in the moment in which that one was marked as down."""
+        return self.log_path.read_text().count(" DC-- ")
 
     def _placed(self, text: str) -> str:
         servers = "\n    ".join(f"server r{number} {address}" for number, address in enumerate(self.replicas, 1))

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -211,11 +212,13 @@ class Load:
 
     Attributes:
         results: name of a call → its result.
+        cuts: how many requests got no response, which ends the connection of the client.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.results: dict[str, str] = {}
+        self.cuts = 0
         self.stopping = False
 
     async def use(self, user: User, prefix: str) -> None:
@@ -245,8 +248,12 @@ async def load(front: Front, name: str, *, session: bool = False) -> AsyncIterat
     load = Load(name)
 
     async def use(number: int) -> None:
-        async with connect(front, session=session) as user:
-            await load.use(user, str(number))
+        while not load.stopping:
+            try:
+                async with connect(front, session=session) as user:
+                    await load.use(user, f"{number}-{load.cuts}")
+            except* httpx2.RemoteProtocolError:
+                load.cuts += 1
 
     async with asyncio.TaskGroup() as users:
         for number in range(USERS):
@@ -291,6 +298,7 @@ async def test_a_replica_that_leaves_costs_no_call(both: Front, site: Site, sess
         assert await asyncio.to_thread(leaving.wait) == 0
         await calls.more()
     failures = calls.failures()
+    assert calls.cuts == 0
     if not session:
         assert failures == {}
     told = {called for called, text in failures.items() if text.startswith("error -31001")}
@@ -320,6 +328,7 @@ async def test_a_replica_that_is_killed_costs_what_it_was_doing_and_nothing_runs
     failures = calls.failures()
     assert all(text.startswith("error -31004") for text in failures.values())
     assert failures.keys() <= noticed
+    assert calls.cuts <= both.closed_unsent
     if both.repeats_lost:
         assert failures == {}
         assert all(replicas[:-1] in ([], [killed.name]) for replicas in runs.values())
