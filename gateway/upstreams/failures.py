@@ -1,0 +1,64 @@
+"""What goes wrong between the gateway and an upstream."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from gateway.errors import GatewayError, RpcError
+
+
+class Reason(Enum):
+    """Why a request to an upstream has no result. The values are labels of metrics."""
+
+    UNREACHABLE = "unreachable"
+    REFUSED_ADDRESS = "refused_address"
+    BUSY = "busy"
+    """All places for this upstream stayed taken."""
+    BREAKER_OPEN = "breaker_open"
+    TIMED_OUT = "timed_out"
+    CUT = "cut"
+    """The connection ended before the answer was complete."""
+    TOO_LARGE = "too_large"
+    MALFORMED = "malformed"
+    """The answer is not a valid HTTP, event stream, JSON or JSON-RPC message."""
+    WRONG_ID = "wrong_id"
+    UNASKED = "unasked"
+    """The upstream asks something where it may not."""
+    REDIRECT = "redirect"
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    SERVER_ERROR = "server_error"
+    CREDENTIALS = "credentials"
+    """No credential could be obtained for the caller."""
+    NEEDS_SESSION = "needs_session"
+    """The tool can ask its questions only in a session."""
+    CHANGED = "changed"
+    """The upstream's definition changed between two legs of a call, or its tool differs from the pinned one."""
+
+
+class UpstreamFailure(GatewayError):
+    """A request to an upstream has no result.
+
+    Attributes:
+        upstream: the name of the upstream.
+        reason: why.
+        sent: whether the upstream may have received the request, and so may have acted.
+        detail: for the log; it contains no secret and nothing that only the upstream said.
+    """
+
+    def __init__(self, upstream: str, reason: Reason, *, sent: bool, detail: str = "") -> None:
+        super().__init__(f"{upstream}: {reason.value}{': ' if detail else ''}{detail}")
+        self.upstream = upstream
+        self.reason = reason
+        self.sent = sent
+        self.detail = detail
+
+
+class UpstreamError(RpcError):
+    """The upstream answered with a JSON-RPC error, which the caller gets as it came, within our limits."""
+
+    def __init__(self, upstream: str, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.upstream = upstream

@@ -1,0 +1,66 @@
+"""What the parts of this package need of each other and of the process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gateway.protocol.caller import Exchange
+from gateway.sealing.principal import Principal
+from gateway.upstreams.failures import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamCaller:
+    """For whom a request to an upstream is made.
+
+    Attributes:
+        principal: the caller, or None if it is anonymous or the gateway asks for itself.
+        exchange: exchanges the caller's token, or None.
+        headers: the headers of the caller's request, by lower-case name; only those of `forward_headers` are sent.
+        capabilities: what the caller's client declared.
+        token: a token for the upstream that a task has kept, or None.
+    """
+
+    principal: Principal | None = None
+    exchange: Exchange | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    token: str | None = None
+
+
+NOBODY = UpstreamCaller()
+"""The gateway itself, for requests that no caller makes."""
+
+
+class UpstreamTelemetry(Protocol):
+    """Counts what happens with upstreams. Labels come from the configuration and from lists, never from callers."""
+
+    def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
+        """Count a request to an upstream; `outcome` is `completed`, `input_required`, `error` or a `Reason` value."""
+        ...
+
+    def failed(self, upstream: str, reason: Reason) -> None:
+        """Count a failure."""
+        ...
+
+    def dropped(self, upstream: str, what: str) -> None:
+        """Count something that an upstream sent and nobody gets, such as `log`, `progress`, `tool` or `question`."""
+        ...
+
+    def listed(self, upstream: str, *, succeeded: bool) -> None:
+        """Count a refresh of an upstream's lists."""
+        ...
+
+    def serves(self, upstream: str, entries: int) -> None:
+        """Set how many tools, prompts, resources and templates of an upstream are served."""
+        ...
+
+    def breaker(self, upstream: str, *, is_open: bool) -> None:
+        """Set whether requests to an upstream are refused after repeated failures."""
+        ...
+
+    def in_flight(self, upstream: str, requests: int) -> None:
+        """Set how many requests an upstream works on."""
+        ...
