@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from typing import Final
 
 from gateway.authoring.questions import wire_ask
 from gateway.authoring.registry import Registry
@@ -16,6 +17,9 @@ from gateway.observability.audit import AuditLog
 from gateway.protocol.caller import Caller
 from gateway.tasks.model import TaskView, WireQuestion
 from gateway.tasks.ports import TaskPage, TaskPlaceMark, TaskStore
+
+_PAGE: Final = 250
+"""The number of tasks that one command reads."""
 
 
 class TaskAccess:
@@ -54,6 +58,19 @@ class TaskAccess:
         """Return the next page of the caller's tasks, without those whose tool the caller may no longer use."""
         page = await self._store.page(await self.owner(caller), after, limit)
         return TaskPage([view for view in page.views if _may_reach(view, caller, registry)], page.last)
+
+    async def newest(self, limit: int, caller: Caller, registry: Registry) -> list[TaskView]:
+        """Return the newest of the caller's tasks, newest first, without those whose tool the caller may no longer use.
+
+        All of the caller's tasks are read, in brief: the store has them in the order in which they expire.
+        """
+        views: list[TaskView] = []
+        page = await self.page(None, _PAGE, caller, registry)
+        views += page.views
+        while page.last is not None:
+            page = await self.page(page.last, _PAGE, caller, registry)
+            views += page.views
+        return sorted(views, key=lambda view: view.created_ms, reverse=True)[:limit]
 
     async def of_request(self, request: str, caller: Caller) -> str | None:
         """Return the id of the task that a request of the caller created."""

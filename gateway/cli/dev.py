@@ -152,6 +152,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
         make("GATEWAY_AUTH", "none", "GATEWAY_AUTH=none")
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS", "GATEWAY_SHOW_ERRORS"):
         filled[name] = filled.get(name) or "on"
+    filled["GATEWAY_PLAYGROUND"] = filled.get("GATEWAY_PLAYGROUND") or "dev"
     filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
     filled["PYTHONUNBUFFERED"] = "1"
     pin_own_code(filled)

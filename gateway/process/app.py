@@ -7,7 +7,7 @@ import contextlib
 import gc
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,13 +29,17 @@ from gateway.process.reload import Reloader
 from gateway.process.replica import Services, build
 from gateway.process.services import check
 from gateway.process.watchdog import watchdog
+from gateway.runtime.version import __version__
 from gateway.settings.hosts import is_loopback
 from gateway.settings.model import ENDPOINT_PATH, Settings
+from gateway.tasks.model import TaskView
 from gateway.tokens.hop_messages import max_message_bytes
 from gateway.web.endpoint import ARRIVAL, Arrival, McpEndpoint
 from gateway.web.hop import HOP_PATH
 from gateway.web.hop_endpoint import HopEndpoint
 from gateway.web.origins import OriginPolicy
+from gateway.web.playground.headers import SecurityHeaders
+from gateway.web.playground.routes import MAX_TASKS, Config, Playground, add_playground
 from gateway.web.proxies import TrustedProxies
 from gateway.web.server_callbacks import server_callbacks
 from gateway.web.site import Guard, Metadata, NotReady, create_site
@@ -116,6 +120,8 @@ class GatewayApp:
             metadata=self._metadata(metadata_paths),
             lifespan=self._lifespan,
         )
+        if settings.playground != "off":
+            add_playground(self.site, self._playground())
         self.site.add_middleware(
             Guard,
             is_running=lambda: self.is_running,
@@ -125,6 +131,30 @@ class GatewayApp:
             telemetry=services.telemetry,
             audit=services.audit,
         )
+        if settings.playground != "off":
+            self.site.add_middleware(SecurityHeaders)
+
+    def _playground(self) -> Playground:
+        services, wires = self._services, self._services.wires
+        settings, access = services.settings, wires.access
+
+        def config() -> Config:
+            return Config(
+                name=wires.identity_of(wires.dispatcher.registry).display_name or "Sealed Gateway",
+                version=__version__,
+                auth="none" if settings.auth == "none" else "bearer",
+                fleet=settings.playground == "dev",
+                tasks=access is not None,
+            )
+
+        async def tasks(authorization: str | None) -> Sequence[TaskView]:
+            assert access is not None  # noqa: S101 - the route exists only with a task store
+            caller = services.authenticator.known(authorization)
+            if caller is None:
+                caller = await services.authenticator.authenticate(authorization)
+            return await access.newest(MAX_TASKS, caller, wires.dispatcher.registry)
+
+        return Playground(config, None if access is None else tasks)
 
     def _metadata(self, paths: frozenset[str] | None) -> Metadata | None:
         metadata, wires = self._services.metadata, self._services.wires

@@ -560,6 +560,13 @@ class Settings(BaseSettings):
             "for all its processes."
         ),
     )
+    playground: Annotated[Literal["off", "on", "dev"], BeforeValidator(_lower), Expects("on or off")] = Field(
+        default="off",
+        description=(
+            "Whether `/` serves the playground, a page on which people call the tools. It asks for a bearer token. "
+            "`gateway dev` sets `dev`, which also shows its processes."
+        ),
+    )
     allowed_hosts: Annotated[
         tuple[str, ...],
         BeforeValidator(_split_names),

@@ -77,6 +77,7 @@ class Wires:
         dispatcher: answers the requests of all wires.
         hops: receives messages from other replicas.
         broadcasts: sends hints to all other replicas, and receives theirs.
+        access: reads tasks for their owners; None without a task store.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Wires:
         self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
         self.broadcasts.forward_to(CHANGED_TOPIC, changes.announce_here)
         changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
-        access = None if store is None else TaskAccess(store, audit)
+        self.access = access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
             self._handshake(registry, access),

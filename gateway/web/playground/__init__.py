@@ -1,0 +1,1 @@
+"""The playground: a page on which people call tools and watch calls move between replicas."""

@@ -1,0 +1,54 @@
+"""The security headers of the playground."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.types import ASGIApp
+
+from gateway.http.asgi import Receive, Scope, Send
+
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data: blob:",
+        "media-src data: blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+    )
+)
+"""What the page may load and do: only files of this server, and nothing that turns text into code."""
+
+HEADERS: Final = (
+    (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+
+class SecurityHeaders:
+    """Adds the headers to every response of an application, refusals included.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event of ASGI."""
+
+        async def send_more(event: Any) -> None:
+            if event["type"] == "http.response.start":
+                event = {**event, "headers": [*event.get("headers", ()), *HEADERS]}
+            await send(event)
+
+        await self._app(scope, receive, send_more if scope["type"] == "http" else send)
