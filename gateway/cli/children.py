@@ -8,10 +8,10 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from io import FileIO
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias
 
 from gateway.cli.console import Console
 
@@ -28,8 +28,17 @@ _LAST_WORDS_SECONDS_WHEN_STOPPING: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
+State: TypeAlias = Literal["starting", "ready", "stopping", "stopped"]
+
+
 def _no_words() -> str:
     return ""
+
+
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass(slots=True)
@@ -45,6 +54,10 @@ class Child:
         environ: variables that it gets in addition to those of all children.
         last_words: returns what to print besides the exit code when it has died.
         ready: set when the process is ready for the first time.
+        wanted: set while the process should run; see `Nursery.stop`.
+        state: what the process does now.
+        process: the running process, or None.
+        starts: how often it was started.
     """
 
     name: str
@@ -55,7 +68,23 @@ class Child:
     environ: Mapping[str, str] = field(default_factory=dict)
     last_words: Callable[[], str] = _no_words
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    wanted: asyncio.Event = field(default_factory=_set)
+    state: State = "starting"
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
     early_deaths: int = 0
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def enter(self, state: State) -> None:
+        """Note what the process does now."""
+        self.state = state
+        self._moved.set()
+
+    async def until(self, state: State) -> None:
+        """Wait until the process is in a state. Only one task may wait at a time."""
+        while self.state != state:
+            self._moved.clear()
+            await self._moved.wait()
 
 
 @dataclass(slots=True)
@@ -112,6 +141,11 @@ class Nursery:
             exit_code = await self._run_once(child)
             if self._stop.is_set():
                 return
+            if not child.wanted.is_set():
+                self._console.say(f"{child.name} was stopped")
+                child.enter("stopped")
+                await first_of(child.wanted.wait(), self._stop.wait())
+                continue
             words = child.last_words()
             self._console.say(f"{child.name} {_cause_of_death(exit_code)}{f': {words}' if words else ''}")
             if exit_code == EXIT_CONFIGURATION:
@@ -124,6 +158,30 @@ class Nursery:
                 self._orders.give_up(EXIT_FAILED)
                 return
             await self._pause(_BACKOFF_SECONDS * child.early_deaths)
+
+    def stop(self, child: Child) -> None:
+        """Ask a child to stop, and do not start it again until `start`. If it does not stop in time, it is killed."""
+        process = child.process
+        child.wanted.clear()
+        child.enter("stopping")
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        asyncio.get_running_loop().call_later(self._drain_seconds + _KILL_MARGIN_SECONDS, _kill, process)
+
+    def kill(self, child: Child) -> None:
+        """Kill a child, and do not start it again until `start`."""
+        child.wanted.clear()
+        child.enter("stopping")
+        if child.process is not None:
+            _kill(child.process)
+
+    def start(self, child: Child) -> None:
+        """Start a child that was stopped."""
+        if not child.wanted.is_set():
+            child.enter("starting")
+            child.wanted.set()
 
     async def _pause(self, seconds: float) -> None:
         """Wait, unless asked to stop before."""
@@ -151,12 +209,15 @@ class Nursery:
             raise
         finally:
             os.close(writer)
+        child.process, child.starts = process, child.starts + 1
+        child.enter("starting")
         output = asyncio.create_task(self._copy(pipe, child.name))
         watch = asyncio.create_task(self._announce(child, process.pid))
         stop = asyncio.create_task(self._stop_when_asked(process))
         try:
             return await process.wait()
         finally:
+            child.process = None
             watch.cancel()
             stop.cancel()
             if process.returncode is None:
@@ -192,6 +253,8 @@ class Nursery:
         self._console.say(
             f"{child.name} {'is running' if child.is_ready is None else 'is ready'}: pid {pid}{child.details}"
         )
+        if child.wanted.is_set():
+            child.enter("ready")
         child.ready.set()
 
     async def _stop_when_asked(self, process: asyncio.subprocess.Process) -> None:
@@ -201,6 +264,20 @@ class Nursery:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._orders.hurry.wait(), self._drain_seconds + _KILL_MARGIN_SECONDS)
             process.kill()
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Wait until one of the coroutines is done, and cancel the others."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
 
 
 def _bind_to_parent() -> Callable[[], None] | None:

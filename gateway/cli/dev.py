@@ -13,15 +13,19 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 from gateway.auth.bind import check_bind
-from gateway.cli.children import Child, Nursery, Orders
+from gateway.cli.children import Child, Nursery, Orders, first_of
 from gateway.cli.console import Console
 from gateway.cli.embedded_store import HOW_TO_GET_ONE, EmbeddedStore, embedded_store, find_server
+from gateway.cli.fleet import Fleet, KeyFile, Kind, Member
+from gateway.cli.fleet_api import FleetApi
 from gateway.cli.own_code import START_GATEWAY, pin_own_code
 from gateway.cli.round_robin import Front
 from gateway.errors import ConfigurationError
@@ -83,14 +87,30 @@ def run(
         store = None if settings.redis_url is not None else _make_store(stack, console)
         if store is not None:
             filled["GATEWAY_REDIS_URL"] = store.url
-        fleet = _make_fleet(settings.metrics_port, replicas, stack, console)
-        filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in fleet)
+        keys = _make_key_file(filled, stack) if "a seal key" in made else None
+        sockets = _make_sockets(settings.metrics_port, replicas, stack, console)
+        filled["GATEWAY_PEERS"] = filled.get("GATEWAY_PEERS") or ",".join(replica.url for replica in sockets)
         has_tasks = store is not None or settings.redis_url is not None
         options = ["--reload"] if reload else []
-        children = [replica.child(options) for replica in fleet]
-        children += [_worker(f"w{number}", options) for number in range(1, workers + 1)] if has_tasks else []
-        front = Front([replica.address for replica in fleet], listener)
-        supervisor = _Supervisor(children, store, front, filled, settings.drain_seconds, console)
+        members = [replica.member(options) for replica in sockets]
+        members += [_worker(f"w{number}", options) for number in range(1, workers + 1)] if has_tasks else []
+
+        def make(kind: Kind, number: int) -> Member:
+            if kind == "worker":
+                return _worker(f"w{number}", options)
+            metrics = None if settings.metrics_port is None else stack.enter_context(listen(LOOPBACK, 0))
+            return _Replica(f"r{number}", stack.enter_context(listen(LOOPBACK, 0)), metrics).member(options)
+
+        fleet = Fleet(
+            {member.child.name: member for member in members},
+            filled,
+            make,
+            keys,
+            has_releases=filled["GATEWAY_TOOLS"] == DEMO_TOOLS,
+        )
+        backends = FleetApi(fleet, has_store=store is not None) if settings.playground == "dev" else fleet
+        front = Front(backends, listener)
+        supervisor = _Supervisor(fleet, store, front, settings.drain_seconds, console)
         exit_code = asyncio.run(supervisor.run(_url(host, listener)))
         if exit_code:  # nobody asked to stop, so there is time to print the reason
             console.close(_LAST_WORDS_SECONDS)
@@ -173,7 +193,19 @@ def _url(host: str, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/mcp"
 
 
-def _make_fleet(metrics_port: int | None, count: int, stack: contextlib.ExitStack, console: Console) -> list[_Replica]:
+def _make_key_file(environ: dict[str, str], stack: contextlib.ExitStack) -> KeyFile:
+    """Put the seal keys of this run into a file, so that they can be rotated while it runs."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gateway-keys-"))
+    path = Path(folder) / "seal-keys"
+    keys = KeyFile(path)
+    del environ["GATEWAY_SEAL_KEYS"]
+    environ["GATEWAY_SEAL_KEYS_FILE"] = str(path)
+    return keys
+
+
+def _make_sockets(
+    metrics_port: int | None, count: int, stack: contextlib.ExitStack, console: Console
+) -> list[_Replica]:
     """Open the sockets of the replicas."""
     metrics = _metrics_listeners(metrics_port, count, stack, console)
     return [
@@ -227,8 +259,12 @@ class _Replica:
         """The URL at which the other replicas reach it."""
         return "http://{}:{}".format(*self.address)
 
-    def child(self, more: list[str]) -> Child:
-        """Return the process of this replica, started with `more` options."""
+    def member(self, more: list[str]) -> Member:
+        """Return this replica with its process, started with `more` options."""
+        metrics = None if self.metrics is None else (LOOPBACK, self.metrics.getsockname()[1])
+        return Member("replica", self._child(more), self.address, metrics)
+
+    def _child(self, more: list[str]) -> Child:
         descriptors = [self.listener.fileno()]
         options = ["--fd", str(descriptors[0]), "--replica-id", self.name, "--metrics-host", LOOPBACK]
         details = ""
@@ -249,19 +285,18 @@ class _Replica:
         )
 
 
-def _worker(name: str, more: list[str]) -> Child:
+def _worker(name: str, more: list[str]) -> Member:
     options = ["--worker-id", name, "--metrics-port", "off"]
-    return Child(name, [*START_GATEWAY, "worker", *options, *more])
+    return Member("worker", Child(name, [*START_GATEWAY, "worker", *options, *more]))
 
 
 @dataclass(slots=True)
 class _Supervisor:
     """Starts the task store, then everything else, and stops them in reverse order."""
 
-    children: list[Child]
+    fleet: Fleet
     store: EmbeddedStore | None
     front: Front
-    environ: Mapping[str, str]
     drain_seconds: float
     console: Console
     orders: Orders = field(default_factory=Orders)
@@ -312,10 +347,10 @@ class _Supervisor:
             return
         child = Child("store", self.store.command(), is_ready=self.store.is_ready, last_words=self.store.last_words)
         stop = asyncio.Event()
-        nursery = Nursery(self.environ, self.orders, _STORE_STOP_SECONDS, self.console, stop)
+        nursery = Nursery(self.fleet.environ, self.orders, _STORE_STOP_SECONDS, self.console, stop)
         keeper = asyncio.create_task(nursery.keep(child))
         try:
-            await _first_of(child.ready.wait(), self.orders.stopping.wait())
+            await first_of(child.ready.wait(), self.orders.stopping.wait())
             yield
         finally:
             stop.set()
@@ -323,33 +358,23 @@ class _Supervisor:
 
     async def _run_fleet(self, url: str) -> None:
         """Run replicas and workers until one gives up or the run is asked to stop."""
-        nursery = Nursery(self.environ, self.orders, self.drain_seconds, self.console)
-        keepers = [asyncio.create_task(nursery.keep(child)) for child in self.children]
+        fleet = self.fleet
+        fleet.keep(Nursery(fleet.environ, self.orders, self.drain_seconds, self.console))
         greeter = asyncio.create_task(self._greet(url))
-        stopping = asyncio.create_task(self.orders.stopping.wait())
         try:
-            await asyncio.wait([*keepers, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await first_of(fleet.ended.wait(), self.orders.stopping.wait())
         finally:
             self.orders.stopping.set()
             self.front.stop_listening()
             greeter.cancel()
-            failures = await asyncio.gather(*keepers, stopping, return_exceptions=True)
+            failures = await fleet.stopped()
         for failure in failures:
-            if isinstance(failure, Exception):
-                raise failure
+            raise failure
 
     async def _greet(self, url: str) -> None:
-        for child in self.children:
-            await child.ready.wait()
+        for member in list(self.fleet.members.values()):
+            await member.child.ready.wait()
         self.console.say(f"ready on {url} (press Ctrl-C to stop)")
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait until one of the coroutines is done, and cancel the others."""
-    tasks = [asyncio.create_task(wait) for wait in waits]
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
 
 
 async def _is_ready(address: tuple[str, int]) -> bool:

@@ -1,8 +1,11 @@
 """A round-robin front for development: one port with several replicas behind it.
 
-It knows nothing about HTTP. As soon as a client sends something, its connection goes to the next replica, and bytes
-are copied both ways until one side is done. Replicas close each connection after one response, so requests always
-alternate between them. In production, use a real load balancer.
+Of HTTP, it reads only the request line. Then the connection goes to the next replica, and bytes are copied both ways
+until one side is done. Replicas close each connection after one response, so requests always alternate between them.
+In production, use a real load balancer.
+
+Below `/playground/replicas/<id>/`, a request goes to that replica. Requests below `/playground/fleet` are answered by
+the parent itself.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from gateway.runtime.background import task_running
 
@@ -23,21 +26,75 @@ _NOBODY_THERE: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\nretry-after: 1\r\n\r\n"
 )
 
+NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+FLEET: Final = b"/playground/fleet"
+"""The path of requests about the processes themselves, which the parent answers."""
+
+REPLICAS: Final = b"/playground/replicas/"
+"""The path of requests to one replica."""
+
+_MAX_LINE_BYTES: Final = 16384
+_PARTS_OF_REQUEST_LINE: Final = 3
+
 log = logging.getLogger(__name__)
 
-_Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+Address: TypeAlias = tuple[str, int]
+
+
+class Backends(Protocol):
+    """The processes behind the front."""
+
+    def addresses(self) -> Sequence[Address]:
+        """Return the addresses of the replicas that should get requests."""
+        ...
+
+    def address_of(self, name: str) -> Address | None:
+        """Return the address of one replica, or None if there is none with that name."""
+        ...
+
+    async def answer(self, head: bytes, client: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+        """Answer a request about the processes themselves, of which `head` was read."""
+        ...
+
+
+class Fixed:
+    """Replicas that never change and that nobody controls.
+
+    Args:
+        addresses: the addresses of the replicas.
+    """
+
+    def __init__(self, addresses: Sequence[Address]) -> None:
+        self._addresses = tuple(addresses)
+
+    def addresses(self) -> Sequence[Address]:
+        """Return all addresses."""
+        return self._addresses
+
+    def address_of(self, _name: str) -> Address | None:
+        """Return None: these replicas have no names."""
+        return None
+
+    async def answer(self, _head: bytes, client: Stream) -> None:
+        """Answer that there is nothing to control."""
+        client[1].write(NOT_FOUND)
+        await finish(client)
 
 
 class Front:
     """Connects each client to the next replica.
 
     Args:
-        replicas: the addresses (host, port) of the replicas.
+        backends: the replicas, or their addresses.
         listener: the socket to accept connections on; `close` closes it.
     """
 
-    def __init__(self, replicas: Sequence[tuple[str, int]], listener: socket.socket) -> None:
-        self._replicas = tuple(replicas)
+    def __init__(self, backends: Backends | Sequence[Address], listener: socket.socket) -> None:
+        self._backends: Backends = Fixed(backends) if isinstance(backends, Sequence) else backends
         self._next = 0
         self._listener = listener
         self._server: asyncio.Server | None = None
@@ -69,7 +126,7 @@ class Front:
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
 
-    async def _handle(self, client: _Stream) -> None:
+    async def _handle(self, client: Stream) -> None:
         # Without a buffer, `drain` waits until the kernel has everything, so the `abort` below loses nothing.
         transport = client[1].transport
         transport.set_write_buffer_limits(high=0)
@@ -80,15 +137,25 @@ class Front:
         finally:
             transport.abort()
 
-    async def _serve(self, client: _Stream) -> None:
+    async def _serve(self, client: Stream) -> None:
         # Choose a replica only when there is something to send, so an idle connection does not use up a turn.
-        first = await client[0].read(_CHUNK_BYTES)
+        first = await _read_line(client[0])
         if not first:
             return
-        replica = await self._connect()
+        path = _path_of(first)
+        if path == FLEET or path.startswith((FLEET + b"/", FLEET + b"?")):
+            await self._backends.answer(first, client)
+            return
+        if path.startswith(REPLICAS):
+            name, _, rest = path.removeprefix(REPLICAS).partition(b"/")
+            first = first.replace(path, b"/" + rest, 1)
+            address = self._backends.address_of(name.decode("latin-1"))
+            replica = None if address is None else await self._connect([address])
+        else:
+            replica = await self._connect(self._in_turn())
         if replica is None:
             client[1].write(_NOBODY_THERE)
-            await _finish(client)
+            await finish(client)
             return
         try:
             replica[1].write(first)
@@ -96,9 +163,17 @@ class Front:
         finally:
             replica[1].transport.abort()
 
-    async def _connect(self) -> _Stream | None:
-        start, self._next = self._next, (self._next + 1) % len(self._replicas)
-        for host, port in self._replicas[start:] + self._replicas[:start]:
+    def _in_turn(self) -> list[Address]:
+        """Return the addresses of the replicas, the one whose turn it is first."""
+        replicas = list(self._backends.addresses())
+        if not replicas:
+            return []
+        start = self._next % len(replicas)
+        self._next = start + 1
+        return replicas[start:] + replicas[:start]
+
+    async def _connect(self, replicas: Sequence[Address]) -> Stream | None:
+        for host, port in replicas:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     return await asyncio.open_connection(host, port)
@@ -107,11 +182,28 @@ class Front:
         return None
 
 
-async def _splice(client: _Stream, replica: _Stream) -> None:
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    """Return what a client has sent, once it contains a whole line; what was sent so far if the line is too long."""
+    read = b""
+    while b"\n" not in read and len(read) < _MAX_LINE_BYTES:
+        more = await reader.read(_CHUNK_BYTES)
+        if not more:
+            break
+        read += more
+    return read
+
+
+def _path_of(head: bytes) -> bytes:
+    """Return the target of a request line (RFC 9112 section 3), or b""."""
+    parts = head.partition(b"\n")[0].split(b" ")
+    return parts[1] if len(parts) == _PARTS_OF_REQUEST_LINE else b""
+
+
+async def _splice(client: Stream, replica: Stream) -> None:
     """Copy both ways until the replica has sent everything."""
     async with task_running(_send_requests(client[0], replica[1])):
         await _copy(replica[0], client[1])
-    await _finish(client)
+    await finish(client)
 
 
 async def _send_requests(client: asyncio.StreamReader, replica: asyncio.StreamWriter) -> None:
@@ -131,7 +223,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         await writer.drain()
 
 
-async def _finish(client: _Stream) -> None:
+async def finish(client: Stream) -> None:
     """Close the connection to the client without losing the end of the response.
 
     Closing a socket that holds unread bytes resets the connection, and a reset may discard bytes that the client has
