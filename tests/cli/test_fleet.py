@@ -1,0 +1,140 @@
+"""The playground's control of the processes of `gateway dev`, with real processes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli.fleet import CannotDo, KeyFile
+from loadtest.cluster import wait_until
+from tests.cli.test_dev import Dev
+from tests.integration.raw import headers_of, tool_call
+
+FLEET = "/playground/fleet"
+NONE: Mapping[str, str] = {}
+
+
+class Page:
+    """What a page can do that a run serves."""
+
+    def __init__(self, dev: Dev) -> None:
+        self.port = dev.port
+        self.token = self.send("GET", "/session")[1]["token"]
+
+    def send(self, method: str, path: str = "", headers: Mapping[str, str] = NONE) -> tuple[int, Any]:
+        return self.ask(method, FLEET + path, headers={"Sec-Fetch-Site": "same-origin", **headers})[:2]
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NONE
+    ) -> tuple[int, Any, str | None]:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)) as connection:
+            connection.request(method, path, body, dict(headers))
+            response = connection.getresponse()
+            content = response.read()
+            return response.status, json.loads(content) if content else None, response.headers["X-Gateway-Replica"]
+
+    def order(self, path: str) -> tuple[int, Any]:
+        return self.send("POST", path, {"X-Fleet-Token": self.token})
+
+    def replicas(self) -> dict[str, Any]:
+        status, fleet = self.send("GET", headers={"X-Fleet-Token": self.token})
+        assert status == 200
+        return {replica["id"]: replica for replica in fleet["replicas"]}
+
+    def who_answers(self, path: str = "/mcp") -> str | None:
+        message = tool_call("get_weather", {"location": "here"})
+        return self.ask("POST", path, json.dumps(message).encode(), headers_of(message))[2]
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    with closing(Dev("--workers", "0", cwd=tmp_path_factory.mktemp("dev"))) as dev:
+        dev.read_until_ready()
+        yield dev
+
+
+@pytest.fixture
+def page(dev: Dev) -> Page:
+    return Page(dev)
+
+
+def test_a_killed_replica_stays_away_until_it_is_started_and_the_others_answer(page: Page) -> None:
+    assert page.order("/replicas/r1/kill")[0] == 200
+    wait_until(lambda: page.replicas()["r1"]["state"] == "stopped", "the replica to end")
+    assert {page.who_answers() for _ in range(4)} == {"r2"}
+    assert page.order("/replicas/r1/kill")[0] == 409
+    assert page.order("/replicas/r1/start")[0] == 200
+    wait_until(lambda: page.replicas()["r1"]["state"] == "ready", "the replica to be ready")
+    assert {page.who_answers() for _ in range(4)} == {"r1", "r2"}
+
+
+def test_a_request_can_be_sent_to_one_replica(page: Page) -> None:
+    assert {page.who_answers("/playground/replicas/r2/mcp") for _ in range(3)} == {"r2"}
+
+
+def test_an_added_replica_gets_its_share_of_requests(page: Page) -> None:
+    assert page.order("/replicas")[0] == 200
+    wait_until(lambda: page.replicas()["r3"]["state"] == "ready", "the replica to be ready")
+    assert {page.who_answers() for _ in range(6)} == {"r1", "r2", "r3"}
+
+
+def test_legs_are_counted_by_replica(page: Page) -> None:
+    before = sum(replica["legs"] for replica in page.replicas().values())
+    page.who_answers()
+    wait_until(lambda: sum(replica["legs"] for replica in page.replicas().values()) > before, "the leg to be counted")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Fleet-Token": "guessed"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Host": "rebound.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+    ids=str,
+)
+def test_another_page_cannot_control_the_processes(page: Page, headers: dict[str, str]) -> None:
+    given = {"X-Fleet-Token": page.token, **headers}
+    assert page.send("POST", "/replicas/r2/kill", given)[0] == 403
+    assert page.replicas()["r2"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}], ids=str)
+def test_another_page_cannot_read_the_token(page: Page, headers: dict[str, str]) -> None:
+    assert page.send("GET", "/session", headers)[0] == 403
+
+
+def test_an_unknown_process_and_an_unknown_order_are_refused(page: Page) -> None:
+    assert page.order("/replicas/r9/kill")[0] == 404
+    assert page.order("/replicas/r1/explode")[0] == 404
+    assert page.order("/workers")[0] == 409
+    assert page.ask("POST", "/playground/replicas/r9/mcp")[0] == 503
+
+
+def test_the_keys_of_a_run_rotate_in_three_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cli.fleet.ROTATION_SECONDS", 0.0)
+    keys = KeyFile(tmp_path / "keys")
+    (old,) = keys.ids
+    keys.rotate()
+    assert keys.ids[0] == old
+    new = keys.ids[1]
+    keys.rotate()
+    assert keys.ids == [new, old]
+    keys.rotate()
+    assert keys.ids == [new]
+
+
+def test_a_step_waits_until_all_processes_have_the_last_one(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys")
+    keys.rotate()
+    with pytest.raises(CannotDo):
+        keys.rotate()
