@@ -1,0 +1,214 @@
+// Fields for JSON Schema. Raw JSON is always possible.
+
+import { parse, stringify } from "./exact.js";
+import { choicesOf, initial, kindOf, resolve, variants } from "./schema.js";
+import { html, useState } from "./view.js";
+
+let ids = 0;
+
+/** All fields of an object. `change` gets the new object. */
+export function Fields({ schema, root, value, change, problems, path = "", complete }) {
+  const required = new Set(schema.required ?? []);
+  return html`${Object.entries(schema.properties ?? {}).map(
+    ([name, member]) => html`<${Field}
+      key=${name}
+      name=${name}
+      path=${path ? `${path}.${name}` : name}
+      schema=${resolve(member, root)}
+      root=${root}
+      isRequired=${required.has(name)}
+      value=${value?.[name]}
+      problems=${problems}
+      complete=${complete}
+      change=${(next) => change(without({ ...value, [name]: next }))}
+    />`,
+  )}`;
+}
+
+function without(object) {
+  return Object.fromEntries(Object.entries(object).filter(([, member]) => member !== undefined));
+}
+
+function Field({ name, path, schema, root, isRequired, value, change, problems, complete }) {
+  const [id] = useState(() => `field-${++ids}`);
+  const kind = kindOf(schema);
+  const problem = problems[path];
+  const label = schema.title ?? name;
+  const isGroup = kind === "object" || kind === "array" || kind === "variants" || kind === "choices";
+  const help = html`
+    ${schema.description && html`<small id=${`${id}-help`} class="help">${schema.description}</small>`}
+    ${problem && html`<small id=${`${id}-problem`} class="problem" role="alert">${label} ${problem}</small>`}
+  `;
+  const described = [schema.description && `${id}-help`, problem && `${id}-problem`].filter(Boolean).join(" ") || undefined;
+  const field = html`<${Input} ...${{ id, kind, schema, root, value, change, problems, path, isRequired, described, complete, name }} />`;
+  if (isGroup) {
+    return html`<fieldset class="field" aria-describedby=${described}>
+      <legend>${label}${isRequired && html`<span class="required" title="required"> *</span>`}</legend>
+      ${field}${help}
+    </fieldset>`;
+  }
+  return html`<div class="field">
+    <label for=${id}>${label}${isRequired && html`<span class="required" title="required"> *</span>`}</label>
+    ${field}${help}
+  </div>`;
+}
+
+function Input(given) {
+  switch (given.kind) {
+    case "object":
+      return html`<div class="nested"><${Fields} ...${given} value=${given.value ?? {}} /></div>`;
+    case "array":
+      return html`<${Items} ...${given} />`;
+    case "choices":
+      return html`<${Choices} ...${given} />`;
+    case "variants":
+      return html`<${Variants} ...${given} />`;
+    case "choice":
+      return html`<${Choice} ...${given} />`;
+    case "boolean":
+      return html`<${Switch} ...${given} />`;
+    case "const":
+      return html`<code id=${given.id}>${String(given.schema.const)}</code>`;
+    case "number":
+      return html`<${NumberField} ...${given} />`;
+    case "text":
+      return html`<${Text} ...${given} />`;
+    default:
+      return html`<${Raw} ...${given} />`;
+  }
+}
+
+const INPUT_TYPES = { email: "email", uri: "url", date: "date" };
+
+function Text({ id, schema, value, change, described, complete, name }) {
+  const [found, setFound] = useState([]);
+  const input = async (event) => {
+    const typed = event.currentTarget.value;
+    change(typed === "" ? undefined : typed);
+    if (complete) setFound(await complete(name, typed));
+  };
+  const long = schema.maxLength === undefined || schema.maxLength > 200;
+  if (!complete && long && !schema.format && (value?.length > 60 || value?.includes("\n"))) {
+    return html`<textarea id=${id} rows="4" value=${value ?? ""} aria-describedby=${described} onInput=${input}></textarea>`;
+  }
+  return html`<input id=${id} type=${INPUT_TYPES[schema.format] ?? "text"} value=${value ?? ""} autocomplete="off"
+      aria-describedby=${described} list=${complete ? `${id}-list` : undefined} onInput=${input} />
+    ${complete && html`<datalist id=${`${id}-list`}>${found.map((text) => html`<option value=${text} />`)}</datalist>`}`;
+}
+
+function NumberField({ id, schema, value, change, described }) {
+  const input = (event) => {
+    const text = event.currentTarget.value.trim();
+    if (text === "") return change(undefined);
+    try {
+      change(parse(text));
+    } catch {
+      change(text);
+    }
+  };
+  return html`<input id=${id} inputmode=${schema.type === "integer" ? "numeric" : "decimal"} value=${value === undefined ? "" : String(value)}
+    autocomplete="off" aria-describedby=${described} onInput=${input} />`;
+}
+
+function Switch({ id, value, change, described }) {
+  return html`<input id=${id} type="checkbox" checked=${value === true} aria-describedby=${described}
+    onChange=${(event) => change(event.currentTarget.checked)} />`;
+}
+
+function Choice({ id, schema, value, change, described }) {
+  const choices = choicesOf(schema);
+  const place = choices.findIndex((choice) => choice.value === value);
+  return html`<select id=${id} aria-describedby=${described} value=${String(place)}
+    onChange=${(event) => change(choices[Number(event.currentTarget.value)]?.value)}>
+    <option value="-1">choose …</option>
+    ${choices.map((choice, number) => html`<option value=${String(number)}>${choice.title}</option>`)}
+  </select>`;
+}
+
+function Choices({ schema, value, change }) {
+  const chosen = value ?? [];
+  return html`<div class="choices">${choicesOf(schema.items).map((choice) => {
+    const isChosen = chosen.includes(choice.value);
+    const toggle = () => change(isChosen ? chosen.filter((each) => each !== choice.value) : [...chosen, choice.value]);
+    return html`<label class="inline"><input type="checkbox" checked=${isChosen} onChange=${toggle} /> ${choice.title}</label>`;
+  })}</div>`;
+}
+
+function Items({ schema, root, value, change, problems, path, name }) {
+  const items = value ?? [];
+  const set = (place, item) => change(items.map((other, number) => (number === place ? item : other)));
+  const item = resolve(schema.items ?? {}, root);
+  return html`<div class="items">
+    ${items.map((each, place) => html`<div class="item" key=${place}>
+      <${Field} name=${`${name} ${place + 1}`} path=${`${path}[${place}]`} schema=${item} root=${root} isRequired=${true}
+        value=${each} problems=${problems} change=${(next) => set(place, next ?? null)} />
+      <button type="button" class="quiet" onClick=${() => change(items.filter((_, number) => number !== place))}>Remove</button>
+    </div>`)}
+    <button type="button" class="quiet" onClick=${() => change([...items, initial(item, root, true) ?? ""])}>Add</button>
+  </div>`;
+}
+
+function Variants({ schema, root, value, change, problems, path, name, isRequired }) {
+  const all = variants(schema).map((each) => resolve(each, root));
+  const [chosen, setChosen] = useState(0);
+  const titles = all.map((each, place) => each.title ?? each.type ?? `form ${place + 1}`);
+  const choose = (event) => {
+    const place = Number(event.currentTarget.value);
+    setChosen(place);
+    change(initial(all[place], root, isRequired));
+  };
+  return html`<div class="nested">
+    <select aria-label=${`kind of ${name}`} value=${String(chosen)} onChange=${choose}>
+      ${titles.map((title, place) => html`<option value=${String(place)}>${title}</option>`)}
+    </select>
+    <${Field} key=${chosen} name=${titles[chosen]} path=${path} schema=${all[chosen]} root=${root} isRequired=${isRequired}
+      value=${value} problems=${problems} change=${change} />
+  </div>`;
+}
+
+function Raw({ id, value, change, described }) {
+  const [text, setText] = useState(value === undefined ? "" : stringify(value, "  "));
+  const [problem, setProblem] = useState("");
+  const input = (event) => {
+    setText(event.currentTarget.value);
+    try {
+      change(event.currentTarget.value.trim() === "" ? undefined : parse(event.currentTarget.value));
+      setProblem("");
+    } catch (error) {
+      setProblem(error.message);
+    }
+  };
+  return html`<textarea id=${id} class="code" rows="3" spellcheck=${false} value=${text} placeholder="JSON" aria-describedby=${described} onInput=${input}></textarea>
+    ${problem && html`<small class="problem" role="alert">${problem}</small>`}`;
+}
+
+/**
+ * A form for an object, which can also be edited as JSON text.
+ *
+ * @param text the JSON text of the object; the only truth.
+ * @param change gets the new text.
+ */
+export function ObjectForm({ schema, text, change, problems, complete }) {
+  const [raw, setRaw] = useState(kindOf(resolve(schema, schema)) !== "object");
+  let value = null;
+  let problem = "";
+  try {
+    value = parse(text);
+  } catch (error) {
+    problem = error.message;
+  }
+  const isObject = value !== null && typeof value === "object" && !Array.isArray(value);
+  const resolved = resolve(schema, schema);
+  return html`<div class="object-form">
+    <div class="row end">
+      <button type="button" class="quiet" aria-pressed=${raw} onClick=${() => setRaw(!raw)}>${raw ? "Show the form" : "Edit as JSON"}</button>
+    </div>
+    ${raw || !isObject
+      ? html`<textarea class="code" rows="8" spellcheck=${false} aria-label="arguments as JSON" value=${text}
+            onInput=${(event) => change(event.currentTarget.value)}></textarea>
+          ${problem && html`<small class="problem" role="alert">${problem}</small>`}`
+      : html`<${Fields} schema=${resolved} root=${schema} value=${value} problems=${problems} complete=${complete}
+            change=${(next) => change(stringify(next, "  "))} />
+          ${Object.keys(resolved.properties ?? {}).length === 0 && html`<p class="quiet-text">It takes no arguments.</p>`}`}
+  </div>`;
+}

@@ -1,0 +1,133 @@
+// A call as a timeline: one row for each leg, with the replica that ran it.
+
+import { asCurl, asPython } from "./calls.js";
+import { Problem, Result } from "./content.js";
+import { stringify } from "./exact.js";
+import { Questions } from "./questions.js";
+import { Copy, Json, Replica, clock, duration, html, shown, size, useState } from "./view.js";
+
+const OUTCOMES = {
+  running: "running",
+  asks: "asked",
+  shed: "handed over",
+  task: "became a task",
+  done: "done",
+  failed: "tool error",
+  refused: "refused",
+  lost: "no answer",
+  cancelled: "cancelled",
+};
+
+/** All calls of the page. */
+export function Timeline({ app }) {
+  const calls = app.calls.list;
+  if (calls.length === 0) return html`<p class="empty">Calls appear here. Choose a tool and call it.</p>`;
+  return html`<div class="calls">${calls.map((call) => html`<${CallView} key=${call.id} call=${call} app=${app} />`)}</div>`;
+}
+
+function CallView({ call, app }) {
+  const replicas = [...new Set(call.legs.map((leg) => leg.replica).filter(Boolean))];
+  return html`<article class="call" aria-label=${`call ${call.id} of ${call.title}`}>
+    <header class="row">
+      <h3>${call.title}</h3>
+      <span class="chip outcome ${call.last.kind}">${OUTCOMES[call.last.kind]}</span>
+      <span class="quiet-text">${clock(call.startedAt)}</span>
+      <span class="hops">${replicas.map((id, place) => html`${place > 0 && html`<span class="arrow" aria-label="then">→</span>`}<${Replica} id=${id} />`)}</span>
+      <span class="grow"></span>
+      ${call.last.kind === "running" && html`<button type="button" class="quiet" onClick=${() => app.calls.cancel(call)}>Cancel</button>`}
+      <button type="button" class="quiet" aria-label=${`remove call ${call.id}`} onClick=${() => app.calls.remove(call)}>Remove</button>
+    </header>
+    <ol class="legs">${call.legs.map((leg) => html`<${LegView} key=${leg.number} leg=${leg} call=${call} app=${app} />`)}</ol>
+  </article>`;
+}
+
+function LegView({ leg, call, app }) {
+  const isLast = leg === call.last;
+  return html`<li class="leg ${leg.kind}">
+    <div class="row">
+      <span class="dot" aria-hidden="true"></span>
+      <strong>Leg ${leg.number}</strong>
+      ${leg.replica ? html`<${Replica} id=${leg.replica} />` : leg.wanted && html`<span class="quiet-text">to ${leg.wanted}</span>`}
+      <span class="chip outcome ${leg.kind}">${OUTCOMES[leg.kind]}</span>
+      <span class="quiet-text">${duration(leg.ms)}</span>
+      ${leg.state !== null && html`<span class="quiet-text" title="what the client carries to the next leg, encrypted">state ${size(leg.stateBytes)}</span>`}
+      ${leg.note && html`<em class="quiet-text">${leg.note}</em>`}
+    </div>
+    <${Given} leg=${leg} />
+    <${Events} events=${leg.events} />
+    <${Outcome} leg=${leg} call=${call} app=${app} isLast=${isLast} />
+    <${Actions} leg=${leg} call=${call} app=${app} />
+  </li>`;
+}
+
+function Given({ leg }) {
+  const keys = Object.keys(leg.answers);
+  if (keys.length === 0) return null;
+  return html`<p class="given">Answered ${keys.map((key) => html`<code>${key}</code>: <span>${brief(leg.answers[key])}</span> `)}</p>`;
+}
+
+function brief(answer) {
+  if (answer.action !== undefined && answer.action !== "accept") return answer.action === "decline" ? "declined" : "dismissed";
+  const text = shown(answer.content ?? answer.roots ?? "accepted").replaceAll(/\s+/g, " ");
+  return text.length > 120 ? `${text.slice(0, 120)} …` : text;
+}
+
+function Events({ events }) {
+  if (events.length === 0) return null;
+  const progress = events.findLast((event) => event.type === "progress");
+  const rest = events.filter((event) => event.type !== "progress");
+  return html`<div class="events" aria-live="polite">
+    ${progress && html`<div class="row"><progress value=${progress.done} max=${progress.total ?? undefined} aria-label="progress"></progress>
+      <span class="quiet-text">${progress.done}${progress.total !== undefined && ` of ${progress.total}`} ${progress.message ?? ""}</span></div>`}
+    ${rest.length > 0 && html`<ul class="logs">${rest.slice(-50).map((event) => html`<li><span class="quiet-text">${clock(event.at)}</span>
+      ${event.type === "log" ? html`<span class="chip">${event.level}</span> <span>${shown(event.data)}</span>` : html`<code>${event.method}</code>`}</li>`)}</ul>`}
+  </div>`;
+}
+
+function Outcome({ leg, call, app, isLast }) {
+  const [again, setAgain] = useState(false);
+  switch (leg.kind) {
+    case "asks":
+      if (!isLast && !again) {
+        return html`<p class="given">It asked ${Object.keys(leg.questions).map((key) => html`<code>${key}</code> `)}
+          <button type="button" class="quiet" onClick=${() => setAgain(true)}>Answer differently</button></p>`;
+      }
+      return html`<${Questions} questions=${leg.questions} isBusy=${call.last.kind === "running"}
+        send=${(answers) => { setAgain(false); app.calls.answer(call, leg, answers, { replica: app.chosenReplica }); }}
+        label=${app.chosenReplica ? `Answer on ${app.chosenReplica}` : "Answer"}
+        extra=${(collect) => html`<button type="button" class="quiet" title="change one character of the sealed state, and see what the gateway says"
+          onClick=${() => { const answers = collect(); if (answers !== null) app.calls.tamper(call, leg, answers, { replica: app.chosenReplica }); }}>Answer with a changed state</button>`} />`;
+    case "done":
+    case "failed":
+      return html`<${Result} result=${leg.result} />`;
+    case "task":
+      return html`<p class="given">The call continues as the task <code>${leg.result.taskId}</code>. <button type="button" class="quiet" onClick=${() => app.show("tasks")}>Show tasks</button></p>`;
+    case "refused":
+    case "lost":
+      return html`<${Problem} error=${leg.error} status=${leg.status} challenge=${leg.challenge} />
+        ${leg.kind === "lost" && html`<p class="quiet-text">Nobody answered. Send the leg again: another replica can run it.</p>`}`;
+    default:
+      return null;
+  }
+}
+
+function Actions({ leg, call, app }) {
+  if (leg.kind === "running") return null;
+  const client = app.client;
+  const body = () => stringify({ jsonrpc: "2.0", id: leg.number, method: leg.request.method, params: { ...leg.request.params, _meta: client._meta() } });
+  const headers = () => {
+    const { Authorization: _, ...rest } = client._headers(leg.request.method, leg.request.params, call.headers);
+    return rest;
+  };
+  const needsToken = app.config.auth === "bearer";
+  return html`<details class="actions"><summary>More</summary>
+    <div class="row">
+      <button type="button" class="quiet" onClick=${() => app.calls.resend(call, leg, { replica: app.chosenReplica })}>Send this leg again${app.chosenReplica ? ` to ${app.chosenReplica}` : ""}</button>
+      <${Copy} label="Copy as curl" text=${() => asCurl(leg, document.baseURI, body(), headers(), needsToken)} />
+      <${Copy} label="Copy as Python" text=${() => asPython(leg, document.baseURI, body(), headers(), needsToken)} />
+      ${leg.state !== null && html`<${Copy} label="Copy the state" text=${leg.state} />`}
+    </div>
+    ${leg.state !== null && html`<details><summary>The sealed state</summary><pre class="text state" tabindex="0">${leg.state}</pre></details>`}
+    <details><summary>The request</summary><${Json} value=${leg.request} /></details>
+  </details>`;
+}
