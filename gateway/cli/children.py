@@ -28,7 +28,7 @@ _LAST_WORDS_SECONDS_WHEN_STOPPING: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
-State: TypeAlias = Literal["starting", "ready", "stopping", "stopped"]
+State: TypeAlias = Literal["starting", "ready", "stopping", "stopped", "killed"]
 
 
 def _no_words() -> str:
@@ -80,9 +80,9 @@ class Child:
         self.state = state
         self._moved.set()
 
-    async def until(self, state: State) -> None:
-        """Wait until the process is in a state. Only one task may wait at a time."""
-        while self.state != state:
+    async def until(self, *states: State) -> None:
+        """Wait until the process is in one of these states. Only one task may wait at a time."""
+        while self.state not in states:
             self._moved.clear()
             await self._moved.wait()
 
@@ -142,8 +142,9 @@ class Nursery:
             if self._stop.is_set():
                 return
             if not child.wanted.is_set():
-                self._console.say(f"{child.name} was stopped")
-                child.enter("stopped")
+                was_killed = exit_code == -signal.SIGKILL
+                self._console.say(f"{child.name} was {'killed' if was_killed else 'stopped'}")
+                child.enter("killed" if was_killed else "stopped")
                 await first_of(child.wanted.wait(), self._stop.wait())
                 continue
             words = child.last_words()

@@ -173,6 +173,7 @@ def fill_environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[s
     for name in ("GATEWAY_CONNECTION_CLOSE", "GATEWAY_STRICT_ASKS", "GATEWAY_SHOW_ERRORS"):
         filled[name] = filled.get(name) or "on"
     filled["GATEWAY_PLAYGROUND"] = filled.get("GATEWAY_PLAYGROUND") or "dev"
+    filled["GATEWAY_TASK_LEASE_SECONDS"] = filled.get("GATEWAY_TASK_LEASE_SECONDS") or "5"
     filled["GATEWAY_DRAIN_NOTICE_SECONDS"] = filled.get("GATEWAY_DRAIN_NOTICE_SECONDS") or "0"
     filled["PYTHONUNBUFFERED"] = "1"
     pin_own_code(filled)

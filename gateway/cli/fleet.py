@@ -235,7 +235,7 @@ class Fleet:
         for member in list(self.members.values()):
             if member.child.wanted.is_set() and self._nursery is not None:
                 self._nursery.stop(member.child)
-                await _until(member.child, "stopped")
+                await _until(member.child, "stopped", "killed")
                 self._nursery.start(member.child)
                 await _until(member.child, "ready")
 
@@ -243,8 +243,8 @@ class Fleet:
 _PATIENCE_SECONDS: Final = 60.0
 
 
-async def _until(child: Child, state: State) -> None:
-    """Wait until a process is in a state, for a bounded time: somebody else may give it other orders."""
+async def _until(child: Child, *states: State) -> None:
+    """Wait until a process is in one of these states, for a bounded time: somebody else may give it other orders."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            await child.until(state)
+            await child.until(*states)

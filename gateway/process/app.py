@@ -132,7 +132,7 @@ class GatewayApp:
             audit=services.audit,
         )
         if settings.playground != "off":
-            self.site.add_middleware(SecurityHeaders)
+            self.site.add_middleware(SecurityHeaders, closes=settings.connection_close)
 
     def _playground(self) -> Playground:
         services, wires = self._services, self._services.wires

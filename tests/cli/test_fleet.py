@@ -66,7 +66,7 @@ def page(dev: Dev) -> Page:
 
 def test_a_killed_replica_stays_away_until_it_is_started_and_the_others_answer(page: Page) -> None:
     assert page.order("/replicas/r1/kill")[0] == 200
-    wait_until(lambda: page.replicas()["r1"]["state"] == "stopped", "the replica to end")
+    wait_until(lambda: page.replicas()["r1"]["state"] == "killed", "the replica to end")
     assert {page.who_answers() for _ in range(4)} == {"r2"}
     assert page.order("/replicas/r1/kill")[0] == 409
     assert page.order("/replicas/r1/start")[0] == 200

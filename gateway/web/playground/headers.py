@@ -38,17 +38,19 @@ class SecurityHeaders:
 
     Args:
         app: the application.
+        closes: whether each response also closes its connection, so that a balancer chooses anew for each request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, closes: bool = False) -> None:
         self._app = app
+        self._headers = (*HEADERS, *([(b"connection", b"close")] if closes else ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
 
         async def send_more(event: Any) -> None:
             if event["type"] == "http.response.start":
-                event = {**event, "headers": [*event.get("headers", ()), *HEADERS]}
+                event = {**event, "headers": [*event.get("headers", ()), *self._headers]}
             await send(event)
 
         await self._app(scope, receive, send_more if scope["type"] == "http" else send)

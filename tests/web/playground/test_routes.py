@@ -60,6 +60,11 @@ async def test_a_rebound_host_and_another_origin_are_refused(headers: RawHeaders
     assert (await get("/playground/config", headers)).status == 403
 
 
+async def test_each_response_closes_its_connection_where_a_balancer_needs_that() -> None:
+    assert (await get("/", connection_close="on")).headers["connection"] == "close"
+    assert "connection" not in (await get("/")).headers
+
+
 async def test_an_unchanged_file_is_not_sent_again() -> None:
     first = await get("/playground/app.js")
     again = await get("/playground/app.js", (HOST, (b"if-none-match", first.headers["etag"].encode())))

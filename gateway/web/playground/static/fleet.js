@@ -91,7 +91,7 @@ function Process({ of, kind, fleet }) {
     <${Replica} id=${of.id} />
     <span class="state">${of.state}</span>
     <span class="quiet-text">${of.pid ? `pid ${of.pid}` : ""}</span>
-    ${of.legs !== undefined && runs && html`<span class="numbers" title="requests in flight, legs, legs handed over">${of.inFlight} in flight · ${of.legs} legs · ${of.shed} shed</span>`}
+    ${of.legs !== undefined && runs && html`<span class="numbers" title="requests in flight, legs, legs handed over">${of.inFlight} in flight · ${of.legs} ${of.legs === 1 ? "leg" : "legs"} · ${of.shed} shed</span>`}
     <span class="grow"></span>
     ${runs
       ? html`<button type="button" class="quiet" aria-label=${`stop ${of.id}`} onClick=${order("stop")}>Stop</button>

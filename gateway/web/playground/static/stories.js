@@ -100,7 +100,7 @@ const STORIES = [
         text: "Kill the worker in the middle of it.",
         label: "Kill w1",
         act: (app, memory) => { memory.done = taskOf(app, memory).progress?.progress; app.fleet.order("/workers/w1/kill"); },
-        done: (app, memory) => memory.done !== undefined && app.fleet.state?.workers.some((worker) => worker.id === "w1" && worker.state === "stopped"),
+        done: (app, memory) => memory.done !== undefined && app.fleet.state?.workers.some((worker) => worker.id === "w1" && worker.state === "killed"),
         shows: (app, memory) => html`The worker is dead after section ${memory.done}. The sections so far are stored.`,
       },
       {
