@@ -9,6 +9,7 @@ SDK_STAMP := .venvs/sdk/.installed
 PYTHON_CLIENTS := $(patsubst %,.venvs/%/.installed,fastmcp mcp1 pydantic-ai langchain google-adk openai-agents)
 FASTMCP_TASKS_STAMP := .venvs/fastmcp-tasks/.installed
 NODE_STAMP := .venvs/node/.installed
+BROWSER_STAMP := .venvs/browser/.installed
 FUZZ_STAMP := .venvs/fuzz/.installed
 DOCS_STAMP := .venvs/docs/.installed
 TYPING_STAMP := .venvs/typing/.installed
@@ -21,6 +22,8 @@ WITH_USERS := tests/under_load tests/integration/test_live_keys.py tests/loadtes
 SCENARIOS := tests/loadtest/scenarios
 # Real clients, each in its own environment, belong to `make conformance`, as do the scenarios of a proposal.
 CLIENTS := tests/integration/clients tests/integration/frameworks tests/wires/draft/test_modes.py tests/wires/draft/test_streaming.py
+# Tests of the playground drive Chromium; `make playground` runs them.
+BROWSED := tests/playground
 # Third-party proxies belong to `make proxies`; `make test` does not need them.
 BEHIND_PROXIES := tests/proxies
 # pyright has an environment of its own, so `make check` tests the types of user programs.
@@ -40,7 +43,7 @@ SOURCES := pyproject.toml locked/development.txt $(shell find $(CODE) -name '*.p
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test quick check compiled conformance proxies chaos loadtest soak fuzz docs ci bench
+.PHONY: help run demo test quick check compiled conformance proxies playground chaos loadtest soak fuzz docs ci bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +83,11 @@ proxies: $(STAMP) ## Test HAProxy, nginx and Caddy with their files in deploy/ (
 	@$(need_caddy)
 	@$(RUN) pytest -n 2 $(BEHIND_PROXIES) $(PROXIES)
 
+playground: $(STAMP) $(BROWSER_STAMP) ## Drive the playground in Chromium (PLAYGROUND="-k stories")
+	@$(need_redis)
+	@$(need_chromium)
+	@$(RUN) pytest -n 2 $(BROWSED) $(PLAYGROUND)
+
 chaos: $(STAMP) ## Break processes, networks, disks and clocks on purpose (CHAOS="-k replica")
 	@$(need_redis)
 	@$(need_haproxy)
@@ -114,6 +122,7 @@ ci: ## Do what .ci/run does: all tests and checks, mostly on compiled code
 	@cd $(COMPILED) && $(RUN) pytest -n 3 $(CORE) && $(RUN) pytest -n 4 -m repeats $(REPEATED)
 	@$(MAKE) --no-print-directory --directory $(COMPILED) conformance
 	@$(MAKE) --no-print-directory --directory $(COMPILED) proxies
+	@$(MAKE) --no-print-directory --directory $(COMPILED) playground
 	@$(MAKE) --no-print-directory --directory $(COMPILED) chaos
 	@$(MAKE) --no-print-directory --directory $(COMPILED) loadtest
 	@$(RUN) pytest -n 0 $(SCENARIOS) -k broken_twin
@@ -173,7 +182,7 @@ endef
 # order, so that the fixtures of a module start only once.
 define run_tests
 { $(need_redis); } && { $(need_curl); } && { $(need_haproxy); } && { $(need_prometheus); } && \
-	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
+	rm -f $(TESTED) .coverage .coverage.* && $(RUN) pytest -n 3 -m "not repeats" --dist worksteal $(addprefix --ignore=,tests/chaos $(BEHIND_PROXIES) $(BROWSED) $(TYPES) $(AFTER_DOCS) $(WITH_USERS) $(SCENARIOS) $(CLIENTS)) --cov --cov-report= --cov-fail-under=0 && touch $(TESTED)
 endef
 
 $(TESTED): $(STAMP) $(SOURCES)
@@ -198,6 +207,10 @@ $(FASTMCP_TASKS_STAMP): bench/peers/fastmcp/locked.txt
 # The fuzzer runs our code with our versions of all dependencies, so it needs both lists.
 $(FUZZ_STAMP): pyproject.toml locked/build.txt tests/peers/fuzz/locked.txt
 	@sh scripts/venv.sh .venvs/fuzz locked/build.txt tests/peers/fuzz/locked.txt -- --editable .
+	@touch $@
+
+$(BROWSER_STAMP): $(addprefix tests/peers/browser/,locked.txt package.json package-lock.json)
+	@sh scripts/node.sh .venvs/browser tests/peers/browser
 	@touch $@
 
 $(NODE_STAMP): $(addprefix tests/peers/node/,locked.txt package.json package-lock.json)

@@ -1,0 +1,49 @@
+"""The playground in Chromium, against real replicas. Each script in `pages/` has the tests of one subject."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_dev import Dev
+
+HERE = Path(__file__).parent
+PEERS = HERE.parent.parent / ".venvs/browser"
+SECONDS = 240
+
+
+def run(script: str, **environ: str) -> None:
+    """Run a script of tests in the browser."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert chromium is not None
+    done = subprocess.run(
+        [str(PEERS / "bin/node"), "--test", "--test-reporter=spec", str(HERE / "pages" / f"{script}.test.mjs")],
+        env={**os.environ, "PEERS": str(PEERS), "CHROMIUM": chromium, **environ},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def url_of(dev: Dev) -> str:
+    return f"http://127.0.0.1:{dev.port}/"
+
+
+def test_the_modules_of_the_page_keep_their_promises() -> None:
+    scripts = sorted(str(path) for path in (HERE / "modules").glob("*.test.mjs"))
+    done = subprocess.run(
+        [str(PEERS / "bin/node"), "--test", *scripts], capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("script", ["stories"])
+def test_people_see_calls_and_tasks_survive(demo: Dev, script: str) -> None:
+    run(script, DEV_URL=url_of(demo))
