@@ -13,9 +13,9 @@ async function tell(page, story) {
 
 async function answerBoth(page) {
   const call = newest(page);
-  await call.getByLabel(/resolution/).selectOption("Duplicate");
+  await call.getByRole("combobox", { name: /^resolution/ }).selectOption("Duplicate");
   await call.getByRole("button", { name: "Answer", exact: true }).click();
-  await call.getByLabel(/duplicateOfId/).fill("17");
+  await call.getByRole("textbox", { name: /^duplicateOfId/ }).fill("17");
   await call.getByRole("button", { name: "Answer", exact: true }).click();
   await ends(call, "done");
   return call;

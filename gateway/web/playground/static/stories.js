@@ -133,8 +133,10 @@ export function Stories({ app }) {
 
 function Story({ story, app }) {
   const [memory, setMemory] = useState(() => app.memoryOf(story.id));
-  const place = story.steps.findIndex((step) => !step.done(app, memory));
-  const current = place < 0 ? story.steps.length : place;
+  // A step that has happened stays done: a killed process is started again later.
+  let current = memory.reached ?? 0;
+  while (current < story.steps.length && story.steps[current].done(app, memory)) current += 1;
+  memory.reached = current;
   const begin = () => setMemory(app.forget(story.id));
   return html`<div>
     <h2>${story.title}</h2><p>${story.about}</p>

@@ -132,7 +132,7 @@ function Task({ task, app }) {
     </header>
     <p><code>${task.taskId}</code></p>
     ${progress && !isOver && html`<div class="row"><progress value=${progress.progress} max=${progress.total ?? undefined} aria-label="progress"></progress></div>`}
-    ${task.statusMessage && html`<p class="quiet-text" aria-live="polite">${task.statusMessage}</p>`}
+    ${task.statusMessage && !task.result && html`<p class="quiet-text" aria-live="polite">${task.statusMessage}</p>`}
     ${task.inputRequests && !isOver && html`<${Questions} key=${Object.keys(task.inputRequests).join()} questions=${task.inputRequests} send=${(answers) => act(app.follower.answer(task, answers))} />`}
     ${task.result && html`<${Result} result=${task.result} />`}
     ${task.error && html`<${Problem} error=${task.error} />`}
