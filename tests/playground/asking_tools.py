@@ -116,7 +116,7 @@ def languages(typed: str) -> list[str]:
     return [name for name in ("English", "Estonian", "German") if name.lower().startswith(typed.lower())]
 
 
-@resource("notes://all")
+@resource("notes://all", announces_changes=True)
 async def notes() -> str:
     """All notes."""
     return "# Notes\nbuy <b>milk</b>"

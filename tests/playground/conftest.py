@@ -28,3 +28,12 @@ def asking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     with closing(Dev("--tools", tools, "--workers", "0", cwd=tmp_path_factory.mktemp("asking"))) as dev:
         dev.read_until_ready()
         yield dev
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """A run with tools that attack the page."""
+    tools = str(HERE / "hostile_tools.py")
+    with closing(Dev("--tools", tools, "--workers", "0", cwd=tmp_path_factory.mktemp("hostile"))) as dev:
+        dev.read_until_ready()
+        yield dev

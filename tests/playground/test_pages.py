@@ -44,6 +44,17 @@ def test_the_modules_of_the_page_keep_their_promises() -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-@pytest.mark.parametrize("script", ["stories"])
+@pytest.mark.parametrize("script", ["stories", "tasks"])
 def test_people_see_calls_and_tasks_survive(demo: Dev, script: str) -> None:
     run(script, DEV_URL=url_of(demo))
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize("script", ["tools"])
+def test_people_can_call_answer_and_inspect_everything(asking: Dev, script: str) -> None:
+    run(script, ASKING_URL=url_of(asking))
+
+
+@pytest.mark.timeout(SECONDS)
+def test_texts_stay_texts_and_other_pages_can_do_nothing(hostile: Dev) -> None:
+    run("hostile", HOSTILE_URL=url_of(hostile))

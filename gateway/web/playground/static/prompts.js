@@ -100,6 +100,7 @@ function ResourceForm({ entry, app }) {
         <button type="button" class="quiet" aria-pressed=${isWatched} onClick=${() => app.watch(uri)}>${isWatched ? "Stop watching" : "Watch for changes"}</button>
         <${Where} app=${app} />
       </div>
+      ${isWatched && app.follower.heard && html`<p class="quiet-text" role="status">${app.follower.heard.has(uri) ? "The server announces its changes." : "The server does not announce its changes."}</p>`}
     </form>
   </section>`;
 }

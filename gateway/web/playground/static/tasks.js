@@ -20,6 +20,7 @@ export class Follower {
     this.tasks = new Map();
     this.notices = [];
     this.uris = new Set();
+    this.heard = null;
     this._client = client;
     this._onChange = onChange;
     this._onList = onList;
@@ -45,6 +46,7 @@ export class Follower {
   /** Open the stream anew, with everything that is followed now. */
   async listen() {
     this._stream?.abort();
+    this.heard = null;
     const stream = (this._stream = new AbortController());
     while (!stream.signal.aborted && !this._closed) {
       const taskIds = [...this.tasks.values()].filter((task) => !ENDED.has(task.status)).map((task) => task.taskId);
@@ -67,7 +69,9 @@ export class Follower {
 
   _take(message) {
     const params = message.params ?? {};
-    if (message.method === "notifications/tasks") {
+    if (message.method === "notifications/subscriptions/acknowledged") {
+      this.heard = new Set(params.notifications?.resourceSubscriptions ?? []);
+    } else if (message.method === "notifications/tasks") {
       const { _meta: meta, ...task } = params;
       const known = this.tasks.get(task.taskId);
       const { inputRequests: _, ...rest } = known ?? {};
