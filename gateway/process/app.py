@@ -132,7 +132,9 @@ class GatewayApp:
             audit=services.audit,
         )
         if settings.playground != "off":
-            self.site.add_middleware(SecurityHeaders, closes=settings.connection_close)
+            self.site.add_middleware(
+                SecurityHeaders, exempt=frozenset(self._endpoints), closes=settings.connection_close
+            )
 
     def _playground(self) -> Playground:
         services, wires = self._services, self._services.wires

@@ -33,16 +33,23 @@ HEADERS: Final = (
 )
 
 
+_CORS: Final = b"access-control-"
+
+
 class SecurityHeaders:
     """Adds the headers to every response of an application, refusals included.
 
+    A page of another origin can read none of them, also where it may call `/mcp`.
+
     Args:
         app: the application.
+        exempt: the paths of other endpoints, whose responses stay as they are.
         closes: whether each response also closes its connection, so that a balancer chooses anew for each request.
     """
 
-    def __init__(self, app: ASGIApp, *, closes: bool = False) -> None:
+    def __init__(self, app: ASGIApp, *, exempt: frozenset[str] = frozenset(), closes: bool = False) -> None:
         self._app = app
+        self._exempt = exempt
         self._headers = (*HEADERS, *([(b"connection", b"close")] if closes else ()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +57,9 @@ class SecurityHeaders:
 
         async def send_more(event: Any) -> None:
             if event["type"] == "http.response.start":
-                event = {**event, "headers": [*event.get("headers", ()), *self._headers]}
+                kept = [header for header in event.get("headers", ()) if not header[0].startswith(_CORS)]
+                event = {**event, "headers": [*kept, *self._headers]}
             await send(event)
 
-        await self._app(scope, receive, send_more if scope["type"] == "http" else send)
+        is_ours = scope["type"] == "http" and scope["path"].removeprefix(scope.get("root_path", "")) not in self._exempt
+        await self._app(scope, receive, send_more if is_ours else send)

@@ -15,7 +15,7 @@ async function isUnharmed(page) {
 
 test("texts of tools, schemas, questions, results and errors stay texts", async () => {
   await withPage(URL_, async (page) => {
-    await page.getByRole("option", { name: /onerror/ }).click();
+    await page.getByRole("listbox").getByRole("option", { name: /onerror/ }).click();
     await isUnharmed(page);
     await page.getByRole("region", { name: "tool attack" }).getByRole("button", { name: /^Call/ }).click();
     const made = newest(page);
@@ -49,8 +49,8 @@ test("texts of prompts, suggestions and resources stay texts", async () => {
 
 test("of a thousand tools, only those in sight are drawn", async () => {
   await withPage(URL_, async (page) => {
-    await page.getByText("1002").or(page.getByPlaceholder("Search 1002 tools")).first().waitFor();
-    assert((await page.getByRole("option").count()) < 60);
+    await page.getByPlaceholder("Search 1002 tools").waitFor();
+    assert((await page.getByRole("listbox").getByRole("option").count()) < 60);
     await page.getByLabel("search tools").fill("tool_0987");
     await page.getByRole("option", { name: /tool_0987/ }).click();
     await page.getByRole("region", { name: "tool tool_0987" }).getByRole("button", { name: /^Call/ }).click();

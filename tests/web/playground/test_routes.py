@@ -60,6 +60,12 @@ async def test_a_rebound_host_and_another_origin_are_refused(headers: RawHeaders
     assert (await get("/playground/config", headers)).status == 403
 
 
+async def test_a_page_that_may_call_the_gateway_reads_nothing_of_the_playground() -> None:
+    app = (b"origin", b"https://app.example.com")
+    answer = await get("/playground/config", (HOST, app), allowed_origins="https://app.example.com")
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
 async def test_each_response_closes_its_connection_where_a_balancer_needs_that() -> None:
     assert (await get("/", connection_close="on")).headers["connection"] == "close"
     assert "connection" not in (await get("/")).headers

@@ -8,7 +8,7 @@ import { Stories } from "./stories.js";
 import { Follower, Notices, Tasks } from "./tasks.js";
 import { Timeline } from "./timeline.js";
 import { Tools } from "./tools.js";
-import { News, html, render, useNews, useState } from "./view.js";
+import { News, Safe, html, render, useNews, useState } from "./view.js";
 import { Client, RpcError } from "./wire.js";
 
 const THEMES = ["auto", "light", "dark"];
@@ -204,11 +204,11 @@ function Main({ app }) {
     <nav class="tabs" role="tablist" aria-label="panels" onKeyDown=${move}>${shown.map(([id, title]) => html`<button type="button" role="tab" key=${id} data-panel=${id}
       id=${`tab-${id}`} aria-selected=${app.panel === id} aria-controls="main" tabindex=${app.panel === id ? 0 : -1}
       onClick=${() => app.show(id)}>${title}${id === "tasks" && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for an answer`}>${waiting}</span>` : null}</button>`)}</nav>
-    <main id="main" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${app.panel}`}><${Panel} app=${app} /></main>
+    <main id="main" tabindex="-1" role="tabpanel" aria-labelledby=${`tab-${app.panel}`}><${Safe} key=${app.panel}><${Panel} app=${app} /><//></main>
     <aside class="side" aria-label="calls and processes">
       ${app.fleet && html`<${Fleet} app=${app} />`}
       <h2>Calls</h2>
-      <${Timeline} app=${app} />
+      <${Safe}><${Timeline} app=${app} /><//>
     </aside>
   </div>`;
 }

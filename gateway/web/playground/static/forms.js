@@ -2,7 +2,7 @@
 
 import { parse, stringify } from "./exact.js";
 import { choicesOf, initial, kindOf, resolve, variants } from "./schema.js";
-import { html, useState } from "./view.js";
+import { html, own, useState } from "./view.js";
 
 let ids = 0;
 
@@ -17,7 +17,7 @@ export function Fields({ schema, root, value, change, problems, path = "", compl
       schema=${resolve(member, root)}
       root=${root}
       isRequired=${required.has(name)}
-      value=${value?.[name]}
+      value=${own(value, name)}
       problems=${problems}
       complete=${complete}
       change=${(next) => change(without({ ...value, [name]: next }))}
@@ -32,7 +32,7 @@ function without(object) {
 function Field({ name, path, schema, root, isRequired, value, change, problems, complete }) {
   const [id] = useState(() => `field-${++ids}`);
   const kind = kindOf(schema);
-  const problem = problems[path];
+  const problem = own(problems, path);
   const label = schema.title ?? name;
   const isGroup = kind === "object" || kind === "array" || kind === "variants" || kind === "choices";
   const help = html`

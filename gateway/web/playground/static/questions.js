@@ -4,7 +4,7 @@ import { parse, stringify } from "./exact.js";
 import { Block } from "./content.js";
 import { ObjectForm } from "./forms.js";
 import { initialObject, problems, resolve } from "./schema.js";
-import { Json, Link, html, useState } from "./view.js";
+import { Json, Link, html, own, useState } from "./view.js";
 
 const DECLINE = { action: "decline" };
 const DISMISS = { action: "cancel" };
@@ -44,15 +44,15 @@ function response(question, answer) {
  */
 export function Questions({ questions, send, isBusy = false, given = {}, extra = null, label = "Answer" }) {
   const keys = Object.keys(questions);
-  const [answers, setAnswers] = useState(() => Object.fromEntries(keys.map((key) => [key, redraft(questions[key], given[key])])));
+  const [answers, setAnswers] = useState(() => Object.fromEntries(keys.map((key) => [key, redraft(questions[key], own(given, key))])));
   const [shownProblems, setShownProblems] = useState({});
   const set = (key, answer) => setAnswers((all) => ({ ...all, [key]: answer }));
   const collected = () => {
-    const found = {};
-    const responses = {};
+    const found = Object.create(null);
+    const responses = Object.create(null);
     for (const key of keys) {
       const question = questions[key];
-      const answer = answers[key] ?? draft(question);
+      const answer = own(answers, key) ?? draft(question);
       try {
         responses[key] = response(question, answer);
         if (answer.action === "accept" && answer.text !== undefined) {
@@ -74,8 +74,8 @@ export function Questions({ questions, send, isBusy = false, given = {}, extra =
   };
   const all = (answer) => send(Object.fromEntries(keys.map((key) => [key, refusal(questions[key], answer)])));
   return html`<form class="questions" onSubmit=${submit} aria-label="questions">
-    ${keys.map((key) => html`<${Question} key=${key} name=${key} question=${questions[key]} answer=${answers[key] ?? draft(questions[key])}
-      change=${(answer) => set(key, answer)} problems=${shownProblems[key] ?? {}} />`)}
+    ${keys.map((key) => html`<${Question} key=${key} name=${key} question=${questions[key]} answer=${own(answers, key) ?? draft(questions[key])}
+      change=${(answer) => set(key, answer)} problems=${own(shownProblems, key) ?? {}} />`)}
     <div class="row">
       <button type="submit" disabled=${isBusy}>${label}</button>
       <button type="button" class="quiet" disabled=${isBusy} onClick=${() => all(DECLINE)}>Decline</button>

@@ -79,7 +79,7 @@ export function initial(schema, root, isRequired, depth = 0) {
 }
 
 export function initialObject(schema, root, depth = 0) {
-  const object = {};
+  const object = Object.create(null);
   const required = new Set(schema.required ?? []);
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     const value = initial(member, root, required.has(name), depth + 1);
@@ -96,7 +96,7 @@ const FORMATS = {
 };
 
 /** Return why a value does not fit, by the path of its field, such as "fields.name". */
-export function problems(value, schema, root, path = "", isRequired = true, found = {}, depth = 0) {
+export function problems(value, schema, root, path = "", isRequired = true, found = Object.create(null), depth = 0) {
   const resolved = resolve(schema, root);
   const note = (text) => {
     found[path] = text;
@@ -132,7 +132,7 @@ export function problems(value, schema, root, path = "", isRequired = true, foun
     if (typeof value !== "object" || Array.isArray(value)) return note("must be an object");
     const required = new Set(resolved.required ?? []);
     for (const [name, member] of Object.entries(resolved.properties ?? {})) {
-      problems(value[name], member, root, path ? `${path}.${name}` : name, required.has(name), found, depth + 1);
+      problems(Object.hasOwn(value, name) ? value[name] : undefined, member, root, path ? `${path}.${name}` : name, required.has(name), found, depth + 1);
     }
   }
   return found;

@@ -1,6 +1,6 @@
 // The view library, and small pieces that all panels share. Everything is text: nothing here makes markup from data.
 
-import { html, render, useEffect, useReducer, useRef, useState } from "./vendor/preact-htm.js";
+import { html, render, useEffect, useErrorBoundary, useReducer, useRef, useState } from "./vendor/preact-htm.js";
 import { stringify } from "./exact.js";
 
 export { html, render, useEffect, useRef, useState };
@@ -25,6 +25,19 @@ export class News {
 export function useNews(news) {
   const [, redraw] = useReducer((count) => count + 1, 0);
   useEffect(() => news.listen(redraw), [news]);
+}
+
+/** Read a member that an object has itself: a name such as `__proto__` is data like any other. */
+export function own(object, name) {
+  return object !== null && object !== undefined && Object.hasOwn(object, name) ? object[name] : undefined;
+}
+
+/** Keeps the rest of the page alive if a part of it cannot be drawn. */
+export function Safe({ children }) {
+  const [error, reset] = useErrorBoundary();
+  if (error === undefined) return children;
+  return html`<div class="problem-box" role="alert"><strong>This part of the page cannot be shown.</strong>
+    <p>${String(error.message)}</p><button type="button" class="quiet" onClick=${reset}>Try again</button></div>`;
 }
 
 export const shown = (value) => (typeof value === "string" ? value : stringify(value, "  "));

@@ -49,7 +49,7 @@ export function paramHeaders(schema, args) {
 function collect(schema, value, headers) {
   if (value === null || typeof value !== "object") return;
   for (const [name, member] of Object.entries(schema?.properties ?? {})) {
-    const given = value[name];
+    const given = Object.hasOwn(value, name) ? value[name] : undefined;
     if (given === undefined || given === null) continue;
     const header = member?.["x-mcp-header"];
     if (typeof header === "string") headers[`Mcp-Param-${header}`] = headerValue(String(given));
