@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from loadtest.cluster import Cluster, clean_environment
 from tests.cli.test_dev import Dev
+from tests.process.test_embedding import Host
 
 HERE = Path(__file__).parent
 
@@ -37,3 +41,30 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     with closing(Dev("--tools", tools, "--workers", "0", cwd=tmp_path_factory.mktemp("hostile"))) as dev:
         dev.read_until_ready()
         yield dev
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str]]:
+    """One replica that checks tokens, and a gateway in another application; what a script needs to reach them."""
+    environ = {
+        "GATEWAY_AUTH": "",
+        "GATEWAY_PLAYGROUND": "on",
+        "GATEWAY_TOOLS": "gateway.demo,tests.playground.guarded_tools",
+        "GATEWAY_JWT_SECRET": "s" * 32,
+    }
+    folder = tmp_path_factory.mktemp("served")
+    mounted = Host(folder, app="tests.playground.mounted_app:app")
+    with Cluster(folder, replicas=1, balancer=False, environ=environ) as cluster, mounted:
+        yield {
+            "SERVE_URL": cluster.url.removesuffix("mcp"),
+            "MOUNTED_URL": f"{mounted.origin}/tools/",
+            "TOKEN": _token(cluster, "--scope", "secrets:read"),
+            "WEAK_TOKEN": _token(cluster),
+        }
+
+
+def _token(cluster: Cluster, *options: str) -> str:
+    command = [sys.executable, "-m", "gateway", "token", "--sub", "me", *options]
+    return subprocess.run(
+        command, env=clean_environment(cluster.environ), capture_output=True, text=True, check=True
+    ).stdout.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_people_see_calls_and_tasks_survive(demo: Dev, script: str) -> None:
 
 
 @pytest.mark.timeout(SECONDS)
-@pytest.mark.parametrize("script", ["tools"])
+@pytest.mark.parametrize("script", ["tools", "access"])
 def test_people_can_call_answer_and_inspect_everything(asking: Dev, script: str) -> None:
     run(script, ASKING_URL=url_of(asking))
 
@@ -58,3 +59,8 @@ def test_people_can_call_answer_and_inspect_everything(asking: Dev, script: str)
 @pytest.mark.timeout(SECONDS)
 def test_texts_stay_texts_and_other_pages_can_do_nothing(hostile: Dev) -> None:
     run("hostile", HOSTILE_URL=url_of(hostile))
+
+
+@pytest.mark.timeout(SECONDS)
+def test_it_works_without_a_fleet_and_with_a_token(served: Mapping[str, str]) -> None:
+    run("serve", **served)
