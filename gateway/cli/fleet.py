@@ -83,7 +83,7 @@ class KeyFile:
             step = "The new key seals. The old key still opens what it has sealed."
         else:
             self._entries.pop()
-            step = "The old key is gone. What it has sealed can no longer be opened."
+            step = "The old key is gone. Nothing that it has sealed can be opened any more."
         self._write()
         return step
 

@@ -1,7 +1,7 @@
 """The API of the playground for the processes of `gateway dev`.
 
-The parent answers it itself, so it works while all replicas are down. Only pages that this run serves may use it: the
-connection and the host are loopback, the page has the same origin, and each order carries the token of the run.
+The parent answers it itself, so it works while all replicas are down. Only pages of this run may use it.
+The connection and the host are loopback, the page has the same origin, and each order has the token of the run.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class FleetApi:
 
     async def _state(self) -> dict[str, Any]:
         members = list(self._fleet.members.values())
-        loads = await self._metrics.read({each.child.name: each.metrics for each in members if each.metrics})
+        running = [each for each in members if each.child.state == "ready"]  # others would keep the page waiting
+        loads = await self._metrics.read({each.child.name: each.metrics for each in running if each.metrics})
         keys = [] if self._fleet.keys is None else self._fleet.keys.ids
         return {
             "replicas": [_shown(each) | loads.get(each.child.name, {}) for each in members if each.kind == "replica"],

@@ -21,7 +21,7 @@ NONE: Mapping[str, str] = {}
 
 
 class Page:
-    """What a page can do that a run serves."""
+    """The requests of a page that a run serves."""
 
     def __init__(self, dev: Dev) -> None:
         self.port = dev.port

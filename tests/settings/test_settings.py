@@ -119,6 +119,7 @@ EXAMPLES = {
     "GATEWAY_CONNECTION_CLOSE": Example(False, "1", True, "2"),
     "GATEWAY_STRICT_ASKS": Example(False, "on", True, "strict"),
     "GATEWAY_SHOW_ERRORS": Example(False, "on", True, "all"),
+    "GATEWAY_PLAYGROUND": Example("off", " ON ", "on", "yes"),
     "GATEWAY_ALLOWED_HOSTS": Example(
         (),
         "mcp.example.com, mcp.example.com:8443",

@@ -22,7 +22,7 @@ CONTENT_SECURITY_POLICY: Final = "; ".join(
         "require-trusted-types-for 'script'",
     )
 )
-"""What the page may load and do: only files of this server, and nothing that turns text into code."""
+"""The policy of the page: it loads only files of this server, and nothing turns text into code."""
 
 HEADERS: Final = (
     (b"content-security-policy", CONTENT_SECURITY_POLICY.encode()),
@@ -44,7 +44,7 @@ class SecurityHeaders:
     Args:
         app: the application.
         exempt: the paths of other endpoints, whose responses stay as they are.
-        closes: whether each response also closes its connection, so that a balancer chooses anew for each request.
+        closes: whether each response also closes its connection, so that a balancer chooses a replica for every request.
     """
 
     def __init__(self, app: ASGIApp, *, exempt: frozenset[str] = frozenset(), closes: bool = False) -> None:

@@ -52,7 +52,7 @@ class ListedTasks(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Playground:
-    """What the routes need of the replica.
+    """The interface of the routes to the replica.
 
     Attributes:
         config: returns how the page reaches the gateway.

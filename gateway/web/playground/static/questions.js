@@ -19,7 +19,7 @@ function draft(question) {
     case "sampling/createMessage":
       return { text: "", model: "a person at the playground" };
     default:
-      return { text: "file:///home/me/project" };
+      return { text: "file:///project" };
   }
 }
 

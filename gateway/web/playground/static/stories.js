@@ -65,7 +65,7 @@ const STORIES = [
         label: (app, { call }) => `Kill ${asking(call, "resolution")?.replica ?? "it"}`,
         act: (app, memory) => { memory.killed = asking(memory.call, "resolution").replica; app.fleet.order(`/replicas/${memory.killed}/kill`); },
         done: (app, { killed }) => killed !== undefined && !app.fleet.isReady(killed),
-        shows: (app, { killed }) => html`<${Replica} id=${killed} /> is dead. Its memory is gone, and the call is not: the client carries it.`,
+        shows: (app, { killed }) => html`<${Replica} id=${killed} /> is dead, and so is everything in its memory. The call lives on: the client carries it.`,
       },
       {
         text: "Answer both questions in the timeline.",
