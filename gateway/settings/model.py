@@ -563,8 +563,8 @@ class Settings(BaseSettings):
     playground: Annotated[Literal["off", "on", "dev"], BeforeValidator(_lower), Expects("on or off")] = Field(
         default="off",
         description=(
-            "Whether `/` serves the playground, a page that calls the tools. With `dev`, which `gateway dev` sets, it also "
-            "controls processes."
+            "Whether `/` serves the playground, a page that calls the tools. With `dev`, which `gateway dev` sets, it "
+            "also controls processes."
         ),
     )
     allowed_hosts: Annotated[

@@ -44,7 +44,7 @@ class SecurityHeaders:
     Args:
         app: the application.
         exempt: the paths of other endpoints, whose responses stay as they are.
-        closes: whether each response also closes its connection, so that a balancer chooses a replica for every request.
+        closes: whether each response also closes its connection, so a balancer chooses a replica for every request.
     """
 
     def __init__(self, app: ASGIApp, *, exempt: frozenset[str] = frozenset(), closes: bool = False) -> None:
