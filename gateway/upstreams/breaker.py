@@ -95,7 +95,7 @@ class Breaker:
             self._on_change(True)
 
     def abandoned(self, attempt: Attempt) -> None:
-        """Note that a request ended without saying anything about the upstream, such as one that its caller cancelled."""
+        """Note that a request ended and says nothing about the upstream, such as one that its caller cancelled."""
         self._end(attempt)
 
     def _end(self, attempt: Attempt) -> None:
