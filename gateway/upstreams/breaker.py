@@ -61,11 +61,16 @@ class Breaker:
         self._is_probing = False
         self.is_open = False
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a request that started now would be refused."""
+        return self.is_open and (self._is_probing or self._clock() < self._reopens_at)
+
     def start(self) -> Attempt | None:
         """Let a request through, or return None to refuse it. Report each attempt with exactly one of the others."""
         if not self.is_open:
             return _ORDINARY
-        if self._is_probing or self._clock() < self._reopens_at:
+        if self.refuses:
             return None
         self._is_probing = True
         return _PROBE

@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.protocol.versions import RELEASED
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
+from gateway.upstreams.ports import UpstreamCaller
 
 MAX_PAGES: Final = 64
 MAX_ENTRIES: Final = 10_000
@@ -21,6 +22,19 @@ MAX_BYTES: Final = 32 * 2**20
 
 LISTING_SECONDS: Final = 120.0
 """How long reading everything may take."""
+
+PAGE_SECONDS: Final = 30.0
+"""How long one page may take."""
+
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
+    "elicitation": {"form": {}, "url": {}},
+    "sampling": {"tools": {}},
+    "roots": {},
+}
+"""What is declared when lists are read, since servers hide tools from clients that lack something."""
+
+GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
+"""The gateway itself, for its own reading of lists."""
 
 METHOD_NOT_FOUND: Final = -32601
 
@@ -171,6 +185,13 @@ async def read_list(upstream: str, ask: Ask, name: ListName) -> tuple[Entries, i
     return entries, reading.ttl_ms
 
 
+def _size(entries: list[Any]) -> int:
+    try:
+        return len(_encode(entries))
+    except UnicodeEncodeError:  # lone surrogates, which are replaced when the entries are cleaned
+        return len(repr(entries))
+
+
 class _Reading:
     def __init__(self, upstream: str, ask: Ask) -> None:
         self._upstream = upstream
@@ -206,7 +227,7 @@ class _Reading:
         self._entries += len(entries)
         if self._entries > MAX_ENTRIES:
             raise self._too_much(f"more than {MAX_ENTRIES} entries")
-        self._bytes += len(_encode(entries))
+        self._bytes += _size(entries)
         if self._bytes > MAX_BYTES:
             raise self._too_much(f"lists of more than {MAX_BYTES} bytes")
         for entry in entries:
