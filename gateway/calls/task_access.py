@@ -160,7 +160,7 @@ def misfit(question: WireQuestion, answer: Answer) -> str | None:
 
 def scopes_of(view: TaskView, registry: Registry) -> frozenset[str]:
     """Return the scopes needed to reach a task: those its tool required at its creation, and those it requires now."""
-    tool = registry.tools.get(view.tool)
+    tool = registry.find_tool(view.tool)
     return view.scopes if tool is None else view.scopes | tool.scopes
 
 
@@ -170,4 +170,4 @@ def _may_reach(view: TaskView, caller: Caller, registry: Registry) -> bool:
 
 def _can_be_judged(view: TaskView, registry: Registry) -> bool:
     """Return whether the scopes of a task are known, from its record or from the tool that is served now."""
-    return view.opened or view.tool in registry.tools
+    return view.opened or registry.find_tool(view.tool) is not None

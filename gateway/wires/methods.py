@@ -154,7 +154,10 @@ class Methods:
             InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         name = wanted.name
-        tool = self.catalogue.registry.tools.get(name)
+        registry = self.catalogue.registry
+        tool = registry.tools.get(name)
+        if tool is None:
+            tool = registry.find_tool(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name}")
         check_scopes(tool, caller)
@@ -169,7 +172,7 @@ class Methods:
     async def get_prompt(self, incoming: Incoming) -> Ran:
         """Run one leg of a `prompts/get`; see `CallRunner.run`."""
         wanted = read_prompt_get(incoming.request.params)
-        prompt = self.registry.prompts.get(wanted.name)
+        prompt = self.registry.find_prompt(wanted.name)
         if prompt is None:
             raise InvalidParams(f"Unknown prompt: {wanted.name}")
         check_scopes(prompt, incoming.caller)

@@ -14,7 +14,6 @@ from gateway.protocol.param_headers import check_param_headers
 from gateway.protocol.released.requests import read_request
 from gateway.protocol.requests import McpRequest, read_tool_call
 from gateway.protocol.versions import META_SERVER_INFO, RELEASED, SUPPORTED_VERSIONS
-from gateway.wires.catalogue import TTL_MS
 from gateway.wires.handlers import checked_handlers
 from gateway.wires.methods import Handler, Incoming, Methods
 from gateway.wires.ports import Client
@@ -71,7 +70,7 @@ class ReleasedWire:
         catalogue = self.methods.catalogue
         identity = catalogue.identity
         told = {"supportedVersions": SUPPORTED_VERSIONS, "capabilities": catalogue.capabilities, **identity.guidance}
-        result = self.methods.words.cacheable(told, ttl_ms=TTL_MS, scope="public")
+        result = self.methods.words.cacheable(told, ttl_ms=catalogue.ttl_ms, scope="public")
         return incoming.answered({**result, "_meta": {META_SERVER_INFO: identity.whole}})
 
     async def _call_tool(self, incoming: Incoming) -> Reply:
