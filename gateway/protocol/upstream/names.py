@@ -1,8 +1,8 @@
 """Pure: the names under which tools and prompts of upstreams are served.
 
 A name is `<prefix>__<name>`, with only the characters and the length that the APIs of all large models accept. A prefix
-contains no `_`, so the first `__` always ends it. A name that had to be changed ends in digits of its own digest:
-it stays the same in every process, and two upstream names that look alike afterwards still differ.
+contains no `_`, so the first `__` always ends it. A name that had to be changed ends in digits of its own digest.
+So it is the same in every process, and two upstream names that look alike afterwards still differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What upstreams ask: read exactly, within limits, and only what servers may ask."""
+"""Questions of upstreams: read exactly, within limits, and only those that servers may ask."""
 
 from __future__ import annotations
 
