@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from gateway.authoring.parts import Kind
 from gateway.protocol.versions import RELEASED
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import UpstreamCaller
@@ -26,7 +27,13 @@ LISTING_SECONDS: Final = 120.0
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
 
-RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
+RELAYED_LIST_OF: Final[Mapping[Kind, ListName]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resourceTemplates",
+}
+CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
