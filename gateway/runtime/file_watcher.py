@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
 MAX_FILE_BYTES: Final = 1 << 20
+MAX_FURTHER_BYTES: Final = 1 << 24
+"""How much of a further file counts."""
 
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ class FileWatcher(Generic[T]):
         parse: parses the content; raises a `ConfigurationError` that does not quote it.
         take: applies the parsed value, on the event loop; must accept the same value again.
         poll_seconds: the time between two readings.
-        also: returns further files that the parsed value depends on. If one of them changes, the file counts as changed.
+        also: returns further files that the parsed value depends on. A change of one counts as a change of the file.
         refusal: what the log says of a content that cannot be used.
     """
 
@@ -129,6 +131,6 @@ def _digest_of(path: Path) -> bytes:
     """Return a digest of a file, or of the reason why it cannot be read."""
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            return hashlib.sha256(file.read(MAX_FURTHER_BYTES)).digest()
     except OSError as error:
         return hashlib.sha256(str(error.errno).encode()).digest()

@@ -28,6 +28,15 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
             yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
 
 
+def describe(found: UpstreamFile) -> Iterator[str]:
+    """Yield what operators should know of a file: what is served, what is not and why."""
+    served = ", ".join(definition.name for definition in found.definitions)
+    yield f"served: {served}" if served else "no upstream is served"
+    for entry in found.not_served:
+        yield f"{entry.name} is not served: {entry.reason}"
+    yield from found.notes
+
+
 def warnings(found: UpstreamFile, settings: Settings) -> Iterator[str]:
     """Yield a sentence for each upstream whose configuration is valid but gives callers more than it may seem."""
     for definition in found.definitions:
