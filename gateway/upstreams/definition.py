@@ -166,6 +166,7 @@ class Definition:
         idle_seconds: how long an unused connection stays open.
         rate: how often it is called, by all callers together; None does not limit it.
         pin: what happens to tools that differ from the lock file.
+        pinned: the digests of its tools in the lock file; empty without a pin. See `pins`.
         tls: certificates.
         proxy: the address of an HTTP proxy; "environment" takes that of the environment; None uses none.
         identity: a digest of transport, address and kind of credential. A call cannot continue at another identity.
@@ -194,6 +195,7 @@ class Definition:
     idle_seconds: float = 300
     rate: Rate | None = None
     pin: Pin = "off"
+    pinned: frozenset[str] = field(default=frozenset(), repr=False)
     tls: Tls = Tls()
     proxy: str | None = field(default=None, repr=False)
     identity: bytes = field(init=False, repr=False, compare=False)

@@ -1,4 +1,4 @@
-"""What the parts of this package need of each other and of the process."""
+"""The interfaces between the parts of this package and the process."""
 
 from __future__ import annotations
 

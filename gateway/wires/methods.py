@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -154,7 +155,10 @@ class Methods:
             InsufficientScope: the caller's token does not grant the tool's scopes.
         """
         name = wanted.name
-        tool = self.catalogue.registry.tools.get(name)
+        registry = self.catalogue.registry
+        tool = registry.tools.get(name)
+        if tool is None:
+            tool = registry.find_tool(name)
         if tool is None:
             raise InvalidParams(f"Unknown tool: {name}")
         check_scopes(tool, caller)
@@ -169,7 +173,7 @@ class Methods:
     async def get_prompt(self, incoming: Incoming) -> Ran:
         """Run one leg of a `prompts/get`; see `CallRunner.run`."""
         wanted = read_prompt_get(incoming.request.params)
-        prompt = self.registry.prompts.get(wanted.name)
+        prompt = self.registry.find_prompt(wanted.name)
         if prompt is None:
             raise InvalidParams(f"Unknown prompt: {wanted.name}")
         check_scopes(prompt, incoming.caller)
@@ -208,6 +212,7 @@ class Methods:
             order=order,
             conversation=conversation,
             forwarded_id=incoming.client.forwarded_id,
+            requester=_requester(incoming) if isinstance(served, Relayed) else None,
         )
         return self._calls.run(call)
 
@@ -242,6 +247,19 @@ class Methods:
         if target is None:
             raise InvalidParams(f"Unknown {wanted.kind}: {wanted.target}")
         return target
+
+
+def _requester(incoming: Incoming) -> Requester:
+    request, caller = incoming.request, incoming.caller
+    return Requester(
+        principal=caller.principal,
+        exchange=caller.exchange,
+        headers=incoming.headers,
+        capabilities=request.capabilities,
+        log_level=request.log_level,
+        wants_progress=request.progress_token is not None,
+        step_aside=incoming.client.leave,
+    )
 
 
 def check_scopes(served: Served, caller: Caller) -> None:

@@ -1,1 +1,1 @@
-"""Pure: the client's side of the protocol, for requests to other MCP servers. Everything they send is untrusted."""
+"""Pure: what other MCP servers say, and how it appears to our clients (`docs/upstreams.md`)."""
