@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from gateway.authoring.parts import Watcher
 from gateway.upstreams.breaker import Breaker
 from gateway.upstreams.bulkhead import Bulkhead
 from gateway.upstreams.definition import Definition
@@ -58,6 +59,7 @@ class Live:
         make_parts: returns what makes the parts, for a client that keeps to the limits.
         changed: called when there is another part.
         announce: called with the exposed URI of a resource that may have changed; None if no client listens here.
+        watcher: what tells this object which resources clients listen to.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Live:
         make_parts: Callable[[Definition, GuardedClient], PartMaker],
         changed: Callable[[], None],
         announce: Callable[[str], None] | None,
+        watcher: Watcher | None = None,
     ) -> None:
         name = definition.name
         self.definition = definition
@@ -91,7 +94,8 @@ class Live:
         self._problem = ""
         self._failures = 0
         self._is_retired = False
-        self.part = self._parts.unlisted(self._attempted, self)
+        self._watcher = watcher
+        self.part = self._parts.unlisted(self._attempted, watcher)
 
     def refresh_soon(self) -> None:
         """Read the lists again soon. Several requests within a second cause one reading."""
@@ -165,7 +169,7 @@ class Live:
             self._subscriptions.discovered(discovered)
         if listed != self._listed:
             self._listed = listed
-            self.part = self._parts.listed(listed, self)
+            self.part = self._parts.listed(listed, self._watcher)
             self._telemetry.serves(name, count_of(self.part))
             self._changed()
         return True
