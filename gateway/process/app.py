@@ -230,6 +230,8 @@ class GatewayApp:
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
         await stack.enter_async_context(self._services.wires.broadcasts.running())
+        if self._services.upstreams is not None:
+            await stack.enter_async_context(self._services.upstreams.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gateway.authoring.parts import KINDS, OFFERS, Kind, Offer, Part, Ready, Watcher
-from gateway.authoring.relayed import Relay, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
+from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
@@ -18,11 +18,13 @@ from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
-from gateway.upstreams.failures import UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import KEYS, LIST_OF, Discovered, Entries, Listed
 from gateway.upstreams.pins import differs
 from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.texts import sentence_of
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ MAX_KNOWN: Final = 20_000
 
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
+MAX_COMPLETIONS: Final = 100
 
 _SINGULAR: Final[Mapping[Kind, str]] = {
     "tools": "tool",
@@ -84,7 +87,7 @@ class PartMaker:
     """
 
     def __init__(
-        self, definition: Definition, client: GuardedClient, relay: Relay, telemetry: UpstreamTelemetry
+        self, definition: Definition, client: GuardedClient, relay: UpstreamRelay, telemetry: UpstreamTelemetry
     ) -> None:
         self._definition = definition
         self._client = client
@@ -125,7 +128,7 @@ class PartMaker:
             watcher=watcher,
             ttl_ms=UNKNOWN_TTL_MS if listed.ttl_ms is None else min(listed.ttl_ms, TTL_MS),
             instructions=listed.discovered.instructions,
-            may_have=frozenset(offer for offer in OFFERS if _has(offer, listed.discovered)),
+            may_have=frozenset(offer for offer in OFFERS if listed.discovered.offers(offer)),
         )
 
     def entries(self, kind: Kind, raw: Entries) -> dict[str, Served]:
@@ -186,8 +189,21 @@ class PartMaker:
             )
         except UpstreamFailure as failure:
             raise InternalError(sentence_of(failure)) from None
-        completion = result.get("completion")
-        return clean_completion(self._definition.prefix, completion)
+        return self._completion(result.get("completion"))
+
+    def _completion(self, said: Any) -> dict[str, Any]:
+        """Return a `completion` object within the limits of the protocol (MCP "Completion")."""
+        values = said.get("values") if isinstance(said, dict) else None
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            self._telemetry.failed(self._definition.name, Reason.MALFORMED)
+            failure = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=True)
+            raise InternalError(sentence_of(failure))
+        kept: dict[str, Any] = {"values": values[:MAX_COMPLETIONS]}
+        if type(said.get("total")) is int:
+            kept["total"] = said["total"]
+        if len(values) > MAX_COMPLETIONS or type(said.get("hasMore")) is bool:
+            kept["hasMore"] = len(values) > MAX_COMPLETIONS or said["hasMore"]
+        return kept
 
     def _reference(self, kind: Literal["prompt", "resource"], target: str) -> dict[str, str] | None:
         """Return what the upstream calls the target of a completion."""
@@ -244,11 +260,12 @@ class PartMaker:
     def _relayed(self, entry: Entry, *, listed: bool) -> Served:
         """Return the relay of an entry."""
         definition, own = self._definition, entry.own
+        relay = self._relay.of(entry)
         scopes = definition.scopes.of(own)
         if entry.kind == "tools":
             rule = definition.task.of(own)
             return RelayedTool(
-                self._relay,
+                relay,
                 entry.entry,
                 listed=listed,
                 scopes=scopes,
@@ -256,10 +273,10 @@ class PartMaker:
                 after_seconds=rule.after_seconds,
             )
         if entry.kind == "prompts":
-            return RelayedPrompt(self._relay, entry.entry, listed=listed, scopes=scopes)
+            return RelayedPrompt(relay, entry.entry, listed=listed, scopes=scopes)
         # Templates match nothing here: `find` decides by the whole URI what is served and which scopes it needs.
         return RelayedResource(
-            self._relay,
+            relay,
             entry.entry,
             listed=listed,
             scopes=scopes,
@@ -281,17 +298,18 @@ class PartMaker:
             served = self._definition.pin == "warn"
             log.warning(
                 "tools of an upstream differ from the lock file; check them, and run `gateway upstreams pin`",
-                extra={"upstream": name, "tools": ", ".join(changed[:_SHOWN]), "entries": len(changed), "served": served},
+                extra={
+                    "upstream": name,
+                    "tools": ", ".join(changed[:_SHOWN]),
+                    "entries": len(changed),
+                    "served": served,
+                },
             )
 
 
 def count_of(part: Part) -> int:
     """Return how many entries a part lists."""
     return sum(len(part.entries(kind)) for kind in KINDS)
-
-
-def _has(offer: Offer, discovered: Discovered) -> bool:
-    return discovered.offers(offer)
 
 
 def _has_changed(definition: Definition, tool: Mapping[str, Any]) -> bool:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from gateway.authoring.parts import Part, Watcher
+from gateway.authoring.parts import Part
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.live import Live
 
-MakeLive: TypeAlias = Callable[[Definition, Callable[[], None], Watcher], Live]
-"""Makes a live upstream. It gets what to call when its part changes, and the watcher of its part."""
+MakeLive: TypeAlias = Callable[[Definition, Callable[[], None]], Live]
+"""Makes a live upstream. It gets what to call when its part changes."""
 
 OnChange: TypeAlias = Callable[[Sequence[Part]], None]
 
@@ -36,11 +35,10 @@ class Upstreams:
         self.on_change: OnChange = lambda _parts: None
         self._make = make
         self._forget = forget
-        self._watching: dict[str, _Watching] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_running = False
-        self._live = {definition.name: self._made(definition) for definition in definitions}
+        self._live = {definition.name: make(definition, self._changed) for definition in definitions}
 
     @property
     def parts(self) -> list[Part]:
@@ -66,28 +64,22 @@ class Upstreams:
         """Serve other upstreams from now on.
 
         One whose definition is the same goes on as it is. Calls that run at another one end undisturbed.
-        """
-        before = self._live
-        self._live = {}
-        for definition in definitions:
-            live = before.pop(definition.name, None)
-            if live is not None and live.definition == definition:
-                self._live[definition.name] = live
-                continue
-            self._stop(definition.name)
-            self._live[definition.name] = made = self._made(definition)
-            self._start(definition.name, made)
-        for name in before:
-            self._stop(name)
-            self._watching.pop(name).target = None
-            self._forget(name)
-        self._changed()
 
-    def _made(self, definition: Definition) -> Live:
-        watching = self._watching.setdefault(definition.name, _Watching())
-        live = self._make(definition, self._changed, watching)
-        watching.follow(live)
-        return live
+        Raises:
+            Exception: what `make` raises. Everything then stays as it is.
+        """
+        served = list(definitions)
+        kept = {name: live for name, live in self._live.items() if live.definition in served}
+        made = {each.name: self._make(each, self._changed) for each in served if each.name not in kept}
+        before = self._live
+        self._live = {each.name: kept.get(each.name) or made[each.name] for each in served}
+        for name in before.keys() - kept.keys():
+            self._stop(name)
+            if name not in self._live:
+                self._forget(name)
+        for name, live in made.items():
+            self._start(name, live)
+        self._changed()
 
     def _start(self, name: str, live: Live) -> None:
         if self._is_running:
@@ -102,31 +94,3 @@ class Upstreams:
 
     def _changed(self) -> None:
         self.on_change(self.parts)
-
-
-class _Watching:
-    """The resources that clients follow, for the upstream that has a name now. It survives a new definition."""
-
-    def __init__(self) -> None:
-        self.target: Live | None = None
-        self._uris: Counter[str] = Counter()
-
-    def follow(self, live: Live) -> None:
-        """Ask another upstream from now on."""
-        self.target = live
-        for uri in self._uris.elements():
-            live.watch(uri)
-
-    def watch(self, uri: str, /) -> None:
-        """Start to follow a resource, by its exposed URI."""
-        self._uris[uri] += 1
-        if self.target is not None:
-            self.target.watch(uri)
-
-    def unwatch(self, uri: str, /) -> None:
-        """Stop following a resource."""
-        self._uris[uri] -= 1
-        if self._uris[uri] <= 0:
-            del self._uris[uri]
-        if self.target is not None:
-            self.target.unwatch(uri)
