@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
 from gateway.authoring.questions import wire_ask
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import forwarded_question
 from gateway.engine.questions import Answer, InvalidAnswer
 from gateway.errors import AskError, InsufficientScope, InvalidParams, ValueTooLarge
 from gateway.observability.audit import AuditLog
@@ -150,7 +151,10 @@ def misfit(question: WireQuestion, answer: Answer) -> str | None:
     The reason has nothing from the answer, because refusals are logged.
     """
     try:
-        wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
+        if question.forwarded:
+            forwarded_question(question.method, question.params).read(answer)
+        else:
+            wire_ask(question.method, question.params, question.digest).question(question.key).read(answer)
     except InvalidAnswer as invalid:
         return invalid.unquoted
     except AskError:

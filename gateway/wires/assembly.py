@@ -219,7 +219,9 @@ class Wires:
     def _released(self, registry: Registry, access: TaskAccess | None) -> ReleasedWire:
         words = self._released_words
         methods = Methods(self._released_catalogue(registry), self._calls, self._host, words)
-        tasks = None if access is None else ReleasedTasks(methods, access, words)
+        tasks = None
+        if access is not None:
+            tasks = ReleasedTasks(methods, access, words, TaskFollower(access, self._changes, self._authorities))
         subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access, watches=self._watches)
         return ReleasedWire(methods, subscriptions, tasks, has_identity=self._has_identity)
 

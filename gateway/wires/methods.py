@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from gateway.authoring.prompts import Prompt
 from gateway.authoring.registry import Registry
-from gateway.authoring.relayed import Requester
+from gateway.authoring.relayed import Relayed, Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -231,6 +231,7 @@ class Methods:
             order=order,
             conversation=conversation,
             forwarded_id=incoming.client.forwarded_id,
+            requester=_requester(incoming) if isinstance(served, Relayed) else None,
         )
         return self._calls.run(call)
 
@@ -309,6 +310,19 @@ def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt |
     if target is None:
         raise InvalidParams(f"Unknown {wanted.kind}: {name}")
     return target
+
+
+def _requester(incoming: Incoming) -> Requester:
+    request, caller = incoming.request, incoming.caller
+    return Requester(
+        principal=caller.principal,
+        exchange=caller.exchange,
+        headers=incoming.headers,
+        capabilities=request.capabilities,
+        log_level=request.log_level,
+        wants_progress=request.progress_token is not None,
+        step_aside=incoming.client.leave,
+    )
 
 
 def check_scopes(served: Served, caller: Caller) -> None:

@@ -38,6 +38,7 @@ class ReleasedWire:
         self, methods: Methods, subscriptions: Subscriptions, tasks: ReleasedTasks | None = None, *, has_identity: bool
     ) -> None:
         self.methods = methods
+        self._tasks = tasks
         handlers: dict[str, Handler] = {
             **methods.everywhere,
             "server/discover": self._discover,
@@ -80,6 +81,10 @@ class ReleasedWire:
         if tool.param_headers:
             check_param_headers(tool.param_headers, wanted.arguments, incoming.headers)
         ran = await self.methods.call_tool(incoming, tool, wanted, _order(tool, request))
+        if ran.task is not None and tool.after_seconds is not None and self._tasks is not None:
+            result = await self._tasks.result_within(incoming, ran.task, tool.after_seconds)
+            if result is not None:
+                return incoming.answered(result)
         return incoming.answered(ran.result)
 
     async def _get_prompt(self, incoming: Incoming) -> Reply:
