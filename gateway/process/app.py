@@ -85,7 +85,7 @@ class GatewayApp:
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._counts_tasks = metrics or settings.metrics_port is not None
-        self._reloader = Reloader(settings.tools, self._load_again, services.wires.serve) if reload else None
+        self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
         origins = _origin_policy(settings, bound_to)
         self._endpoint = McpEndpoint(
             services.wires.dispatcher,
