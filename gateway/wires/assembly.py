@@ -159,9 +159,11 @@ class Wires:
         """Serve other local functions, together with the upstreams that are served now."""
         self.serve(local.arranged(self.dispatcher.registry.parts))
 
-    def arrange(self, parts: Iterable[Part]) -> None:
-        """Serve these parts of upstreams, together with the local functions that are served now."""
-        self.serve(self.dispatcher.registry.arranged(parts))
+    def arrange(self, parts: Iterable[Part]) -> Registry:
+        """Serve these parts of upstreams with the local functions that are served now; return everything served."""
+        registry = self.dispatcher.registry.arranged(parts)
+        self.serve(registry)
+        return registry
 
     def check(self, registry: Registry) -> None:
         """Build the catalogues of a registry and discard them, to find out whether it can be served."""
