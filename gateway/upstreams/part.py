@@ -102,7 +102,9 @@ class PartMaker:
         self._known: dict[tuple[Kind, str], _Known] = {}
         self._discovered = Discovered()
         self.revision = 0
-        self._lists = ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        self._lists = (
+            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        )
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
