@@ -84,7 +84,7 @@ async def _work(
     registry = services.registry if upstreams is None else services.registry.arranged(upstreams.parts)
     work = Work(
         tools=registry.tools,
-        find=lambda name: registry.find_tool(name),
+        find=lambda name: registry.find_tool(name),  # noqa: PLW0108 - the registry of that moment
         queue=queue,
         host=services.host,
         telemetry=telemetry,
