@@ -1,4 +1,4 @@
-"""What goes wrong between the gateway and an upstream."""
+"""Failures between the gateway and an upstream."""
 
 from __future__ import annotations
 
