@@ -1,4 +1,4 @@
-"""Failures between the gateway and an upstream."""
+"""What goes wrong between the gateway and an upstream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces between the parts of this package, and to the process."""
+"""What the parts of this package need of each other and of the process."""
 
 from __future__ import annotations
 
