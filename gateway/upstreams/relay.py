@@ -224,7 +224,7 @@ class EntryRelay:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What an upstream is asked for.
+    """The request of one call.
 
     Attributes:
         method: of the request.

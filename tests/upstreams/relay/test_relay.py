@@ -409,6 +409,14 @@ async def test_a_call_whose_time_is_used_up_sends_nothing_more(replica: Replica,
     assert len(upstream.of("ask_name")) == 1
 
 
+async def test_the_time_of_each_leg_is_added_to_that_of_the_legs_before(replica: Replica) -> None:
+    call = Call(replica.tool("two_rounds"))
+    await call.asked()
+    call.rest["slot"]["spent"] = 5000
+    await call.asked({"answer": accept(name="Ada")})
+    assert 5000 <= call.rest["slot"]["spent"] < 10_000
+
+
 async def test_an_upstream_that_is_down_says_that_nothing_was_sent() -> None:
     async with replica_of("http://127.0.0.1:1/mcp") as replica:
         error = await Call(replica.tool("echo"), {"text": "a"}).error()
@@ -435,6 +443,38 @@ async def test_taken_places_are_for_the_client_to_wait_for_except_in_a_task(upst
         assert isinstance(await Call(replica.tool("echo")).error(), Overloaded)
         assert await Call(replica.tool("echo"), in_task=True).result() == {"content": []}
         assert replica.pauses.seconds == [1.0, 1.0]
+
+
+class Scripted:
+    """A client that returns these results, one after the other, and keeps what it was asked."""
+
+    def __init__(self, *results: dict[str, Any]) -> None:
+        self.results = list(results)
+        self.asked: list[dict[str, Any]] = []
+
+    async def request(self, _method: str, params: Any, **_options: Any) -> dict[str, Any]:
+        self.asked.append(dict(params))
+        return self.results[len(self.asked) - 1]
+
+
+async def test_an_empty_state_is_sent_back_as_an_empty_state() -> None:
+    form = {"message": "Name?", "requestedSchema": {"type": "object"}}
+    asks = {"name": {"method": "elicitation/create", "params": form}}
+    script = Scripted({"resultType": "input_required", "inputRequests": asks, "requestState": ""}, {"content": []})
+    async with replica_of("http://127.0.0.1:1/mcp", client=script) as replica:
+        call = Call(replica.tool("echo"))
+        await call.asked()
+        await call.result(ADA)
+    assert script.asked[1]["requestState"] == ""
+
+
+@pytest.mark.parametrize("result", [{"content": "text"}, {"content": [7]}, {}, {"resultType": "task"}])
+async def test_a_result_that_no_client_could_read_is_a_failure(result: dict[str, Any]) -> None:
+    async with replica_of("http://127.0.0.1:1/mcp", client=Scripted(result)) as replica:
+        error = await Call(replica.tool("echo")).error()
+        assert replica.telemetry.failures == {"malformed": 1}
+    assert isinstance(error, CannotContinue)
+    assert "may have acted" in str(error)
 
 
 class Failing:
@@ -484,8 +524,10 @@ async def test_a_capability_that_the_upstream_misses_is_reported_as_our_own_erro
     assert error.data == needed
 
 
-async def test_a_capability_that_is_not_passed_on_is_not_asked_of_the_client() -> None:
-    needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}
+@pytest.mark.parametrize("more", [{}, {"sampling": {}}])
+async def test_a_capability_that_is_not_passed_on_is_not_asked_of_the_client(more: dict[str, Any]) -> None:
+    tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    needed: dict[str, Any] = {"requiredCapabilities": {**tasks, **more}}
     async with replica_of(
         "http://127.0.0.1:1/mcp", client=Failing(UpstreamError("up", -32021, "x", needed))
     ) as replica:
