@@ -1,7 +1,7 @@
 """Recognises functions of upstreams that can ask their user only in a session, and remembers them for a while.
 
-Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4: error
--32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
+Measured with `mcp` 2.3: error -32600 with "no back-channel for server-initiated requests". Measured with fastmcp 4:
+error -32603 or, from tools, a failed result. Its text is the same or "via server-initiated requests is unavailable on".
 """
 
 from __future__ import annotations
