@@ -526,7 +526,7 @@ async def test_a_capability_that_the_upstream_misses_is_reported_as_our_own_erro
 
 @pytest.mark.parametrize("more", [{}, {"sampling": {}}])
 async def test_a_capability_that_is_not_passed_on_is_not_asked_of_the_client(more: dict[str, Any]) -> None:
-    tasks = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    tasks: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     needed: dict[str, Any] = {"requiredCapabilities": {**tasks, **more}}
     async with replica_of(
         "http://127.0.0.1:1/mcp", client=Failing(UpstreamError("up", -32021, "x", needed))
