@@ -55,7 +55,9 @@ class ListsByCaller:
         clock: seconds that never go back.
     """
 
-    def __init__(self, definition: Definition, client: GuardedClient, make: Make, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, definition: Definition, client: GuardedClient, make: Make, clock: Clock = time.monotonic
+    ) -> None:
         self._definition = definition
         self._client = client
         self._make = make

@@ -27,13 +27,7 @@ LISTING_SECONDS: Final = 120.0
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
 
-RELAYED_LIST_OF: Final[Mapping[Kind, ListName]] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resourceTemplates",
-}
-CAPABILITIES: Final[Mapping[str, Any]] = {
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
@@ -55,6 +49,12 @@ METHODS: Final[dict[ListName, str]] = {
     "prompts": "prompts/list",
     "resources": "resources/list",
     "resourceTemplates": "resources/templates/list",
+}
+LIST_OF: Final[Mapping[Kind, ListName]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resourceTemplates",
 }
 CAPABILITIES: Final[dict[ListName, str]] = {
     "tools": "tools",

@@ -66,7 +66,7 @@ class Live:
         connection: Connection,
         telemetry: UpstreamTelemetry,
         *,
-        make_parts: Callable[[Definition, GuardedClient], PartMaker],
+        make_parts: Callable[[GuardedClient], PartMaker],
         changed: Callable[[], None],
         announce: Callable[[str], None] | None,
     ) -> None:
@@ -78,7 +78,7 @@ class Live:
         self._breaker = Breaker(time.monotonic, self._breaker_changed)
         self._bulkhead = Bulkhead(definition.max_in_flight, definition.rate, self._in_flight_changed)
         client = connection.client
-        self._parts = make_parts(definition, GuardedClient(name, client, self._breaker, self._bulkhead))
+        self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
         self._subscriptions: Subscriptions | None = None
         if announce is not None and not definition.depends_on_caller:
             listen = functools.partial(client.listen, requester=GATEWAY)
@@ -111,6 +111,7 @@ class Live:
 
     async def run(self) -> None:
         """Keep the lists up to date until cancelled, then close what is not in use. Calls that run are not cut off."""
+        self._breaker_gauge(is_open=False)
         try:
             async with asyncio.TaskGroup() as tasks:
                 if not self.definition.depends_on_caller:
@@ -136,7 +137,7 @@ class Live:
     def _pause(self) -> float:
         """Return how many seconds to wait before the lists are read again. It varies, so replicas spread out."""
         if self._failures:
-            pause = min(FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_RETRY_SECONDS)
+            pause = min(FIRST_RETRY_SECONDS * float(2 ** min(self._failures - 1, 10)), LONGEST_RETRY_SECONDS)
             return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
         ttl_ms = None if self._listed is None else self._listed.ttl_ms
         if ttl_ms is not None:
@@ -188,12 +189,15 @@ class Live:
 
     def _breaker_changed(self, is_open: bool) -> None:
         name = self.definition.name
-        if not self._is_retired:
-            self._telemetry.breaker(name, is_open=is_open)
+        self._breaker_gauge(is_open=is_open)
         if is_open:
             log.warning("upstream fails repeatedly; calls are refused until a probe succeeds", extra={"upstream": name})
         else:
             log.info("upstream works again", extra={"upstream": name})
+
+    def _breaker_gauge(self, *, is_open: bool) -> None:
+        if not self._is_retired:  # the gauge belongs to the upstream that has the name now
+            self._telemetry.breaker(self.definition.name, is_open=is_open)
 
     def _in_flight_changed(self, requests: int) -> None:
         if not self._is_retired:

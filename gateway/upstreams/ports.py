@@ -38,7 +38,10 @@ class UpstreamTelemetry(Protocol):
     """Counts what happens with upstreams. Labels come from the configuration and from lists, never from callers."""
 
     def request_ended(self, upstream: str, method: str, outcome: str, seconds: float) -> None:
-        """Count a request to an upstream; `outcome` is `completed`, `input_required`, `error` or a `Reason` value."""
+        """Count a request to an upstream.
+
+        `outcome` is `completed`, `input_required`, `error`, `cancelled` or a `Reason` value.
+        """
         ...
 
     def failed(self, upstream: str, reason: Reason) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gateway.protocol.upstream.untrusted import without_reserved
 from gateway.protocol.upstream.uris import own_uri
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -17,9 +18,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE_BREAKS: Final = re.compile(r"\r\n?")
 _BLANKS: Final = re.compile(r"[\t\n\r]+")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
-
-_RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
-_RESERVED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 _APP: Final = "ui"
 _APP_PAGE: Final = "resourceUri"
@@ -61,18 +59,6 @@ def without_surrogates_inside(value: Any) -> Any:
     return value
 
 
-def is_reserved(name: str) -> bool:
-    """Return whether the protocol reserves a name in `_meta` (MCP "Basic", `_meta`).
-
-    The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
-    reserved them as the first one.
-    """
-    prefix, slash, _ = name.partition("/")
-    if not slash:
-        return name in _RESERVED_NAMES
-    return not _RESERVED_LABELS.isdisjoint(prefix.lower().split(".")[:2])
-
-
 def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
     """Return `_meta` without reserved names, and with the URI of its app page as our clients know it.
 
@@ -81,7 +67,7 @@ def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
     """
     if not isinstance(meta, Mapping):
         return None
-    kept = {name: value for name, value in meta.items() if not is_reserved(name)}
+    kept = without_reserved(meta)
     if isinstance(kept.get(_APP_PAGE_FLAT), str):
         kept[_APP_PAGE_FLAT] = own_uri(prefix, kept[_APP_PAGE_FLAT])
     app = kept.get(_APP)
