@@ -228,6 +228,16 @@ class User:
         assert created.result["resultType"] == "task", created
         return str(created.result["taskId"])
 
+    async def asked_in_task(self, task_id: str) -> dict[str, Any]:
+        """Wait until a task asks something, and return its questions."""
+        async with asyncio.timeout(self.seconds):
+            while (task := (await self.send("tasks/get", {"taskId": task_id})).result)["status"] != "input_required":
+                assert task["status"] == "working", task
+                await asyncio.sleep(0.02)
+        questions = task["inputRequests"]
+        assert isinstance(questions, dict)
+        return questions
+
     async def finish(self, task_id: str, answers: Answers | None = None) -> dict[str, Any]:
         """Answer what a task asks until it ends, and return it."""
         done: set[str] = set()
