@@ -279,19 +279,6 @@ class Methods:
         return await completer.suggest(wanted.value, wanted.context, self._host, incoming.caller.principal)
 
 
-def _requester(incoming: Incoming) -> Requester:
-    request, caller = incoming.request, incoming.caller
-    return Requester(
-        principal=caller.principal,
-        exchange=caller.exchange,
-        headers=incoming.headers,
-        capabilities=request.capabilities,
-        log_level=request.log_level,
-        wants_progress=request.progress_token is not None,
-        step_aside=incoming.client.leave,
-    )
-
-
 def _completed_target(wanted: CompletionRequest, registry: Registry) -> Prompt | Resource:
     """Return the prompt or resource that a request names.
 
