@@ -97,6 +97,8 @@ class Unlisted:
         self.asked.append((kind, name))
         if self.denied in name:
             return None
-        make: Any = {"tools": relayed_tool, "prompts": relayed_prompt, "resources": relayed_resource}[kind]
-        found: Relayed = make(self.upstream, name, listed=False, **self.options)
-        return found
+        if kind == "tools":
+            return relayed_tool(self.upstream, name, listed=False, **self.options)
+        if kind == "prompts":
+            return relayed_prompt(self.upstream, name, listed=False, **self.options)
+        return relayed_resource(self.upstream, name, listed=False, **self.options)

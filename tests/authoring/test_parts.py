@@ -11,7 +11,7 @@ import pytest
 
 from gateway import complete, prompt, resource, tool
 from gateway.authoring.inventory import inventory
-from gateway.authoring.parts import KINDS, TTL_MS, Hidden, Part
+from gateway.authoring.parts import KINDS, TTL_MS, Hidden, Offer, Part
 from gateway.authoring.registry import MAX_INSTRUCTIONS_BYTES, Registry
 from gateway.authoring.relayed import RelayedResource, RelayedTool
 from tests.parts import Unlisted, part, relayed_resource, relayed_tool
@@ -223,14 +223,18 @@ async def test_waiting_for_a_part_ends_with_its_first_listing_or_with_the_time()
 
 def test_the_capabilities_follow_from_local_functions_and_from_what_upstreams_may_have() -> None:
     bare = Registry([tool("t")(nothing)])
-    offers = ("prompts", "resources", "completions")
+    offers: tuple[Offer, ...] = ("prompts", "resources", "completions")
     assert [bare.offers(each) for each in offers] == [False, False, False]
     assert [bare.arranged([part("one")]).offers(each) for each in offers] == [True, True, True]
     limited = bare.arranged([part("one", may_have=frozenset({"resources"}))])
     assert [limited.offers(each) for each in offers] == [False, True, False]
     asking = prompt("p")(read)
-    completer = complete(asking, "name")(lambda _typed: [])
-    assert Registry([asking, completer]).offers("completions")
+
+    @complete(asking, "name")
+    async def names(typed: str) -> list[str]:
+        return [typed]
+
+    assert Registry([asking, names]).offers("completions")
 
 
 def test_the_instructions_of_upstreams_stand_under_their_prefix_and_are_cut() -> None:
