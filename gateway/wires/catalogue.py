@@ -355,9 +355,8 @@ class _List:
         if at is None:
             return min(place.part_at, len(self.parts)), 0
         position = self.parts[at].position(place.name)
-        if position is None:
-            return at, min(place.at, len(self.parts[at].names))
-        return at, position + 1
+        following = place.at if position is None else position + 1
+        return (at, following) if following < len(self.parts[at].names) else (at + 1, 0)
 
     def differs_from(self, other: _List) -> bool:
         """Return whether clients would see the difference from another list."""
