@@ -33,6 +33,7 @@ class Keeper:
 
     def __init__(self, *, lost: bool = False, sheds: bool = False) -> None:
         self.emitted: list[tuple[int, str]] = []
+        self.slots: list[dict[str, Any]] = []
         self.lost, self.sheds = lost, sheds
 
     async def keep_step(self, key: str, value: Any) -> None:
@@ -44,6 +45,11 @@ class Keeper:
 
     async def keep_checkpoint(self, checkpoint: Checkpoint) -> bool:
         return self.sheds
+
+    async def keep_slot(self, slot: dict[str, Any]) -> None:
+        if self.lost:
+            raise LeaseLost(cancelled=False)
+        self.slots.append(slot)
 
 
 @pytest.fixture

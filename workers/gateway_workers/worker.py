@@ -333,6 +333,7 @@ class Worker:
                     capabilities=claim.capabilities,
                     journal=claim.journal,
                     segments=await self._segments(claim),
+                    task_id=claim.task_id,
                 ),
                 keeper=running.keeper,
                 host=self._work.host,
