@@ -120,6 +120,11 @@ class Listed:
     ttl_ms: int | None = None
     repeated: int = 0
 
+    @classmethod
+    def nothing(cls, discovered: Discovered) -> Listed:
+        """Return empty lists, for an upstream that shows each caller others."""
+        return cls(discovered, {name: () for name in METHODS})
+
 
 async def discover(upstream: str, ask: Ask) -> Discovered:
     """Ask an upstream who it is.

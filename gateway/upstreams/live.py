@@ -80,7 +80,8 @@ class Live:
         client = connection.client
         self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
         self._subscriptions: Subscriptions | None = None
-        if announce is not None and not definition.depends_on_caller:
+        self._is_known_to_callers_only = definition.credentials.kind == "token_exchange"
+        if announce is not None and not self._is_known_to_callers_only:
             listen = functools.partial(client.listen, requester=GATEWAY)
             self._subscriptions = Subscriptions(
                 name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
@@ -88,6 +89,7 @@ class Live:
         self._wanted = asyncio.Event()
         self._attempted = asyncio.Event()
         self._listed: Listed | None = None
+        self._revision = 0
         self._problem = ""
         self._failures = 0
         self._is_retired = False
@@ -114,7 +116,7 @@ class Live:
         self._breaker_gauge(is_open=False)
         try:
             async with asyncio.TaskGroup() as tasks:
-                if not self.definition.depends_on_caller:
+                if not self._is_known_to_callers_only:
                     tasks.create_task(self._keep_listed())
                 if self._subscriptions is not None:
                     tasks.create_task(self._subscriptions.run())
@@ -124,7 +126,9 @@ class Live:
 
     async def _keep_listed(self) -> None:
         while True:
-            self._wanted.clear()
+            if self._wanted.is_set():
+                self._wanted.clear()
+                self._parts.forget_lists()
             succeeded = await self._refresh()
             self._attempted.set()
             self._failures = 0 if succeeded else self._failures + 1
@@ -151,7 +155,8 @@ class Live:
         name = self.definition.name
         try:
             discovered = await discover(name, self._ask)
-            listed = await read_all(name, self._ask, discovered)
+            by_caller = self.definition.depends_on_caller
+            listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
         except NeedsSession as problem:
             self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
             return False
@@ -164,8 +169,9 @@ class Live:
             log.info("lists of an upstream can be read again", extra={"upstream": name})
         if self._subscriptions is not None:
             self._subscriptions.discovered(discovered)
-        if listed != self._listed:
-            self._listed = listed
+        revision = self._parts.revision
+        if listed != self._listed or revision != self._revision:
+            self._listed, self._revision = listed, revision
             self.part = self._parts.listed(listed, self)
             self._telemetry.serves(name, count_of(self.part))
             self._changed()

@@ -46,6 +46,9 @@ _SINGULAR: Final[Mapping[Kind, str]] = {
     "templates": "template",
 }
 _TASKS: Final[Mapping[TaskMode, TaskSupport]] = {"never": "forbidden", "optional": "optional", "required": "required"}
+CHANGING: Final = ("tools", "prompts", "resources")
+"""The lists whose changes are announced. Templates belong to the resources."""
+
 _SHOWN: Final = 5
 """How many of the entries that are left out one line of the log names."""
 
@@ -84,6 +87,9 @@ class PartMaker:
         client: asks the upstream for completions and for the lists of callers.
         relay: runs the legs.
         telemetry: counts what is left out.
+
+    Attributes:
+        revision: changes when the lists of callers may have changed.
     """
 
     def __init__(
@@ -95,7 +101,10 @@ class PartMaker:
         self._telemetry = telemetry
         self._known: dict[tuple[Kind, str], _Known] = {}
         self._discovered = Discovered()
-        self._lists = ListsByCaller(definition, client, self.entries) if definition.depends_on_caller else None
+        self.revision = 0
+        self._lists = (
+            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        )
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -111,7 +120,7 @@ class PartMaker:
         )
 
     def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
-        """Return the part of an upstream with these lists."""
+        """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
         before, self._known = self._known, {}
         lists = {kind: self._read(kind, listed.lists[LIST_OF[kind]], before) for kind in KINDS}
@@ -125,11 +134,19 @@ class PartMaker:
             **served,
             finder=self,
             completer=self if listed.discovered.offers("completions") else None,
+            lists=self._lists,
             watcher=watcher,
             ttl_ms=UNKNOWN_TTL_MS if listed.ttl_ms is None else min(listed.ttl_ms, TTL_MS),
             instructions=listed.discovered.instructions,
             may_have=frozenset(offer for offer in OFFERS if listed.discovered.offers(offer)),
+            revisions=dict.fromkeys(CHANGING, self.revision),
         )
+
+    def forget_lists(self) -> None:
+        """Let the lists of callers be read again, since they may have changed. The next part announces that."""
+        if self._lists is not None:
+            self.revision += 1
+            self._lists.expire()
 
     def entries(self, kind: Kind, raw: Entries) -> dict[str, Served]:
         """Return what one caller may see of a list, by exposed name."""
