@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
 from gateway.protocol.upstream.notices import LOG, PROGRESS, read_log, read_progress
 from gateway.protocol.upstream.requests import Envelope, encode_request, relayed_capabilities, request_headers
@@ -29,8 +30,7 @@ from gateway.protocol.upstream.responses import (
     WrongId,
     read_message,
 )
-from gateway.protocol.upstream.untrusted import clean_text, pass_meta
-from gateway.protocol.versions import META_SUBSCRIPTION_ID, RELEASED
+from gateway.protocol.versions import META_SUBSCRIPTION_ID
 from gateway.runtime.sources import Clock
 from gateway.upstreams.credentials import Credentials
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
@@ -56,9 +56,8 @@ LISTEN_IDLE_SECONDS: Final = 300.0
 """How long such a stream may send nothing, not even a comment; the connection may be dead."""
 MAX_CHANGE_BYTES: Final = 64 * 1024
 """The largest event on a stream of changes."""
-MAX_INSTRUCTIONS_BYTES: Final = 2048
-DISCOVER_SECONDS: Final = 10.0
-DISCOVER_BYTES: Final = 1024 * 1024
+ACKNOWLEDGED_SECONDS: Final = 10.0
+"""How long a stream of changes may take to open."""
 
 _LISTEN: Final = "subscriptions/listen"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -132,26 +131,6 @@ class HttpClient(Protocol):
             UpstreamFailure: there is no response; `sent` says whether the upstream may have got the request.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """What an upstream says about itself.
-
-    Attributes:
-        versions: the protocol versions that it serves.
-        capabilities: its `ServerCapabilities`.
-        instructions: how to use it, bounded.
-    """
-
-    versions: tuple[str, ...]
-    capabilities: Mapping[str, Any]
-    instructions: str = ""
-
-    @property
-    def is_stateless(self) -> bool:
-        """Whether the upstream serves the version that this client speaks."""
-        return RELEASED in self.versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,30 +256,9 @@ class StatelessClient:
         finally:
             self._telemetry.request_ended(self._upstream, method, outcome, self._clock() - began)
 
-    async def discover(self, requester: UpstreamCaller = NOBODY, *, seconds: float = DISCOVER_SECONDS) -> Discovered:
-        """Ask an upstream what it serves (`server/discover`).
-
-        Raises:
-            UpstreamError: the upstream answered with a JSON-RPC error, as one that does not know the method does.
-            UpstreamFailure: there is no valid answer.
-        """
-        result = await self.request(
-            "server/discover", {}, requester=requester, seconds=seconds, max_bytes=DISCOVER_BYTES
-        )
-        versions, capabilities = result.get("supportedVersions"), result.get("capabilities")
-        if type(versions) is not list or type(capabilities) is not dict:
-            self._telemetry.failed(self._upstream, Reason.MALFORMED)
-            raise self._failure(Reason.MALFORMED, "the answer to server/discover lacks versions or capabilities")
-        instructions = result.get("instructions")
-        return Discovered(
-            tuple(version for version in versions if type(version) is str),
-            capabilities,
-            clean_text(instructions, MAX_INSTRUCTIONS_BYTES) if type(instructions) is str else "",
-        )
-
     @contextlib.asynccontextmanager
     async def listen(
-        self, wanted: Mapping[str, Any], *, requester: UpstreamCaller = NOBODY, seconds: float = DISCOVER_SECONDS
+        self, wanted: Mapping[str, Any], *, requester: UpstreamCaller = NOBODY, seconds: float = ACKNOWLEDGED_SECONDS
     ) -> AsyncIterator[AsyncIterator[tuple[str, dict[str, Any]]]]:
         """Open a stream of changes (`subscriptions/listen`), which the context yields once it is acknowledged.
 
@@ -534,7 +492,7 @@ class StatelessClient:
                     self._raise_if_error(self._answer(message))
                     return
                 if _is_of(message, job.request_id):
-                    pass_meta(message.params)
+                    drop_reserved(message.params)
                     yield message.method, message.params
                 else:
                     self._telemetry.dropped(self._upstream, "notice")

@@ -13,7 +13,7 @@ from gateway.protocol.jsonrpc import RequestId
 from gateway.protocol.method_table import NAMED_METHODS
 from gateway.protocol.param_headers import ParamHeader
 from gateway.protocol.strict_json import encode
-from gateway.protocol.upstream.untrusted import without_reserved
+from gateway.protocol.upstream.cleaning import without_reserved
 from gateway.protocol.versions import (
     META_CLIENT_CAPABILITIES,
     META_CLIENT_INFO,
@@ -32,13 +32,6 @@ RELAYED: Final[tuple[CapabilityPath, ...]] = (
     ("roots",),
 )
 """What the gateway passes on between a server that asks and a client that answers."""
-
-ALL_CAPABILITIES: Final[Mapping[str, Any]] = {
-    "elicitation": {"form": {}, "url": {}},
-    "sampling": {"tools": {}},
-    "roots": {},
-}
-"""What is declared where no client is involved, such as for lists, so that a server hides nothing."""
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 """Larger integers cannot be mirrored in a header ("Schema Extension")."""

@@ -14,7 +14,7 @@ import msgspec
 from gateway.errors import GatewayError, ParseError
 from gateway.protocol.jsonrpc import MAX_ID_CHARS, RequestId
 from gateway.protocol.strict_json import MAX_DEPTH, decode, encode
-from gateway.protocol.upstream.untrusted import clean_text, pass_meta
+from gateway.protocol.upstream.cleaning import clean_text, clipped, drop_reserved
 
 MAX_ERROR_MESSAGE_BYTES: Final = 16 * 1024
 MAX_ERROR_DATA_BYTES: Final = 64 * 1024
@@ -138,7 +138,7 @@ def _read_result(result: Any) -> Result:
     if kind not in (COMPLETE, INPUT_REQUIRED):
         raise Malformed("the result has an unknown resultType")
     if "_meta" in result:
-        pass_meta(result)
+        drop_reserved(result)
     return Result(result, kind == INPUT_REQUIRED)
 
 
@@ -154,7 +154,7 @@ def _read_error(message: dict[str, Any], request_id: RequestId) -> ErrorAnswer:
         raise Malformed('"error" needs an integer "code" and a string "message"')
     if data is not None and len(encode(data)) > MAX_ERROR_DATA_BYTES:
         data = None
-    return ErrorAnswer(code, clean_text(text, MAX_ERROR_MESSAGE_BYTES), data, has_id)
+    return ErrorAnswer(code, clipped(clean_text(text), MAX_ERROR_MESSAGE_BYTES), data, has_id)
 
 
 def _read_other(message: dict[str, Any]) -> Notice | Asked:
