@@ -22,7 +22,6 @@ from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.definition import Definition, UpstreamFile
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.http_client import HttpClient
-from gateway.upstreams.http_tls import TlsFiles
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.reading import UpstreamReader
@@ -130,7 +129,7 @@ class ServedUpstreams:
             http = HttpClient(
                 definition.name,
                 definition.url,
-                tls=TlsFiles(definition.tls.ca, definition.tls.cert, definition.tls.key),
+                tls=definition.tls,
                 proxy=definition.proxy,
                 max_connections=definition.max_connections,
                 idle_seconds=definition.idle_seconds,

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.protocol.upstream.untrusted import without_reserved
 from gateway.protocol.upstream.uris import own_uri
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -18,6 +17,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LINE_BREAKS: Final = re.compile(r"\r\n?")
 _BLANKS: Final = re.compile(r"[\t\n\r]+")
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
+
+_RESERVED_LABELS: Final = frozenset({"modelcontextprotocol", "mcp"})
+_RESERVED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 _APP: Final = "ui"
 _APP_PAGE: Final = "resourceUri"
@@ -57,6 +59,35 @@ def without_surrogates_inside(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates_inside(name): without_surrogates_inside(item) for name, item in value.items()}
     return value
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether the protocol reserves a name in `_meta` (MCP "Basic", `_meta`).
+
+    The prefixes of 2026-07-28 have `modelcontextprotocol` or `mcp` as their second label. Earlier revisions also
+    reserved them as the first one.
+    """
+    prefix, slash, _ = name.partition("/")
+    if not slash:
+        return name in _RESERVED_NAMES
+    return not _RESERVED_LABELS.isdisjoint(prefix.lower().split(".")[:2])
+
+
+def without_reserved(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of `_meta` that may be passed on, in either direction."""
+    return {name: value for name, value in meta.items() if not is_reserved(name)}
+
+
+def drop_reserved(holder: dict[str, Any]) -> None:
+    """Remove reserved names from the `_meta` of a result or of parameters, in place.
+
+    A `_meta` that is not an object, or of which nothing is left, is removed.
+    """
+    meta = holder.get("_meta")
+    if type(meta) is dict and (kept := without_reserved(meta)):
+        holder["_meta"] = kept
+    else:
+        holder.pop("_meta", None)
 
 
 def clean_meta(prefix: str, meta: Any) -> dict[str, Any] | None:
