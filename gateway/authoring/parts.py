@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 
 from gateway.authoring.prompts import Prompt
+from gateway.authoring.relayed import Requester
 from gateway.authoring.resources import Resource
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
@@ -62,7 +63,7 @@ class PartCompleter(Protocol):
         argument: str,
         value: str,
         context: Mapping[str, str],
-        requester: Any,
+        requester: Requester,
         /,
     ) -> Mapping[str, Any] | None:
         """Return the `completion` object of the upstream, or None if it has none.
@@ -76,7 +77,8 @@ class PartCompleter(Protocol):
             requester: for whom the upstream is asked.
 
         Raises:
-            RpcError: the upstream refuses, or cannot be asked now.
+            RpcError: the upstream refuses.
+            CannotContinue: the upstream cannot be asked now. The message is for the caller.
         """
         ...
 
@@ -84,7 +86,7 @@ class PartCompleter(Protocol):
 class CallerLists(Protocol):
     """The lists of an upstream that shows each caller other entries."""
 
-    async def entries(self, kind: Kind, requester: Any, /) -> Mapping[str, Served]:
+    async def entries(self, kind: Kind, requester: Requester, /) -> Mapping[str, Served]:
         """Return what one caller may see, by exposed name or URI, in the upstream's order.
 
         Raises:

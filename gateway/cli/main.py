@@ -545,7 +545,7 @@ def _give_worker_its_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _upstream_entries(found: UpstreamFile | None) -> list[dict[str, Any]]:
-    """Return the upstreams of a file, served ones first. Only a connection could tell what they serve."""
+    """Return the upstreams of a file, served ones first. Finding what they serve would need a connection."""
     if found is None:
         return []
     served = [

@@ -26,7 +26,7 @@ UPSTREAM_METHODS: Final = frozenset(
     }
 )
 UPSTREAM_OUTCOMES: Final = frozenset({"completed", "input_required", "error", "cancelled", "failed"})
-"""How a request to an upstream ends: `error` is a JSON-RPC error, and `failed` has a reason of its own metric."""
+"""How a request to an upstream ends: `error` is a JSON-RPC error; another metric has the reason for `failed`."""
 
 DROPPED: Final = frozenset(
     {"tool", "prompt", "resource", "template", "collision", "log", "progress", "notification", "question", "meta"}

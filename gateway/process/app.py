@@ -85,7 +85,7 @@ class GatewayApp:
         self.startup_problem: ConfigurationError | None = None
         self._services = services
         self._counts_tasks = metrics or settings.metrics_port is not None
-        self._reloader = Reloader(settings.tools, self._load_again, services.wires.serve) if reload else None
+        self._reloader = Reloader(settings.tools, self._load_again, services.wires.reload) if reload else None
         origins = _origin_policy(settings, bound_to)
         self._endpoint = McpEndpoint(
             services.wires.dispatcher,
@@ -230,6 +230,8 @@ class GatewayApp:
         for watcher in self._services.key_files():
             await stack.enter_async_context(watcher.running())
         await stack.enter_async_context(self._services.wires.broadcasts.running())
+        if self._services.upstreams is not None:
+            await stack.enter_async_context(self._services.upstreams.running())
         if self._reloader is not None:
             await stack.enter_async_context(self._reloader.running())
         if self._services.settings.replica_url is None:

@@ -120,11 +120,12 @@ def _is_compatible(address: IPv6Address) -> bool:
 def _carried(address: IPv6Address) -> Iterator[IPv4Address]:
     """Return the IPv4 addresses that an IPv6 address carries."""
     number = int(address)
-    carriers = (_MAPPED, _TRANSLATED, _NAT64, _LOCAL_NAT64)
-    if any(address in network for network in carriers) or _is_compatible(address):
+    if any(address in network for network in (_MAPPED, _TRANSLATED, _NAT64)) or _is_compatible(address):
         yield IPv4Address(number & _LOW)
-    if address in _LOCAL_NAT64:  # with a prefix of 48 bits, the address is on both sides of bits 64 to 71
-        yield IPv4Address((number >> 48 & 0xFFFF0000) | (number >> 40 & 0xFFFF))
+    if address in _LOCAL_NAT64:
+        # Its prefix may have 96 bits, or 48 with the address on both sides of bits 64 to 71 (RFC 6052 section 2.2).
+        readings = (number & _LOW, (number >> 48 & 0xFFFF0000) | (number >> 40 & 0xFFFF))
+        yield from (IPv4Address(reading) for reading in readings if reading)
     if address in _SIX_TO_FOUR:
         yield IPv4Address(number >> 80 & _LOW)
     if address in _TEREDO:

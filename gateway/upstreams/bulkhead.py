@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from gateway.admission.rate_limiter import RateLimiter
-from gateway.errors import Overloaded, RateLimited
+from gateway.errors import Overloaded
 from gateway.settings.rates import Rate
 
 WAIT_SECONDS: Final = 2.0
 """How long a request waits for a place."""
+
+_ROUNDING_SECONDS: Final = 1e-6
+"""The tolerance for rounding errors in sums of times."""
 
 WAITING_FOR_EACH_PLACE: Final = 4
 """How many requests may wait for each place. More would wait in vain."""
@@ -41,7 +44,8 @@ class Bulkhead:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._places = places
-        self._limiter = None if rate is None else RateLimiter(rate, clock, max_callers=1)
+        self._pace = None if rate is None else _Pace(rate)
+        self._clock = clock
         self._on_change = on_change
         self._wait_seconds = wait_seconds
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -63,12 +67,9 @@ class Bulkhead:
             self._leave()
 
     def _keep_rate(self) -> None:
-        if self._limiter is None:
-            return
-        try:
-            self._limiter.admit(None)
-        except RateLimited as error:
-            raise Overloaded(error.retry_after_seconds) from None
+        early = 0.0 if self._pace is None else self._pace.take(self._clock())
+        if early > 0:
+            raise Overloaded(max(1, math.ceil(early)))
 
     async def _enter(self) -> None:
         if self.in_flight < self._places and not self._waiting:
@@ -107,3 +108,20 @@ class Bulkhead:
     def _set(self, in_flight: int) -> None:
         self.in_flight = in_flight
         self._on_change(in_flight)
+
+
+class _Pace:
+    """A rate with bursts, stored as the time when as many requests as possible may come at once again."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._interval = rate.seconds / rate.requests
+        self._slack = (rate.burst - 1) * self._interval + _ROUNDING_SECONDS
+        self._full_at = 0.0
+
+    def take(self, now: float) -> float:
+        """Count a request that starts now; or count nothing and return in how many seconds it may start."""
+        full_at = max(self._full_at, now)
+        early = full_at - now - self._slack
+        if early <= 0:
+            self._full_at = full_at + self._interval
+        return early

@@ -18,7 +18,7 @@ from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, read_list
-from gateway.upstreams.ports import UpstreamCaller
+from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_CALLERS: Final = 1_000
 MAX_ENTRIES: Final = 100_000
@@ -52,15 +52,22 @@ class ListsByCaller:
         definition: of the upstream.
         client: reads the lists.
         make: makes relays of entries.
+        telemetry: counts readings.
         clock: seconds that never go back.
     """
 
     def __init__(
-        self, definition: Definition, client: GuardedClient, make: Make, clock: Clock = time.monotonic
+        self,
+        definition: Definition,
+        client: GuardedClient,
+        make: Make,
+        telemetry: UpstreamTelemetry,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._definition = definition
         self._client = client
         self._make = make
+        self._telemetry = telemetry
         self._clock = clock
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._size = 0
@@ -91,6 +98,11 @@ class ListsByCaller:
                 raise
             raise UpstreamFailure(self._definition.name, Reason.TIMED_OUT, sent=True) from None
 
+    def expire(self) -> None:
+        """Read every list again when it is asked for next."""
+        for key, kept in self._kept.items():
+            self._kept[key] = _Kept(kept.entries, until=0.0)
+
     def _started(self, key: _Key, caller: UpstreamCaller) -> asyncio.Task[_Kept]:
         """Return the reading of a list that is under way, or start one."""
         running = self._reading.get(key)
@@ -116,7 +128,12 @@ class ListsByCaller:
                 max_bytes=self._definition.max_result_bytes,
             )
 
-        raw, ttl_ms = await read_list(self._definition.name, ask, LIST_OF[kind])
+        name, succeeded = self._definition.name, False
+        try:
+            raw, ttl_ms = await read_list(name, ask, LIST_OF[kind])
+            succeeded = True
+        finally:
+            self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
         kept = _Kept(self._make(kind, raw), self._clock() + seconds)
         self._keep(key, kept)

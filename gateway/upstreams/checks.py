@@ -23,7 +23,7 @@ def setting_problems(found: UpstreamFile, settings: Settings, file: str) -> Iter
             continue
         start = f"{file}: {definition.name}: gateway.credentials: token_exchange"
         if settings.auth == "none":
-            yield f"{start} needs tokens of callers, but GATEWAY_AUTH is none; use other credentials, or set it to jwt"
+            yield f"{start} needs tokens of callers, but GATEWAY_AUTH=none; use other credentials, or set it to jwt"
         elif not any(settings.is_wrong(name) for name in _EXCHANGE_SETTINGS) and settings.token_exchange_url is None:
             yield f"{start} needs GATEWAY_TOKEN_EXCHANGE_URL and the client of it; set them, or use other credentials"
 

@@ -10,16 +10,35 @@ from types import TracebackType
 from typing import Final
 
 from gateway.upstreams.addresses import AddressRule
+from gateway.upstreams.definition import Definition, Tls
 from gateway.upstreams.failures import Reason
 from gateway.upstreams.guard import Resolve, resolve_with_system
 from gateway.upstreams.http_connecting import Connector
 from gateway.upstreams.http_connection import HttpConnection
 from gateway.upstreams.http_incoming import Incoming
 from gateway.upstreams.http_pool import HttpPool
-from gateway.upstreams.http_target import proxy_of, target_of
-from gateway.upstreams.http_tls import Tls, TlsFiles
+from gateway.upstreams.http_target import proxy_of, proxy_of_environment, target_of
+from gateway.upstreams.http_tls import TlsContexts
+from gateway.upstreams.options import ENVIRONMENT
 
-_NO_TLS_FILES: Final = TlsFiles()
+_NO_TLS_FILES: Final = Tls()
+
+
+def client_of(definition: Definition) -> HttpClient:
+    """Return a new client for the URL of an upstream.
+
+    Raises:
+        ValueError: the URL, the proxy or the TLS files cannot be used; the message says why.
+    """
+    proxy = definition.proxy
+    return HttpClient(
+        definition.name,
+        definition.url,
+        tls=definition.tls,
+        proxy=proxy_of_environment(definition.url) if proxy == ENVIRONMENT else proxy,
+        max_connections=definition.max_connections,
+        idle_seconds=definition.idle_seconds,
+    )
 
 
 class HttpClient:
@@ -44,7 +63,7 @@ class HttpClient:
         upstream: str,
         url: str,
         *,
-        tls: TlsFiles = _NO_TLS_FILES,
+        tls: Tls = _NO_TLS_FILES,
         proxy: str | None = None,
         max_connections: int = 100,
         idle_seconds: float = 300.0,
@@ -53,8 +72,11 @@ class HttpClient:
     ) -> None:
         target = target_of(url)
         way = None if proxy is None else proxy_of(proxy)
-        contexts = Tls(tls) if target.is_tls else None
-        connector = Connector(upstream, target, tls=contexts, proxy=way, rule=rule, resolve=resolve)
+        contexts = TlsContexts(tls) if target.is_tls else None
+        contexts_of_proxy = TlsContexts(Tls(ca=tls.ca)) if way is not None and way.is_tls else None
+        connector = Connector(
+            upstream, target, tls=contexts, proxy=way, proxy_tls=contexts_of_proxy, rule=rule, resolve=resolve
+        )
         self._pool = HttpPool(upstream, connector.connect, max_connections, idle_seconds)
         form = target.path
         lines = [f"Host: {target.authority}", "Accept-Encoding: identity"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import ssl
 from typing import Final
@@ -12,7 +13,7 @@ from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guard import AddressRefused, Resolve, allowed_addresses
 from gateway.upstreams.http_connection import HttpConnection
 from gateway.upstreams.http_target import Proxy, Target, authority_of
-from gateway.upstreams.http_tls import Tls
+from gateway.upstreams.http_tls import TlsContexts
 
 CONNECT_SECONDS: Final = 10.0
 """The time limit for a new connection, with its name, proxy and TLS."""
@@ -29,6 +30,7 @@ class Connector:
         target: where to connect to.
         tls: makes TLS contexts; None if the target is not https.
         proxy: the proxy on the way, or None.
+        proxy_tls: makes TLS contexts for an https proxy; None if there is none.
         rule: which addresses the target may have. The proxy's are always the operator's own.
         resolve: resolves names.
     """
@@ -38,8 +40,9 @@ class Connector:
         upstream: str,
         target: Target,
         *,
-        tls: Tls | None,
+        tls: TlsContexts | None,
         proxy: Proxy | None,
+        proxy_tls: TlsContexts | None,
         rule: AddressRule,
         resolve: Resolve,
     ) -> None:
@@ -47,6 +50,7 @@ class Connector:
         self._target = target
         self._tls = tls
         self._proxy = proxy
+        self._proxy_tls = proxy_tls
         self._rule = rule
         self._resolve = resolve
 
@@ -73,31 +77,34 @@ class Connector:
 
     async def _open(self) -> HttpConnection:
         target, proxy = self._target, self._proxy
-        context = None if self._tls is None else self._tls.context()
         if proxy is None:
             addresses = await allowed_addresses(target.host, target.port, self._rule, self._resolve)
-            return await self._dial(addresses, target.port, context)
+            return await self._dial(addresses, target.port, self._tls, target.host)
         addresses = await allowed_addresses(proxy.host, proxy.port, AddressRule.OPERATOR, self._resolve)
-        connection = await self._dial(addresses, proxy.port, None)
-        return connection if context is None else await self._tunnel(connection, proxy, context)
+        connection = await self._dial(addresses, proxy.port, self._proxy_tls, proxy.host)
+        return connection if self._tls is None else await self._tunnel(connection, proxy, self._tls.context())
 
-    async def _dial(self, addresses: list[str], port: int, context: ssl.SSLContext | None) -> HttpConnection:
-        """Connect to the first address that can be reached."""
+    async def _dial(self, addresses: list[str], port: int, tls: TlsContexts | None, name: str) -> HttpConnection:
+        """Connect to the first address that can be reached; with TLS, its certificate must be for the name."""
+        context = None if tls is None else tls.context()
         for address in addresses[:-1]:
             try:
                 async with asyncio.timeout(ADDRESS_SECONDS):
-                    return await self._dial_one(address, port, context)
+                    return await self._dial_one(address, port, context, name)
             except ssl.SSLError:
                 raise
             except OSError:  # a TimeoutError too
                 continue
-        return await self._dial_one(addresses[-1], port, context)
+        return await self._dial_one(addresses[-1], port, context, name)
 
-    async def _dial_one(self, address: str, port: int, context: ssl.SSLContext | None) -> HttpConnection:
-        loop = asyncio.get_running_loop()
-        name = None if context is None else self._target.host
-        make = lambda: HttpConnection(self._upstream)  # noqa: E731 - a factory, as the event loop wants it
-        _, connection = await loop.create_connection(make, address, port, ssl=context, server_hostname=name)
+    async def _dial_one(self, address: str, port: int, context: ssl.SSLContext | None, name: str) -> HttpConnection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            functools.partial(HttpConnection, self._upstream),
+            address,
+            port,
+            ssl=context,
+            server_hostname=None if context is None else name,
+        )
         return connection
 
     async def _tunnel(self, connection: HttpConnection, proxy: Proxy, context: ssl.SSLContext) -> HttpConnection:

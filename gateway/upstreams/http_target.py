@@ -7,6 +7,7 @@ from base64 import b64encode
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
@@ -38,11 +39,13 @@ class Proxy:
     """An HTTP proxy.
 
     Attributes:
+        is_tls: whether the connection to the proxy itself is encrypted.
         host: a name, or an address without brackets.
         port: the port.
         authorization: the value of the `Proxy-Authorization` header, or None.
     """
 
+    is_tls: bool
     host: str
     port: int
     authorization: str | None
@@ -73,13 +76,23 @@ def proxy_of(url: str) -> Proxy:
         ValueError: the URL is not that of an HTTP proxy. The message says why, without the URL.
     """
     parts, host, port = _split(url)
-    if parts.scheme != "http":
-        raise ValueError("the URL of a proxy must start with http://; requests for https go through it encrypted")
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise ValueError("the URL of the proxy must start with http:// or https://")
     authorization = None
     if parts.username is not None:
         credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         authorization = "Basic " + b64encode(credentials.encode()).decode()
-    return Proxy(host, port, authorization)
+    return Proxy(parts.scheme == "https", host, port, authorization)
+
+
+def proxy_of_environment(url: str) -> str | None:
+    """Return the proxy that the environment names for a URL: `HTTP_PROXY`, `HTTPS_PROXY`, `NO_PROXY`; None if none."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies_environment()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 def authority_of(host: str, port: int, *, default: int | None = None) -> str:

@@ -1,12 +1,13 @@
-"""TLS to an upstream: who is trusted, and the certificate that the gateway shows."""
+"""TLS to an upstream: which authorities are trusted, and the certificate that the gateway presents."""
 
 from __future__ import annotations
 
 import logging
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from gateway.upstreams.definition import Tls
 
 log = logging.getLogger(__name__)
 
@@ -16,23 +17,8 @@ _NO_PASSWORD: Final = ""
 """For a key that is encrypted: OpenSSL would ask for its password on the terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM files for TLS.
-
-    Attributes:
-        ca: certificates to trust instead of the system's, or None.
-        cert: the gateway's certificate for this upstream, with its chain, or None.
-        key: the private key of `cert`, or None if it is in the same file.
-    """
-
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-
-
-class Tls:
-    """Makes the TLS context of new connections, again whenever one of the files has changed.
+class TlsContexts:
+    """Makes the TLS context of new connections; makes it again whenever one of the files has changed.
 
     Args:
         files: the files.
@@ -41,7 +27,7 @@ class Tls:
         ValueError: the files cannot be used; the message says which and why.
     """
 
-    def __init__(self, files: TlsFiles) -> None:
+    def __init__(self, files: Tls) -> None:
         self._files = files
         self._versions = self._read_versions()
         self._context = _new_context(files)
@@ -70,7 +56,7 @@ def _version(path: Path) -> tuple[int, int, int]:
     return (status.st_mtime_ns, status.st_ino, status.st_size)
 
 
-def _new_context(files: TlsFiles) -> ssl.SSLContext:
+def _new_context(files: Tls) -> ssl.SSLContext:
     if files.key is not None and files.cert is None:
         raise ValueError("a TLS key needs a certificate; set cert too")
     try:

@@ -27,13 +27,7 @@ LISTING_SECONDS: Final = 120.0
 PAGE_SECONDS: Final = 30.0
 """How long one page may take."""
 
-RELAYED_LIST_OF: Final[Mapping[Kind, ListName]] = {
-    "tools": "tools",
-    "prompts": "prompts",
-    "resources": "resources",
-    "templates": "resourceTemplates",
-}
-CAPABILITIES: Final[Mapping[str, Any]] = {
+RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"tools": {}},
     "roots": {},
@@ -55,6 +49,12 @@ METHODS: Final[dict[ListName, str]] = {
     "prompts": "prompts/list",
     "resources": "resources/list",
     "resourceTemplates": "resources/templates/list",
+}
+LIST_OF: Final[Mapping[Kind, ListName]] = {
+    "tools": "tools",
+    "prompts": "prompts",
+    "resources": "resources",
+    "templates": "resourceTemplates",
 }
 CAPABILITIES: Final[dict[ListName, str]] = {
     "tools": "tools",
@@ -119,6 +119,11 @@ class Listed:
     lists: Mapping[ListName, Entries]
     ttl_ms: int | None = None
     repeated: int = 0
+
+    @classmethod
+    def nothing(cls, discovered: Discovered) -> Listed:
+        """Return empty lists, for an upstream that shows each caller others."""
+        return cls(discovered, {name: () for name in METHODS})
 
 
 async def discover(upstream: str, ask: Ask) -> Discovered:

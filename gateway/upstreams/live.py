@@ -66,7 +66,7 @@ class Live:
         connection: Connection,
         telemetry: UpstreamTelemetry,
         *,
-        make_parts: Callable[[Definition, GuardedClient], PartMaker],
+        make_parts: Callable[[GuardedClient], PartMaker],
         changed: Callable[[], None],
         announce: Callable[[str], None] | None,
     ) -> None:
@@ -78,9 +78,10 @@ class Live:
         self._breaker = Breaker(time.monotonic, self._breaker_changed)
         self._bulkhead = Bulkhead(definition.max_in_flight, definition.rate, self._in_flight_changed)
         client = connection.client
-        self._parts = make_parts(definition, GuardedClient(name, client, self._breaker, self._bulkhead))
+        self._parts = make_parts(GuardedClient(name, client, self._breaker, self._bulkhead))
         self._subscriptions: Subscriptions | None = None
-        if announce is not None and not definition.depends_on_caller:
+        self._is_known_to_callers_only = definition.credentials.kind == "token_exchange"
+        if announce is not None and not self._is_known_to_callers_only:
             listen = functools.partial(client.listen, requester=GATEWAY)
             self._subscriptions = Subscriptions(
                 name, listen, self.refresh_soon, lambda uri: announce(self._parts.exposed_uri(uri))
@@ -88,6 +89,7 @@ class Live:
         self._wanted = asyncio.Event()
         self._attempted = asyncio.Event()
         self._listed: Listed | None = None
+        self._revision = 0
         self._problem = ""
         self._failures = 0
         self._is_retired = False
@@ -111,9 +113,10 @@ class Live:
 
     async def run(self) -> None:
         """Keep the lists up to date until cancelled, then close what is not in use. Calls that run are not cut off."""
+        self._breaker_gauge(is_open=False)
         try:
             async with asyncio.TaskGroup() as tasks:
-                if not self.definition.depends_on_caller:
+                if not self._is_known_to_callers_only:
                     tasks.create_task(self._keep_listed())
                 if self._subscriptions is not None:
                     tasks.create_task(self._subscriptions.run())
@@ -123,7 +126,9 @@ class Live:
 
     async def _keep_listed(self) -> None:
         while True:
-            self._wanted.clear()
+            if self._wanted.is_set():
+                self._wanted.clear()
+                self._parts.forget_lists()
             succeeded = await self._refresh()
             self._attempted.set()
             self._failures = 0 if succeeded else self._failures + 1
@@ -136,7 +141,7 @@ class Live:
     def _pause(self) -> float:
         """Return how many seconds to wait before the lists are read again. It varies, so replicas spread out."""
         if self._failures:
-            pause = min(FIRST_RETRY_SECONDS * 2 ** min(self._failures - 1, 10), LONGEST_RETRY_SECONDS)
+            pause = min(FIRST_RETRY_SECONDS * float(2 ** min(self._failures - 1, 10)), LONGEST_RETRY_SECONDS)
             return pause * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
         ttl_ms = None if self._listed is None else self._listed.ttl_ms
         if ttl_ms is not None:
@@ -150,7 +155,8 @@ class Live:
         name = self.definition.name
         try:
             discovered = await discover(name, self._ask)
-            listed = await read_all(name, self._ask, discovered)
+            by_caller = self.definition.depends_on_caller
+            listed = Listed.nothing(discovered) if by_caller else await read_all(name, self._ask, discovered)
         except NeedsSession as problem:
             self._failed(problem.detail, "upstream not served: it speaks 2026-07-28 not at all, or only in sessions")
             return False
@@ -163,8 +169,9 @@ class Live:
             log.info("lists of an upstream can be read again", extra={"upstream": name})
         if self._subscriptions is not None:
             self._subscriptions.discovered(discovered)
-        if listed != self._listed:
-            self._listed = listed
+        revision = self._parts.revision
+        if listed != self._listed or revision != self._revision:
+            self._listed, self._revision = listed, revision
             self.part = self._parts.listed(listed, self)
             self._telemetry.serves(name, count_of(self.part))
             self._changed()
@@ -188,12 +195,15 @@ class Live:
 
     def _breaker_changed(self, is_open: bool) -> None:
         name = self.definition.name
-        if not self._is_retired:
-            self._telemetry.breaker(name, is_open=is_open)
+        self._breaker_gauge(is_open=is_open)
         if is_open:
             log.warning("upstream fails repeatedly; calls are refused until a probe succeeds", extra={"upstream": name})
         else:
             log.info("upstream works again", extra={"upstream": name})
+
+    def _breaker_gauge(self, *, is_open: bool) -> None:
+        if not self._is_retired:  # the gauge belongs to the upstream that has the name now
+            self._telemetry.breaker(self.definition.name, is_open=is_open)
 
     def _in_flight_changed(self, requests: int) -> None:
         if not self._is_retired:

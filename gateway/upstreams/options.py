@@ -73,8 +73,8 @@ class Place:
 
     def wrong(self, text: str) -> None:
         """Add a line that says what is wrong here and what to write. Only the first one for a key counts."""
-        parts = (self.file, self.upstream, self.key)
-        start = "".join(f"{_short(part)}: " for part in parts if part)
+        parts = (self.file, _short(self.upstream), _short(self.key))
+        start = "".join(f"{part}: " for part in parts if part)
         if not self.key or not any(line.startswith(start) for line in self.problems.lines):
             self.problems.add(start + text)
 

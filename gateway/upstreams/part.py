@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gateway.authoring.parts import KINDS, OFFERS, Kind, Offer, Part, Ready, Watcher
-from gateway.authoring.relayed import Relay, RelayedPrompt, RelayedResource, RelayedTool, Requester
+from gateway.authoring.parts import KINDS, OFFERS, Kind, Part, Ready, Watcher
+from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedTool, Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
@@ -18,11 +18,13 @@ from gateway.protocol.upstream.uris import own_uri, upstream_uri
 from gateway.upstreams.caller_lists import ListsByCaller
 from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition, TaskMode
-from gateway.upstreams.failures import UpstreamFailure
+from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import LIST_OF, Discovered, Entries, Listed
+from gateway.upstreams.listing import KEYS, LIST_OF, Discovered, Entries, Listed
 from gateway.upstreams.pins import differs
 from gateway.upstreams.ports import UpstreamTelemetry
+from gateway.upstreams.relay import UpstreamRelay
+from gateway.upstreams.texts import sentence_of
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +32,12 @@ TTL_MS: Final = 60_000
 UNKNOWN_TTL_MS: Final = 10_000
 """How long clients may cache the lists of an upstream that does not say how long they stay valid."""
 
+MAX_KNOWN: Final = 20_000
+"""How many entries are remembered of an upstream that shows each caller others."""
+
 COMPLETION_SECONDS: Final = 10.0
 COMPLETION_BYTES: Final = 256 * 1024
+MAX_COMPLETIONS: Final = 100
 
 _SINGULAR: Final[Mapping[Kind, str]] = {
     "tools": "tool",
@@ -40,8 +46,26 @@ _SINGULAR: Final[Mapping[Kind, str]] = {
     "templates": "template",
 }
 _TASKS: Final[Mapping[TaskMode, TaskSupport]] = {"never": "forbidden", "optional": "optional", "required": "required"}
+CHANGING: Final = ("tools", "prompts", "resources")
+"""The lists whose changes are announced. Templates belong to the resources."""
+
 _SHOWN: Final = 5
 """How many of the entries that are left out one line of the log names."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """An entry that is served.
+
+    Attributes:
+        raw: the entry as the upstream listed it.
+        own: the upstream's own name or URI.
+        served: its relay.
+    """
+
+    raw: Any
+    own: str
+    served: Served
 
 
 @dataclass(slots=True)
@@ -63,18 +87,24 @@ class PartMaker:
         client: asks the upstream for completions and for the lists of callers.
         relay: runs the legs.
         telemetry: counts what is left out.
+
+    Attributes:
+        revision: changes when the lists of callers may have changed.
     """
 
     def __init__(
-        self, definition: Definition, client: GuardedClient, relay: Relay, telemetry: UpstreamTelemetry
+        self, definition: Definition, client: GuardedClient, relay: UpstreamRelay, telemetry: UpstreamTelemetry
     ) -> None:
         self._definition = definition
         self._client = client
         self._relay = relay
         self._telemetry = telemetry
-        self._made: dict[tuple[Kind, str], tuple[Any, Served]] = {}
+        self._known: dict[tuple[Kind, str], _Known] = {}
         self._discovered = Discovered()
-        self._lists = ListsByCaller(definition, client, self.entries) if definition.depends_on_caller else None
+        self.revision = 0
+        self._lists = (
+            ListsByCaller(definition, client, self.entries, telemetry) if definition.depends_on_caller else None
+        )
 
     def unlisted(self, ready: Ready, watcher: Watcher | None) -> Part:
         """Return the part of an upstream whose lists are not known yet, or depend on the caller."""
@@ -90,11 +120,10 @@ class PartMaker:
         )
 
     def listed(self, listed: Listed, watcher: Watcher | None) -> Part:
-        """Return the part of an upstream with these lists."""
+        """Return the part of an upstream with these lists; if they depend on the caller, they are empty here."""
         self._discovered = listed.discovered
-        made = self._made
-        self._made = {}
-        lists = {kind: self._read(kind, listed.lists[LIST_OF[kind]], made, self._made) for kind in KINDS}
+        before, self._known = self._known, {}
+        lists = {kind: self._read(kind, listed.lists[LIST_OF[kind]], before) for kind in KINDS}
         self._report(lists)
         for _ in range(listed.repeated):
             self._telemetry.dropped(self._definition.name, "collision")
@@ -105,15 +134,26 @@ class PartMaker:
             **served,
             finder=self,
             completer=self if listed.discovered.offers("completions") else None,
+            lists=self._lists,
             watcher=watcher,
             ttl_ms=UNKNOWN_TTL_MS if listed.ttl_ms is None else min(listed.ttl_ms, TTL_MS),
             instructions=listed.discovered.instructions,
-            may_have=frozenset(offer for offer in OFFERS if _has(offer, listed.discovered)),
+            may_have=frozenset(offer for offer in OFFERS if listed.discovered.offers(offer)),
+            revisions=dict.fromkeys(CHANGING, self.revision),
         )
+
+    def forget_lists(self) -> None:
+        """Let the lists of callers be read again, since they may have changed. The next part announces that."""
+        if self._lists is not None:
+            self.revision += 1
+            self._lists.expire()
 
     def entries(self, kind: Kind, raw: Entries) -> dict[str, Served]:
         """Return what one caller may see of a list, by exposed name."""
-        return self._read(kind, raw, self._made, self._made).served
+        found = self._read(kind, raw, self._known)
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return found.served
 
     def exposed_uri(self, uri: str) -> str:
         """Return the URI under which clients know a resource of the upstream."""
@@ -125,19 +165,15 @@ class PartMaker:
 
     def find(self, kind: Kind, name: str, /) -> Served | None:
         """Return the relay for an exposed name or URI that no list has, or None if it may not be called."""
-        known = self._made.get((kind, name))
+        known = self._known.get((kind, name))
         if known is not None:
-            return known[1]
-        if kind == "resources":
-            own = self.upstream_uri(name)
-        elif self._definition.pin == "refuse" and kind == "tools":
+            return known.served
+        if self._definition.pin == "refuse" and kind == "tools":
             return None  # a tool that the lock file does not have counts as changed
-        else:
-            own = upstream_name(self._definition.prefix, name)
+        own = self._own(kind, name)
         if own is None or not self._serves(kind, own):
             return None
-        field = "uri" if kind == "resources" else "name"
-        return self._relayed(Entry(kind, own, name, {field: name}), listed=False)
+        return self._relayed(Entry(kind, own, name, {KEYS[LIST_OF[kind]]: name}), listed=False)
 
     async def complete(
         self,
@@ -170,19 +206,131 @@ class PartMaker:
             )
         except UpstreamFailure as failure:
             raise InternalError(sentence_of(failure)) from None
-        completion = result.get("completion")
-        return clean_completion(self._definition.prefix, completion)
+        return self._completion(result.get("completion"))
+
+    def _completion(self, said: Any) -> dict[str, Any]:
+        """Return a `completion` object within the limits of the protocol (MCP "Completion")."""
+        values = said.get("values") if isinstance(said, dict) else None
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            self._telemetry.failed(self._definition.name, Reason.MALFORMED)
+            failure = UpstreamFailure(self._definition.name, Reason.MALFORMED, sent=True)
+            raise InternalError(sentence_of(failure))
+        kept: dict[str, Any] = {"values": values[:MAX_COMPLETIONS]}
+        if type(said.get("total")) is int:
+            kept["total"] = said["total"]
+        if len(values) > MAX_COMPLETIONS or type(said.get("hasMore")) is bool:
+            kept["hasMore"] = len(values) > MAX_COMPLETIONS or said["hasMore"]
+        return kept
 
     def _reference(self, kind: Literal["prompt", "resource"], target: str) -> dict[str, str] | None:
         """Return what the upstream calls the target of a completion."""
         if kind == "prompt":
-            own = self._own_names.get(("prompts", target)) or upstream_name(self._definition.prefix, target)
+            own = self._own("prompts", target)
             return {"type": "ref/prompt", "name": own} if own and self._serves("prompts", own) else None
-        own = self._own_names.get(("templates", target)) or self.upstream_uri(target)
+        own = self._own("templates", target)
         return {"type": "ref/resource", "uri": own} if own and self._serves("templates", own) else None
+
+    def _own(self, kind: Kind, exposed: str) -> str | None:
+        """Return the upstream's own name or URI for an exposed one; None if it belongs to another upstream."""
+        known = self._known.get((kind, exposed))
+        if known is not None:
+            return known.own
+        if kind in ("tools", "prompts"):
+            return upstream_name(self._definition.prefix, exposed)
+        return self.upstream_uri(exposed)
 
     def _serves(self, kind: Kind, own: str) -> bool:
         if kind == "tools":
             return self._definition.serves_tool(own)
         choice = self._definition.prompts if kind == "prompts" else self._definition.resources
         return choice.takes(own)
+
+    def _read(self, kind: Kind, raw: Entries, before: Mapping[tuple[Kind, str], _Known]) -> _Found:
+        """Clean and choose the entries of a list, and remember them."""
+        found, definition = _Found(), self._definition
+        for each in raw:
+            entry = clean_entry(kind, definition.prefix, each)
+            if isinstance(entry, Dropped):
+                found.left_out.append(f"{entry.name!r} {entry.reason}")
+            elif not self._serves(kind, entry.own):
+                continue
+            elif kind == "tools" and _has_changed(definition, each):
+                found.changed.append(entry.own)
+                if definition.pin != "refuse":
+                    self._take(entry, each, before, found)
+            else:
+                self._take(entry, each, before, found)
+        return found
+
+    def _take(self, entry: Entry, raw: Any, before: Mapping[tuple[Kind, str], _Known], found: _Found) -> None:
+        if entry.exposed in found.served:
+            found.left_out.append(f"{entry.own!r} has the same name as another one")
+            self._telemetry.dropped(self._definition.name, "collision")
+            return
+        place = entry.kind, entry.exposed
+        known = before.get(place)
+        if known is None or known.raw != raw:
+            known = _Known(raw, entry.own, self._relayed(entry, listed=True))
+        self._known[place] = known
+        found.served[entry.exposed] = known.served
+
+    def _relayed(self, entry: Entry, *, listed: bool) -> Served:
+        """Return the relay of an entry."""
+        definition, own = self._definition, entry.own
+        relay = self._relay.of(entry)
+        scopes = definition.scopes.of(own)
+        if entry.kind == "tools":
+            rule = definition.task.of(own)
+            return RelayedTool(
+                relay,
+                entry.entry,
+                listed=listed,
+                scopes=scopes,
+                task=_TASKS[rule.mode],
+                after_seconds=rule.after_seconds,
+            )
+        if entry.kind == "prompts":
+            return RelayedPrompt(relay, entry.entry, listed=listed, scopes=scopes)
+        # Templates match nothing here: `find` decides by the whole URI what is served and which scopes it needs.
+        return RelayedResource(
+            relay,
+            entry.entry,
+            listed=listed,
+            scopes=scopes,
+            announces_changes=self._discovered.offers("resources", "subscribe"),
+        )
+
+    def _report(self, lists: Mapping[Kind, _Found]) -> None:
+        """Count and log what is left out, and which tools differ from the lock file."""
+        name = self._definition.name
+        for kind, found in lists.items():
+            for _ in found.left_out:
+                self._telemetry.dropped(name, _SINGULAR[kind])
+            if found.left_out:
+                reasons = "; ".join(found.left_out[:_SHOWN])
+                extra = {"upstream": name, "list": kind, "entries": len(found.left_out), "reason": reasons}
+                log.warning("entries of an upstream are left out", extra=extra)
+        changed = lists["tools"].changed
+        if changed:
+            served = self._definition.pin == "warn"
+            log.warning(
+                "tools of an upstream differ from the lock file; check them, and run `gateway upstreams pin`",
+                extra={
+                    "upstream": name,
+                    "tools": ", ".join(changed[:_SHOWN]),
+                    "entries": len(changed),
+                    "served": served,
+                },
+            )
+
+
+def count_of(part: Part) -> int:
+    """Return how many entries a part lists."""
+    return sum(len(part.entries(kind)) for kind in KINDS)
+
+
+def _has_changed(definition: Definition, tool: Mapping[str, Any]) -> bool:
+    try:
+        return differs(definition, tool)
+    except (TypeError, ValueError):
+        return True

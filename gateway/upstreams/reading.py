@@ -197,7 +197,8 @@ class _Reading:
         values = read_object(document, place)
         sections = [name for name in SECTIONS if name in values]
         if len(sections) != 1:
-            place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
+            if isinstance(document, dict):
+                place.wrong("has both mcpServers and servers; keep one" if sections else "has no mcpServers; add it")
             return UpstreamFile()
         self._without_effect += [key for key in values if key not in SECTIONS]
         entries = read_object(values[sections[0]], place.inside(sections[0]))

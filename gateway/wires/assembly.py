@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from gateway.authoring.parts import Part
 from gateway.authoring.registry import Registry
 from gateway.authoring.server import identity_of
 from gateway.calls.authority import Authorities
@@ -55,6 +56,7 @@ from gateway.wires.ports import Carrier
 from gateway.wires.released.subscriptions import Subscriptions
 from gateway.wires.released.tasks import ReleasedTasks
 from gateway.wires.released.wire import ReleasedWire
+from gateway.wires.watches import Watches
 
 _NO_CATALOGUES: Final[Mapping[str, Catalogue]] = {}
 
@@ -130,6 +132,7 @@ class Wires:
         self.broadcasts = Broadcasts(self.hops, carriers, telemetry)
         self.broadcasts.forward_to(CHANGED_TOPIC, changes.announce_here)
         changes.forward = functools.partial(self.broadcasts.send, CHANGED_TOPIC)
+        self._watches = Watches(registry)
         access = None if store is None else TaskAccess(store, audit)
         self.dispatcher = Dispatcher(
             self._released(registry, access),
@@ -150,6 +153,17 @@ class Wires:
             self._handshake_catalogues(registry, served.handshake_catalogues),
         )
         self._authorities.serve(registry)
+        self._watches.serve(registry)
+
+    def reload(self, local: Registry) -> None:
+        """Serve other local functions, together with the upstreams that are served now."""
+        self.serve(local.arranged(self.dispatcher.registry.parts))
+
+    def arrange(self, parts: Iterable[Part]) -> Registry:
+        """Serve these parts of upstreams with the local functions that are served now; return everything served."""
+        registry = self.dispatcher.registry.arranged(parts)
+        self.serve(registry)
+        return registry
 
     def check(self, registry: Registry) -> None:
         """Build the catalogues of a registry and discard them, to find out whether it can be served."""
@@ -210,7 +224,7 @@ class Wires:
         tasks = None
         if access is not None:
             tasks = ReleasedTasks(methods, access, words, TaskFollower(access, self._changes, self._authorities))
-        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access)
+        subscriptions = Subscriptions(methods, words, self._changes, self._authorities, access, watches=self._watches)
         return ReleasedWire(methods, subscriptions, tasks, has_identity=self._has_identity)
 
     def _handshake(self, registry: Registry, access: TaskAccess | None) -> HandshakeWire:

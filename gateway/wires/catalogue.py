@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.authoring.parts import Kind, Share
 from gateway.authoring.registry import Registry
+from gateway.authoring.relayed import Requester
 from gateway.authoring.served import Served
 from gateway.authoring.tools import Tool
 from gateway.engine.capabilities import CapabilityPath, supports
@@ -33,6 +34,9 @@ PAGE_SIZE = 250
 
 CALLER_SECONDS: Final = 5.0
 """How long a page waits for the upstreams that show each caller other entries."""
+
+FIRST_LISTING_SECONDS: Final = 5.0
+"""How long lists wait for upstreams that have never been listed."""
 
 _INCOMPLETE_TTL_MS: Final = 1000
 """How long clients may cache a page that lacks an upstream."""
@@ -72,7 +76,8 @@ class Catalogue:
 
     Attributes:
         ttl_ms: how long clients may cache lists.
-        is_settled: whether `page` has all that there is. Otherwise wait for `registry.pending`, or use `page_of`.
+        is_settled: whether `page` has everything. Otherwise wait for `first_listings`, then use `page_of` if the
+            registry depends on the caller.
     """
 
     def __init__(
@@ -138,8 +143,15 @@ class Catalogue:
             page = pages[place] = self._make_page(name, listed, start, caller, has_tasks=has_tasks)
         return page.fields
 
+    async def first_listings(self) -> None:
+        """Wait for upstreams that have never been listed, at most `FIRST_LISTING_SECONDS`.
+
+        Another catalogue is served then, which has what they list.
+        """
+        await asyncio.gather(*(part.wait(FIRST_LISTING_SECONDS) for part in self.registry.pending))
+
     async def page_of(
-        self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any], requester: Any
+        self, name: str, cursor: str | None, caller: Caller, capabilities: Mapping[str, Any], requester: Requester
     ) -> dict[str, Any]:
         """Return one page of a list to which upstreams add what this caller may see.
 
@@ -343,9 +355,8 @@ class _List:
         if at is None:
             return min(place.part_at, len(self.parts)), 0
         position = self.parts[at].position(place.name)
-        if position is None:
-            return at, min(place.at, len(self.parts[at].names))
-        return at, position + 1
+        following = place.at if position is None else position + 1
+        return (at, following) if following < len(self.parts[at].names) else (at + 1, 0)
 
     def differs_from(self, other: _List) -> bool:
         """Return whether clients would see the difference from another list."""
@@ -384,7 +395,7 @@ _MISSING: Final[Mapping[str, Served]] = {}
 """Stands for the list of a caller that could not be fetched."""
 
 
-async def _entries_of(share: Share, kind: Kind, requester: Any) -> Mapping[str, Served] | None:
+async def _entries_of(share: Share, kind: Kind, requester: Requester) -> Mapping[str, Served] | None:
     """Return what the upstream of a part shows one caller, None if it shows everyone the same."""
     lists = share.part.lists
     if lists is None:

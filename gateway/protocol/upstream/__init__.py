@@ -1,1 +1,1 @@
-"""Pure: what other MCP servers say, and how it appears to our clients (`docs/upstreams.md`)."""
+"""Pure: the messages of other MCP servers, and what our clients see of them (`docs/run/upstreams.md`)."""

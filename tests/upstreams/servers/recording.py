@@ -471,6 +471,7 @@ class Recording:
         calls: every request, as it came.
         noted: the keys of effects, in order.
         listeners: the open subscription streams.
+        held: every request waits for it; see `hold`.
         gate: what `slow` waits for.
     """
 
@@ -487,9 +488,11 @@ class Recording:
     listeners: list[Listener] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    held: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.server = PlainServer(self.handle)
+        self.held.set()
         self._file = None if self.effects is None else os.open(self.effects, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     def __enter__(self) -> Recording:
@@ -530,6 +533,22 @@ class Recording:
             self.gate.set()
 
         self.server.run(open_gate())
+
+    def hold(self) -> None:
+        """Answer nothing from now on."""
+
+        async def hold() -> None:
+            self.held.clear()
+
+        self.server.run(hold())
+
+    def release(self) -> None:
+        """Answer again, also what came meanwhile."""
+
+        async def release() -> None:
+            self.held.set()
+
+        self.server.run(release())
 
     def wait_begun(self) -> None:
         """Wait until `slow` works."""
@@ -585,6 +604,7 @@ class Recording:
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one HTTP request."""
+        await self.held.wait()
         if exchange.path.startswith(("/record", "/control")):
             await self._control(exchange)
             return

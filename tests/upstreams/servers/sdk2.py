@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Annotated
+import threading
+from typing import Annotated, Self
 
 import uvicorn
 from mcp.server.mcpserver import Context, Elicit, MCPServer, Resolve
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from pydantic import BaseModel
+
+from loadtest.cluster import wait_until
 
 server = MCPServer("sdk2", version="2.0.0", log_level="WARNING", instructions="The SDK's own words.")
 
@@ -107,13 +109,32 @@ def item(item_id: str) -> str:
     return f"item {item_id}"
 
 
-if __name__ == "__main__":
-    uvicorn.run(
-        server.streamable_http_app(),
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        loop="uvloop",
-        http="httptools",
-        access_log=False,
-        log_level="warning",
-    )
+class Sdk2:
+    """Serves it in a thread while the context is open. The SDK allows that once a process."""
+
+    def __init__(self, port: int = 0) -> None:
+        config = uvicorn.Config(
+            server.streamable_http_app(),
+            host="127.0.0.1",
+            port=port,
+            loop="uvloop",
+            http="httptools",
+            access_log=False,
+            log_level="critical",
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: self._server.started, "the SDK's server")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        port: int = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}/mcp"
