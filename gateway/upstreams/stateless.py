@@ -12,8 +12,9 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from gateway.protocol.upstream.cleaning import drop_reserved
 from gateway.protocol.upstream.event_stream import EventStream, EventTooLarge
@@ -79,7 +80,7 @@ _REFUSED: Final[Mapping[int, Reason]] = {
     429: Reason.BUSY,
     _UNAVAILABLE: Reason.SERVER_ERROR,
 }
-"""Statuses that decide alone: the upstream has done nothing, whatever the body says."""
+"""Statuses that decide alone: the upstream has done nothing. Their bodies are not read."""
 _NOT_PROCESSED: Final = frozenset({404, 405, 406, 411, 413, 414, 415, 421, 426, 431})
 """Further statuses with which a server says that it has not looked at the request."""
 _RETRIED: Final = frozenset({Reason.UNREACHABLE, Reason.CUT, Reason.SERVER_ERROR})
@@ -133,8 +134,7 @@ class HttpClient(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Hearing:
+class _Hearing(msgspec.Struct, frozen=True):
     """Which notices of a request somebody wants."""
 
     on_notice: OnNotice | None = None
@@ -145,8 +145,7 @@ class _Hearing:
 _NOT_HEARING: Final = _Hearing()
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """A request to send, once or twice.
 
     Attributes:
@@ -283,7 +282,9 @@ class StatelessClient:
                     response = await self._open(job, stack)
                     if _media_type(response) != _EVENTS:
                         self._raise_if_error(await self._read_json(response, job))
-                        raise self._failure(Reason.MALFORMED, "the answer to subscriptions/listen is no event stream")
+                        raise self._failure(
+                            Reason.MALFORMED, "the answer to subscriptions/listen is not an event stream"
+                        )
                     messages = self._messages(_until_silent(response), job, limit=None)
                     stack.push_async_callback(messages.aclose)
                     await self._acknowledged(messages)
@@ -328,7 +329,7 @@ class StatelessClient:
         """Send a request, and return its result."""
         async with contextlib.AsyncExitStack() as stack:
             response = await self._open(job, stack)
-            return self._result_of(await self._in_time(job, self._read(response, job)), job)
+            return self._result_of(await self._read(response, job), job)
 
     async def _open(self, job: _Job, stack: contextlib.AsyncExitStack) -> HttpResponse:
         """Send a request and return its response, which has the status 200. `stack` closes it.
@@ -357,7 +358,7 @@ class StatelessClient:
         if response.status == _OK:
             return response
         try:
-            raise await self._in_time(job, self._refusal(response, job))
+            raise await self._refusal(response, job)
         finally:
             await stack.aclose()
 
@@ -498,13 +499,6 @@ class StatelessClient:
         except UpstreamFailure as failure:
             if failure.reason is not Reason.TIMED_OUT:  # it lasted as long as it may
                 raise self._counted(failure) from None
-
-    async def _in_time(self, job: _Job, working: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout_at(job.deadline):
-                return await working
-        except TimeoutError:
-            raise self._failure(Reason.TIMED_OUT, "the answer did not end in time") from None
 
     async def _authorized(self, job: _Job, working: Awaitable[T]) -> T:
         try:

@@ -49,11 +49,11 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """What a request says of its sender.
+    """The part of a request that describes its sender.
 
     Attributes:
         client_info: the `Implementation` of the gateway.
-        capabilities: what may be asked, from `relayed_capabilities`.
+        capabilities: what the server may ask, from `relayed_capabilities`.
         progress_token: asks for progress; None does not.
         log_level: the least severe log messages to send; None asks for none.
         traceparent: our span (W3C "Trace Context"), or None.

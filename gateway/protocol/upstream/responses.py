@@ -58,7 +58,7 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
         code: any integer that a float holds exactly.
         message: for people.
         data: any JSON value, None if there is none or it is too large.
-        has_id: whether it names our request. One that does not may be an answer to a request that was not understood.
+        has_id: whether it names our request. Servers that could not read a request answer without its id.
     """
 
     code: int

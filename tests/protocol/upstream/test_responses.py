@@ -1,4 +1,4 @@
-"""What another server sends is read strictly, and nothing it sends does more than fail."""
+"""Messages of another server are read strictly, and none of them does more than fail."""
 
 from __future__ import annotations
 
