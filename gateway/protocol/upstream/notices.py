@@ -1,4 +1,4 @@
-"""Pure: what a server may tell about a request while it works on it."""
+"""Pure: notifications about a request, which a server sends while it works on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_progress(params: Mapping[str, Any], token: RequestId) -> dict[str, Any]
 
 
 def read_log(params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return `level`, `data`, and `logger` if it is valid; None for something that is no log message.
+    """Return `level`, `data`, and `logger` if it is valid; None if it is not a log message.
 
     The level may be unknown.
     """

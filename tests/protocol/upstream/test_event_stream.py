@@ -60,6 +60,7 @@ def test_a_stream_means_the_same_however_it_is_cut(stream: bytes, places: list[i
 
 
 @given(stream=STREAMS)
+@example(stream=b"data: a\r\ndata: b\r\n\r\n")
 def test_a_stream_may_arrive_byte_by_byte(stream: bytes) -> None:
     assert read(stream[at : at + 1] for at in range(len(stream))) == whole(stream)
 

@@ -112,8 +112,10 @@ class Asking:
 
 
 @contextlib.asynccontextmanager
-async def asking(url: str, credentials: Credentials | None = None, **options: Any) -> AsyncIterator[Asking]:
-    http = HttpClient(NAME, url)
+async def asking(
+    url: str, credentials: Credentials | None = None, *, connections: int = 100, **options: Any
+) -> AsyncIterator[Asking]:
+    http = HttpClient(NAME, url, max_connections=connections)
     try:
         yield Asking(http, credentials or PlainHeaders(), **options)
     finally:

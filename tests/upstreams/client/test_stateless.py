@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.upstreams import stateless
 from gateway.upstreams.failures import Reason, UpstreamError, UpstreamFailure
 from gateway.upstreams.ports import NOBODY, UpstreamCaller
 from tests.upstreams.client.serving import CLIENT_INFO, Asking, Shop, asking, fine, notice, result
@@ -238,11 +239,15 @@ async def test_a_stream_that_stays_open_after_its_answer_does_not_hold_the_calle
     assert await asyncio.wait_for(client.call(), 5) == {"resultType": "complete"}
 
 
-async def test_a_connection_is_used_again_after_a_stream(shop: Shop, client: Asking) -> None:
+async def test_a_connection_is_used_again_if_the_stream_ends_soon_after_its_answer(
+    shop: Shop, client: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def streaming(exchange: Exchange, message: Any) -> None:
         exchange.event(result(message["id"]))
+        await asyncio.sleep(0.01)
         exchange.end_events()
 
+    monkeypatch.setattr(stateless, "FINISH_SECONDS", 10.0)
     shop.answers = [streaming]
     for _ in range(3):
         await client.call()
@@ -271,16 +276,28 @@ async def test_cancelling_a_request_closes_its_connection(shop: Shop, client: As
     assert client.counted.reasons == []
 
 
-async def test_503_is_tried_once_more(shop: Shop, client: Asking) -> None:
+async def test_503_is_tried_once_more_and_its_connection_is_free_by_then(shop: Shop) -> None:
     async def unavailable(exchange: Exchange, _message: Any) -> None:
-        exchange.reply(503)
+        exchange.head(503, [("content-length", "10")])
+        await asyncio.Event().wait()
 
     shop.answers = [unavailable, fine]
 
-    assert await client.call() == {"resultType": "complete"}
+    async with asking(shop.server.url, connections=1) as client:
+        assert await client.call(seconds=5) == {"resultType": "complete"}
+
     assert len(shop.messages) == 2
     assert shop.messages[0] == shop.messages[1]
     assert client.counted.ended == [("tools/call", "completed")]
+
+
+async def test_an_encoding_that_was_not_asked_for_is_refused(shop: Shop, client: Asking) -> None:
+    async def encoded(exchange: Exchange, message: Any) -> None:
+        exchange.json(result(message["id"]), headers=[("content-encoding", "br")])
+
+    shop.answers = [encoded]
+
+    assert (await failure_of(client)).reason is Reason.MALFORMED
 
 
 async def test_an_upstream_that_is_not_there_was_sent_nothing(shop: Shop, client: Asking) -> None:
