@@ -528,9 +528,7 @@ class StatelessClient:
 
 
 def _media_type(response: HttpResponse) -> str:
-    """Return the media type of a body; "" if it is encoded, which was not asked for."""
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        return ""
+    """Return the media type of a body, in lower case."""
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
