@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,7 +32,7 @@ LONGEST_SECONDS: Final = 300.0
 DEFAULT_SECONDS: Final = 60.0
 """How long a list is kept if the upstream does not say how long it stays valid."""
 
-Make: TypeAlias = Callable[[Kind, Entries], Mapping[str, Served]]
+Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Mapping[str, Served]]]
 _Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
 
 
@@ -135,7 +135,7 @@ class ListsByCaller:
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(self._make(kind, raw), self._clock() + seconds)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds)
         self._keep(key, kept)
         return kept
 
