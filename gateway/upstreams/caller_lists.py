@@ -20,7 +20,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
-MAX_CALLERS: Final = 1_000
+MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
 """Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
 
@@ -143,7 +143,7 @@ class ListsByCaller:
         before = self._kept.pop(key, None)
         self._size += len(kept.entries) - (0 if before is None else len(before.entries))
         self._kept[key] = kept
-        while len(self._kept) > 1 and (len(self._kept) > MAX_CALLERS * 4 or self._size > MAX_ENTRIES):
+        while len(self._kept) > 1 and (len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES):
             _, oldest = self._kept.popitem(last=False)
             self._size -= len(oldest.entries)
 
