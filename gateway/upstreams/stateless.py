@@ -430,11 +430,10 @@ class StatelessClient:
             if limit is not None and received > limit:
                 raise self._failure(Reason.TOO_LARGE, f"the event stream is larger than {limit} bytes")
             try:
-                ended = events.feed(piece)
+                for event in events.feed(piece):
+                    yield self._message(event, job)
             except EventTooLarge as error:
                 raise self._failure(Reason.TOO_LARGE, str(error)) from None
-            for event in ended:
-                yield self._message(event, job)
 
     def _message(self, body: bytes, job: _Job) -> Message:
         try:

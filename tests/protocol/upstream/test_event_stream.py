@@ -64,6 +64,18 @@ def test_a_stream_may_arrive_byte_by_byte(stream: bytes) -> None:
     assert read(stream[at : at + 1] for at in range(len(stream))) == whole(stream)
 
 
+@given(events=st.integers(0, 5), places=st.lists(st.integers(0, 1000), max_size=8))
+def test_what_comes_before_a_large_event_is_read_however_it_is_cut(events: int, places: list[int]) -> None:
+    stream = EventStream(LIMIT)
+    pieces = cut(b"data: fine\n\n" * events + b"data: " + b"x" * 2 * LIMIT + b"\n\n", places)
+    found: list[bytes] = []
+
+    with pytest.raises(EventTooLarge):
+        found.extend(event for piece in pieces for event in stream.feed(piece))
+
+    assert found == [b"fine"] * events
+
+
 @given(data=st.lists(st.binary(min_size=1, max_size=30).filter(lambda one: not {10, 13} & set(one)), max_size=5))
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_every_kind_of_line_end_separates_events(data: list[bytes], end: bytes) -> None:

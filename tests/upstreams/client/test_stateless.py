@@ -160,7 +160,7 @@ async def test_an_error_of_the_upstream_is_raised_as_it_came(hostiles_client: As
 
 
 async def test_a_request_is_complete_in_itself(shop: Shop) -> None:
-    declared = {"elicitation": {}, "experimental": {"x": {}}}
+    declared: dict[str, Any] = {"elicitation": {}, "experimental": {"x": {}}}
     async with asking(shop.server.url, traceparent=lambda: "00-aa-bb-01") as client:
         await client.call("écho", requester=UpstreamCaller(capabilities=declared), param_headers=[("Mcp-Param-A", "ü")])
 
