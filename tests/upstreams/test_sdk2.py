@@ -62,9 +62,7 @@ async def test_tools_that_ask_stateless_ask_through_both_replicas(
         assert set(replicas) == {"r1", "r2"}
 
 
-async def test_a_tool_that_can_ask_in_a_session_only_says_so(
-    sdk_site: Site
-) -> None:
+async def test_a_tool_that_can_ask_in_a_session_only_says_so(sdk_site: Site) -> None:
     async with connecting(sdk_site) as connection:
         for _ in range(4):
             text, is_error = await connection.call("sdk__awaited", {})
