@@ -21,7 +21,7 @@ from gateway.upstreams.checks import setting_problems
 from gateway.upstreams.credentials import Credentials, credentials_of
 from gateway.upstreams.definition import Definition, UpstreamFile
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.http_client import HttpClient
+from gateway.upstreams.http_client import HttpClient, client_of
 from gateway.upstreams.live import Live
 from gateway.upstreams.part import PartMaker
 from gateway.upstreams.reading import UpstreamReader
@@ -126,15 +126,8 @@ class ServedUpstreams:
             ConfigurationError: its address, proxy or certificates cannot be used.
         """
         try:
-            http = HttpClient(
-                definition.name,
-                definition.url,
-                tls=definition.tls,
-                proxy=definition.proxy,
-                max_connections=definition.max_connections,
-                idle_seconds=definition.idle_seconds,
-            )
-        except (ValueError, OSError) as error:
+            http = client_of(definition)
+        except ValueError as error:
             raise ConfigurationError(f"{self._path}: {definition.name}: {error}") from None
         credentials = credentials_of(definition)
         client = StatelessClient(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -20,7 +20,7 @@ from gateway.upstreams.guarded import GuardedClient
 from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
-MAX_CALLERS: Final = 1_000
+MAX_LISTS: Final = 4_000
 MAX_ENTRIES: Final = 100_000
 """Limits of the lists that are kept, in all. Those that were used longest ago are forgotten first."""
 
@@ -32,7 +32,7 @@ LONGEST_SECONDS: Final = 300.0
 DEFAULT_SECONDS: Final = 60.0
 """How long a list is kept if the upstream does not say how long it stays valid."""
 
-Make: TypeAlias = Callable[[Kind, Entries], Mapping[str, Served]]
+Make: TypeAlias = Callable[[Kind, Entries], Awaitable[Mapping[str, Served]]]
 _Key: TypeAlias = tuple[Kind, object, tuple[tuple[str, str], ...]]
 
 
@@ -135,7 +135,7 @@ class ListsByCaller:
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)
-        kept = _Kept(self._make(kind, raw), self._clock() + seconds)
+        kept = _Kept(await self._make(kind, raw), self._clock() + seconds)
         self._keep(key, kept)
         return kept
 
@@ -143,7 +143,7 @@ class ListsByCaller:
         before = self._kept.pop(key, None)
         self._size += len(kept.entries) - (0 if before is None else len(before.entries))
         self._kept[key] = kept
-        while len(self._kept) > 1 and (len(self._kept) > MAX_CALLERS * 4 or self._size > MAX_ENTRIES):
+        while len(self._kept) > 1 and (len(self._kept) > MAX_LISTS or self._size > MAX_ENTRIES):
             _, oldest = self._kept.popitem(last=False)
             self._size -= len(oldest.entries)
 

@@ -95,6 +95,11 @@ class Live:
         self._is_retired = False
         self.part = self._parts.unlisted(self._attempted, self)
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether the upstream announces its changes now."""
+        return self._subscriptions is not None and self._subscriptions.is_listening
+
     def refresh_soon(self) -> None:
         """Read the lists again soon. Several requests within a second cause one reading."""
         self._wanted.set()
@@ -120,6 +125,7 @@ class Live:
                     tasks.create_task(self._keep_listed())
                 if self._subscriptions is not None:
                     tasks.create_task(self._subscriptions.run())
+                await asyncio.Event().wait()
         finally:
             self._is_retired = True
             await self._connection.aclose()
@@ -146,8 +152,7 @@ class Live:
         ttl_ms = None if self._listed is None else self._listed.ttl_ms
         if ttl_ms is not None:
             return min(max(ttl_ms / 1000, SHORTEST_REFRESH_SECONDS), LONGEST_REFRESH_SECONDS)
-        is_told = self._subscriptions is not None and self._subscriptions.is_listening
-        pause = LONGEST_REFRESH_SECONDS if is_told else DEFAULT_REFRESH_SECONDS
+        pause = LONGEST_REFRESH_SECONDS if self.is_listening else DEFAULT_REFRESH_SECONDS
         return pause * random.uniform(0.8, 1.0)  # noqa: S311 - not a secret
 
     async def _refresh(self) -> bool:
@@ -172,7 +177,7 @@ class Live:
         revision = self._parts.revision
         if listed != self._listed or revision != self._revision:
             self._listed, self._revision = listed, revision
-            self.part = self._parts.listed(listed, self)
+            self.part = await self._parts.listed(listed, self)
             self._telemetry.serves(name, count_of(self.part))
             self._changed()
         return True
