@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class Play:
     """Runs the scripts.
 
     A script may have `rounds` (each maps keys to questions), `logs` and `progress` in each leg, `waits_for` (a file),
-    `shed`, and then `error`, `cannot` or `result`. The result of a script with rounds has the answers of each.
+    `sheds` (how many legs) with so much `ballast` in the slot, and then `error`, `cannot` or `result`. Without these,
+    the result has the answers of each round.
     """
 
     upstream = "bugs"
@@ -76,8 +78,8 @@ class Play:
             slot = leg.slot or {"round": 0}
             while "waits_for" in script and not Path(script["waits_for"]).exists():  # noqa: ASYNC110, ASYNC240
                 await asyncio.sleep(0.01)
-            if script.get("shed") and "shed" not in slot:
-                slot = {**slot, "shed": True}
+            if leg.journal.legs <= script.get("sheds", 0):
+                slot = {**slot, "ballast": os.urandom(script.get("ballast", 0))}
                 await leg.keep_slot(slot)
                 leg.shed_bare()
             return await finish(script, leg, slot)
