@@ -17,7 +17,7 @@ from gateway.upstreams.callers import caller_of
 from gateway.upstreams.definition import Definition
 from gateway.upstreams.failures import Reason, UpstreamFailure
 from gateway.upstreams.guarded import GuardedClient
-from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, read_list
+from gateway.upstreams.listing import LIST_OF, PAGE_SECONDS, RELAYED_CAPABILITIES, Entries, UnusableLists, read_list
 from gateway.upstreams.ports import UpstreamCaller, UpstreamTelemetry
 
 MAX_LISTS: Final = 4_000
@@ -132,6 +132,9 @@ class ListsByCaller:
         try:
             raw, ttl_ms = await read_list(name, ask, LIST_OF[kind])
             succeeded = True
+        except UnusableLists as problem:
+            self._telemetry.failed(name, problem.reason)
+            raise
         finally:
             self._telemetry.listed(name, succeeded=succeeded)
         seconds = DEFAULT_SECONDS if ttl_ms is None else min(max(ttl_ms / 1000, SHORTEST_SECONDS), LONGEST_SECONDS)

@@ -13,6 +13,7 @@ from gateway.authoring.relayed import RelayedPrompt, RelayedResource, RelayedToo
 from gateway.authoring.served import Served
 from gateway.authoring.tools import TaskSupport
 from gateway.errors import InternalError
+from gateway.protocol.upstream.cleaning import oversteps
 from gateway.protocol.upstream.entries import Dropped, Entry, clean_entry
 from gateway.protocol.upstream.names import upstream_name
 from gateway.protocol.upstream.uris import own_uri, upstream_uri
@@ -267,6 +268,8 @@ class PartMaker:
                 continue
             if not self._serves(kind, entry.own):
                 continue
+            if oversteps(each):
+                self._telemetry.dropped(definition.name, "meta")
             if kind == "tools" and _has_changed(definition, each):
                 found.changed.append(entry.own)
                 if definition.pin == "refuse":
