@@ -52,7 +52,8 @@ class ServedUpstreams:
     Args:
         settings: name the file of upstreams.
         registry: shows the metrics of upstreams.
-        announce: called with the URI of a resource that may have changed; None in a process without streams.
+        announce: called with the URI of a resource that may have changed; None in a worker, which has no streams. It
+            exchanges no tokens either: tasks bring theirs.
 
     Raises:
         ConfigurationError: the file is wrong, or needs settings that are not set. The message says what to change.
@@ -104,7 +105,8 @@ class ServedUpstreams:
             )
 
     def _check(self, found: UpstreamFile) -> None:
-        problems = list(setting_problems(found, self._settings, self._path))
+        """Check that a replica has the settings that the upstreams need."""
+        problems = [] if self._announce is None else list(setting_problems(found, self._settings, self._path))
         if problems:
             raise ConfigurationError(*problems)
 
