@@ -88,14 +88,12 @@ class Relayed(Served):
     """The common part of all relays.
 
     Attributes:
-        upstream: the name of the other server.
         listed: whether a list has it.
     """
 
     _DROPPED = frozenset({"resultType"})
     """Members of a result that each wire writes itself."""
 
-    upstream: str
     listed: bool
     _relay: Relay
     _entry: Mapping[str, Any]

@@ -242,6 +242,7 @@ class CallRunner:
             outcome=outcome,
             seconds=seconds,
             task=leg.task_id,
+            upstream=call.served.upstream,
         )
 
 

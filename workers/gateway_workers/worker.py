@@ -305,6 +305,7 @@ class Worker:
         self._work.telemetry.leg_ended(claim.tool, end, seconds)
         if end in (LegEnd.LOST, LegEnd.EXPIRED):
             log.warning("task %s", end.value, extra={"tool": claim.tool, "task": claim.task_id})
+        tool = self._tools.get(claim.tool)
         self._work.audit.leg(
             claim.principal,
             "tools/call",
@@ -314,6 +315,7 @@ class Worker:
             leg=int(claim.journal.get("legs", 0)) + 1,
             outcome=end.value,
             seconds=seconds,
+            upstream="" if tool is None else tool.upstream,
         )
 
     async def _leg(self, running: _Running) -> LegEnd:
