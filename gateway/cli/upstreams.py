@@ -120,7 +120,7 @@ async def _survey_one(definition: Definition, file: str, *, pinned: bool) -> Sur
             listed = await read_lists(definition, connection)
         except (UpstreamFailure, UpstreamError) as failure:
             return Surveyed(definition, problem=problem_of(definition, failure))
-        part = _part_of(definition, connection, listed) if pinned else None
+        part = await _part_of(definition, connection, listed) if pinned else None
         return Surveyed(definition, listed, part)
 
 
@@ -161,7 +161,7 @@ def problem_of(definition: Definition, failure: UpstreamFailure | UpstreamError)
     return str(failure).removeprefix(f"{definition.name}: ")
 
 
-def _part_of(definition: Definition, connection: UpstreamConnection, listed: Listed) -> Part:
+async def _part_of(definition: Definition, connection: UpstreamConnection, listed: Listed) -> Part:
     """Return what a replica serves of these lists. The log says what is left out."""
     metrics = UpstreamMetrics(CollectorRegistry())
     guarded = GuardedClient(
@@ -171,7 +171,7 @@ def _part_of(definition: Definition, connection: UpstreamConnection, listed: Lis
         Bulkhead(definition.max_in_flight, definition.rate, lambda _count: None),
     )
     relay = UpstreamRelay(definition, guarded, connection.credentials, metrics)
-    return PartMaker(definition, guarded, relay, metrics).listed(listed, None)
+    return await PartMaker(definition, guarded, relay, metrics).listed(listed, None)
 
 
 def _entries(part: Part | None) -> dict[str, list[str]]:
