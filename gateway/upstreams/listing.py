@@ -34,7 +34,7 @@ RELAYED_CAPABILITIES: Final[Mapping[str, Any]] = {
     "sampling": {"tools": {}},
     "roots": {},
 }
-"""What is declared when lists are read, since servers hide tools from clients that lack something."""
+"""The capabilities to declare when lists are read: servers hide tools from clients that lack one."""
 
 GATEWAY: Final = UpstreamCaller(capabilities=RELAYED_CAPABILITIES)
 """The gateway itself, for its own reading of lists."""
@@ -90,7 +90,7 @@ class UnusableLists(UpstreamFailure):
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """What an upstream says of itself (MCP 2026-07-28, "server/discover").
+    """The introduction of an upstream (MCP 2026-07-28, "server/discover").
 
     Attributes:
         capabilities: what it offers, by name.
